@@ -271,7 +271,7 @@ class _Origin:
         proto = inlined(proto, label)
         widen(proto, label)
         make_names_unique(proto.graph.node)
-        asked = self.interface.apply(proto, weights, label)
+        choice = self.interface.apply(proto, weights, label)
         nodes = tuple(every_node(proto.graph.node))
         activations = {name for node in proto.graph.node for name in node.output}
         activations.update(value.name for value in proto.graph.input)
@@ -282,7 +282,7 @@ class _Origin:
         shapes = settle(proto, self.input_shapes, label)
         shorten(proto.graph, weights)
         filled = fill(proto, weights, self.seed)
-        digest = hashlib.sha256(fingerprint + asked)
+        digest = hashlib.sha256(fingerprint + choice)
         digest.update(repr(sorted(shapes.items())).encode())
         if filled:
             digest.update(f"seed {self.seed}".encode())

@@ -1,4 +1,4 @@
-"""Random rewrites that a model can carry out, for whatever must hold for all of them."""
+"""Draw random rewrites that a model can apply, for properties that hold for all rewrites."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cnn.rewrite.rewrites import Bands, Channels, Rewrite, Slices
 
 @st.composite
 def divisions(draw: st.DrawFn, channels: Channels) -> tuple[int, ...]:
-    """A legal division of a layer's channels into two to four slices (one for lack of channels)."""
+    """Draw a legal division of a layer's channels into up to four slices."""
     shares = draw(st.lists(st.integers(1, 4), min_size=2, max_size=4))
     return tuple(part for part in channels.divide(shares) if part)
 
 
 @st.composite
 def slicings(draw: st.DrawFn, model: cnn.Model, most: int = 8) -> tuple[Rewrite, ...]:
-    """Slices of layers of `model`, some of them of layers that are slices already."""
+    """Draw slices of layers of `model`, some of them of layers that are slices already."""
     rewrites: list[Rewrite] = []
     for _ in range(draw(st.integers(1, most))):
         channels = model.slice_channels()
@@ -33,13 +33,13 @@ def slicings(draw: st.DrawFn, model: cnn.Model, most: int = 8) -> tuple[Rewrite,
 
 
 def random_rows(height: int, bands: int, seed: int) -> tuple[int, ...]:
-    """Any heights of so many bands (or of as many as there are rows)."""
+    """Return random heights of so many bands (or of as many as there are rows)."""
     edges = sorted(random.Random(seed).sample(range(1, height), min(bands, height) - 1))
     return tuple(np.diff([0, *edges, height]).tolist())
 
 
 def random_rewrite(model: cnn.Model, dice: random.Random) -> Rewrite | None:
-    """Any layer in slices, any single layer in bands, or two neighbours in bands together."""
+    """Return any layer in slices, a single layer in bands, or two neighbours in bands."""
     if dice.random() < 0.4:
         sliceable = model.slice_channels()
         if not sliceable:

@@ -30,7 +30,9 @@ def keep_true_inputs(proto: onnx.ModelProto, weights: Collection[str]) -> None:
     proto.ir_version = max(proto.ir_version, 4)
 
 
-def settle(proto: onnx.ModelProto, asked: InputShapes, label: str) -> dict[str, tuple[int, ...]]:
+def settle(
+    proto: onnx.ModelProto, requested: InputShapes, label: str
+) -> dict[str, tuple[int, ...]]:
     """Make every input shape of `proto` static, in place; return the shapes by input name.
 
     The file's shapes of other tensors are dropped, because they may contain the axes that were
@@ -39,7 +41,7 @@ def settle(proto: onnx.ModelProto, asked: InputShapes, label: str) -> dict[str, 
     names = [value.name for value in proto.graph.input]
     if not names:
         raise ModelError(f"{label}: the model has no input, so there is nothing to run it on")
-    shapes = _by_name(asked, names, label)
+    shapes = _by_name(requested, names, label)
     settled: dict[str, tuple[int, ...]] = {}
     for value in proto.graph.input:
         if not value.type.HasField("tensor_type"):
@@ -63,53 +65,53 @@ def settle(proto: onnx.ModelProto, asked: InputShapes, label: str) -> dict[str, 
     return settled
 
 
-def _by_name(asked: InputShapes, names: list[str], label: str) -> Mapping[str, tuple[int, ...]]:
-    if asked is None:
+def _by_name(requested: InputShapes, names: list[str], label: str) -> Mapping[str, tuple[int, ...]]:
+    if requested is None:
         return {}
-    if not isinstance(asked, Mapping):
+    if not isinstance(requested, Mapping):
         if len(names) > 1:
             raise ModelError(
                 f"{label}: one input_shape is given but the model has {len(names)} inputs; "
                 f"give one for each: {', '.join(names)}"
             )
-        return {names[0]: tuple(asked)}
-    for name in asked:
+        return {names[0]: tuple(requested)}
+    for name in requested:
         if name not in names:
             raise ModelError(
                 f"{label}: an input_shape is given for {name!r}, but the model's inputs are "
                 f"{', '.join(names)}"
             )
-    return asked
+    return requested
 
 
 def _settle_one(
-    value: onnx.ValueInfoProto, asked: tuple[int, ...] | None, label: str
+    value: onnx.ValueInfoProto, requested: tuple[int, ...] | None, label: str
 ) -> tuple[int, ...]:
     tensor = value.type.tensor_type
-    if asked is not None and any(size < 1 for size in asked):
+    if requested is not None and any(size < 1 for size in requested):
         raise ModelError(f"{label}: the input_shape of {value.name!r} has a size below 1")
     if not tensor.HasField("shape"):
-        if asked is None:
+        if requested is None:
             raise ModelError(
                 f"{label}: input {value.name!r} has no shape in the file; "
                 f"write it in cluster.yaml: {_hint(label, [])}"
             )
-        return tuple(asked)
+        return tuple(requested)
     found = [dim.dim_value if dim.dim_value > 0 else None for dim in tensor.shape.dim]
-    if asked is None:
+    if requested is None:
         return _close(value, found, label)
-    if len(asked) != len(found):
+    if len(requested) != len(found):
         raise ModelError(
-            f"{label}: the input_shape of {value.name!r} has {len(asked)} axes, "
+            f"{label}: the input_shape of {value.name!r} has {len(requested)} axes, "
             f"the file's has {len(found)}"
         )
-    for axis, (size, fixed) in enumerate(zip(asked, found, strict=True)):
+    for axis, (size, fixed) in enumerate(zip(requested, found, strict=True)):
         if fixed is not None and fixed != size:
             raise ModelError(
                 f"{label}: axis {axis} of input {value.name!r} is {fixed} in the file, "
                 f"the input_shape says {size}; export the model for that size instead"
             )
-    return tuple(asked)
+    return tuple(requested)
 
 
 def _close(value: onnx.ValueInfoProto, found: list[int | None], label: str) -> tuple[int, ...]:

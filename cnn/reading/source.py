@@ -128,7 +128,7 @@ class Source:
         """
         digest = hashlib.sha256()
         if self.file is None:
-            from cnn.built_in import build  # noqa: PLC0415 - built only when asked for
+            from cnn.built_in import build  # noqa: PLC0415 - needed only here
 
             proto = build()
             digest.update(proto.SerializeToString(deterministic=True))

@@ -157,13 +157,13 @@ class FusedLayers:
         taken: dict[str, OperatorBand] = {}
         macs: dict[str, int] = {}
         for step in self._steps:
-            asked: Rows | None = None
+            requested: Rows | None = None
             for name in step.outputs:
                 if name in needed:
-                    asked = needed[name].hull(asked)
-            if asked is None:
+                    requested = needed[name].hull(requested)
+            if requested is None:
                 continue
-            takes = taken[step.layer.name] = step.rule(asked)
+            takes = taken[step.layer.name] = step.rule(requested)
             macs[step.layer.name] = int(step.layer.macs and step.layer.macs * takes.work)
             for index, source in step.sources:
                 seen = takes.inputs[index]

@@ -1,10 +1,10 @@
-"""Random networks in QDQ form whose arithmetic is exact, for what must hold of every cut of them.
+"""Random networks in QDQ form with exact arithmetic, for properties that every cut must have.
 
-All scales are powers of two and all sums are small, so floats hold every result as it is: however
-an engine adds up, fuses or cuts, each number comes out the same to the last bit. Tensors are
-quantised or stay floats here and there; several readers share a `DequantizeLinear` or have one
-each; kernels have a scale or one per channel; outputs are 8-bit numbers, floats, or tensors that
-are also quantised.
+All scales are powers of two and all sums are small, so floats represent every result exactly.
+However an engine sums, fuses or cuts, each number is the same to the last bit. Some tensors are
+quantised and some stay floats; several readers share a `DequantizeLinear` or have one each; kernels
+have one scale or one per channel; outputs are 8-bit numbers, floats, or tensors that are also
+quantised.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class _Stack:
 
 
 def quantised_stack(seed: int, steps: int = 6) -> onnx.ModelProto:
-    """A network of about so many layers that are quantised."""
+    """Draw a network of about so many quantised layers."""
     stack = _Stack(seed)
     stack.quantise("x", (3, 8, 8))
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""Small networks whose shapes depend on the data, and how the layers of one are run one by one."""
+"""Small networks whose shapes depend on the data, and a way to run their layers one by one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def detector() -> onnx.ModelProto:
-    """Boxes and scores by convolutions; of these a suppression selects some."""
+    """Boxes and scores by convolutions, some of which a suppression selects."""
     nodes = [
         node("Conv", ["x", "w"], ["c"], "stem", pads=[1] * 4, strides=[2, 2]),
         node("Relu", ["c"], ["r"], "relu"),
@@ -47,7 +47,7 @@ def detector() -> onnx.ModelProto:
 
 
 def detector_frames() -> list[Arrays]:
-    """Frames in which the detector finds nothing, little and much."""
+    """Frames in which the detector finds nothing, a few boxes, and many."""
     noise = np.random.default_rng(0).standard_normal((1, 3, 16, 16)).astype(np.float32)
     return [{"x": noise * size} for size in (0.0, 0.3, 3.0)]
 
@@ -58,8 +58,11 @@ def branch(name: str, operator: str, *reads: str) -> onnx.GraphProto:
 
 
 def looping() -> onnx.ModelProto:
-    """A loop that turns as often as its input says, and reads a tensor and a weight from outside;
-    all that it makes on the way is an output."""
+    """A loop with as many iterations as its input says, which reads an outer tensor and an outer
+    weight.
+
+    All intermediate results are outputs.
+    """
     turn = graph(
         [
             node("Identity", ["going"], ["goes"]),
@@ -86,7 +89,7 @@ def looping() -> onnx.ModelProto:
 
 
 def layer_by_layer(built: cnn.Model, frame: Arrays, directory: Path) -> dict[str, np.ndarray]:
-    """What the network computes if each of its layers is a subnet of its own."""
+    """Compute the network with each layer as a subnet of its own."""
     known = dict(frame)
     for layer in built.network.layers:
         made = [

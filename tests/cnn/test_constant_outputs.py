@@ -1,4 +1,4 @@
-"""Outputs that no input reaches are known when the model has been read."""
+"""Outputs that depend on no input are known when the model has been read."""
 
 from __future__ import annotations
 

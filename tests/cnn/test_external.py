@@ -1,4 +1,4 @@
-"""Weights in other files: taken from the model's own folder, and whatever else is one sentence."""
+"""Weights in other files are read from the model's folder; all else ends in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's own functions are gone once it is read, however they are written."""
+"""A model's own functions are inlined when it is read, however they are written."""
 
 from __future__ import annotations
 

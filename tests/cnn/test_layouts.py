@@ -1,4 +1,4 @@
-"""Transpositions that only change the order in which operators see the axes are gone."""
+"""Transpositions that only change the order in which operators see the axes are removed."""
 
 from __future__ import annotations
 

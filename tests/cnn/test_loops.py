@@ -1,4 +1,4 @@
-"""Control flow whose course is known beforehand is no control flow: it is written out."""
+"""Control flow whose course is known in advance is unrolled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which input rows a band of output rows needs, against looking at every output row by itself."""
+"""The input rows that a band needs, compared with those that each output row needs by itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def band(draw: st.DrawFn, height: int) -> Rows:
 
 
 def seen_by(window: Window, row: int) -> set[int]:
-    """The rows of the input, padding excluded, that one output row looks at."""
+    """Return the input rows, without padding, that one output row reads."""
     first = row * window.stride - window.above
     return {x for x in range(first, first + window.extent) if 0 <= x < window.height}
 

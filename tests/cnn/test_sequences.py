@@ -1,4 +1,4 @@
-"""Lists of tensors whose members are known are no sequences any more."""
+"""Sequences whose members are known are replaced by the members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes that ONNX's inference does not know, or knows otherwise than engines."""
+"""Shapes that ONNX's inference does not know, or infers differently from engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What depends on the data is one layer, and computes in parts what it does as a whole."""
+"""Operators that depend on the data form one layer, and divided networks compute the same."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Small random networks as exporters write them, each drawn from a seed.
+"""Draw small random networks in the idioms of exporters, and check that dividing them changes
+nothing.
 
-Hypothesis draws networks of some thirty operators (`tests.networks`); these know the idioms of
-torch, timm, Keras and quantisers, too many to draw and shrink that way. `network` puts one together
-of the steps in `idioms`, `check` reads, simplifies, rewrites and cuts it and compares what it
-computes, and `tests.agreement.random_networks` does so ten thousand times.
+Each network comes from a seed. Hypothesis draws networks of some thirty operators
+(`tests.networks`); the idioms of torch, timm, Keras and quantisers are too many to draw and shrink
+that way. `network` composes a network of the steps in `idioms`, `check` reads, simplifies, rewrites
+and cuts it and compares the results, and `tests.agreement.random_networks` does so ten thousand
+times.
 """

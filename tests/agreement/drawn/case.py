@@ -1,4 +1,4 @@
-"""A network that is being compared, a way to divide it, and what came of one comparison."""
+"""A network under comparison, a division of it, and the outcome of one comparison."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.agreement.drawn.engine import Arrays
 
 @dataclass(frozen=True)
 class Case:
-    """A network as it was read, its frames, and what its file computes of them."""
+    """A network as it was read, its frames, and what its file computes from them."""
 
     model: cnn.Model
     frames: Sequence[Arrays]
@@ -44,7 +44,7 @@ class Division:
 
 @dataclass(frozen=True)
 class Found:
-    """Whether results agree, by which rule, or else what is said of them."""
+    """Whether results agree and by which rule, or else why they do not."""
 
     agrees: bool
     rule: str

@@ -1,8 +1,8 @@
-"""Whether one network, simplified, rewritten and cut, computes what its file does.
+"""Check that one network, simplified, rewritten and cut, computes what its file computes.
 
-Results count as the same by the launcher's own rules (`launcher.results.comparison`), doubtful ones
-by its own way of settling doubts. Where these find a run to disagree though nothing is wrong with
-it, that is a false alarm, and as bad.
+The launcher's own rules decide whether results are the same (`launcher.results.comparison`),
+doubtful ones included. If they reject a run that is correct, this false alarm counts as a failure
+too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ENGINE = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a network. `rules` has those by which results that differed still agree."""
+    """The outcome for a network; `rules` are those by which differing results still agree."""
 
     seed: int
     kind: Kind
@@ -61,7 +61,7 @@ Divide = Callable[[cnn.Model, random.Random], Division]
 
 
 def divided_at_random(model: cnn.Model, dice: random.Random) -> Division:
-    """Layers as they are, or with up to four rewrites upon each other, on two to four devices."""
+    """Divide a model at random: unchanged, or after up to four rewrites, on two to four devices."""
     rewrites: list[Rewrite] = []
     if dice.random() < 0.1:
         rewrites.append(Copies(tuple(dice.randint(1, 2) for _ in range(2))))
@@ -80,8 +80,11 @@ def check(
     tell: Callable[[str], None] = lambda _: None,
     divide: Divide = divided_at_random,
 ) -> Outcome:
-    """Read, compare, rewrite, cut and compare again. `tell` hears whose turn it is: should the
-    process die, it was the engine with the `original` or with what is `ours`."""
+    """Read, compare, rewrite, cut and compare again.
+
+    `tell` is called with whose turn it is, so that if the process dies, it is known whether the
+    engine was running the `original` or `ours`.
+    """
 
     def outcome(kind: Kind, reason: str = "", rules: Sequence[str] = ()) -> Outcome:
         return Outcome(drawn.seed, kind, reason, tuple(rules), drawn.idioms)
@@ -123,7 +126,7 @@ def check(
 def _read_ones(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """A model that reads only some of its inputs has no others."""
+    """Remove the inputs that the model does not read."""
     read = {name for node in model.graph.node for name in node.input}
     return {name: shape for name, shape in shapes.items() if name in read}
 
@@ -133,7 +136,7 @@ def _in_short(error: Exception) -> str:
 
 
 def _compared(case: Case, seed: int, divide: Divide) -> Iterator[Found]:
-    """The simplified whole, then what it was divided into."""
+    """Compare the simplified whole, then its division."""
     network = case.model.network
     whole = case.model.cut(network.layer, network.inputs, network.outputs, case.folder)
     graph = Graph(whole.graph)
@@ -143,7 +146,9 @@ def _compared(case: Case, seed: int, divide: Divide) -> Iterator[Found]:
 
 
 def _dealt(rewrites: Sequence[Rewrite], rewritten: cnn.Model, dice: random.Random) -> Division:
-    """Layers one by one to any device, or runs of them; the copies of a network to others each."""
+    """Assign layers one by one to any device, or in runs; each copy of a network to devices of its
+    own.
+    """
     devices, alone = dice.randint(2, 4), dice.random() < 0.25
     device, found = 0, {}
     for layer in rewritten.network.layers:
@@ -156,7 +161,7 @@ def _dealt(rewrites: Sequence[Rewrite], rewritten: cnn.Model, dice: random.Rando
 
 
 def _divided(case: Case, division: Division) -> Found:
-    """The subnets one by one, beside the file."""
+    """Run the subnets one by one and compare them with the file."""
     model = division.model
     dataflow = convert(model.network, division.assignment, dealing_of(division.rewrites))
     graphs = [

@@ -1,4 +1,4 @@
-"""ONNX Runtime as agents set it up, the frames that it is given, and its other levels of fusion."""
+"""Run models in ONNX Runtime as agents do, and with less fusion, on random frames."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ computes them in single precision on processors that know nothing else."""
 
 
 def frames(inputs: Mapping[str, Tensor], seed: int, *, half: bool = False) -> list[Arrays]:
-    """Noise of several scales, then black, then white."""
+    """Return frames of noise at several scales, then black, then white."""
     generator = np.random.default_rng(seed)
     found = [
         {name: _noise(x, generator, scale) for name, x in inputs.items()}
@@ -49,7 +49,7 @@ def _is_float(tensor: Tensor) -> bool:
 
 
 class Graph:
-    """A model in ONNX Runtime, by default fused as agents do."""
+    """A model in ONNX Runtime, by default with the agents' level of fusion."""
 
     def __init__(self, model: Path | bytes, level: str = "all") -> None:
         levels = ort.GraphOptimizationLevel
@@ -68,6 +68,6 @@ class Graph:
         self._outputs = [value.name for value in self._session.get_outputs()]
 
     def run(self, given: Mapping[str, np.ndarray]) -> Outputs:
-        """The outputs by name; of `given` only what the model reads."""
+        """Return the outputs by name; inputs that the model does not read are ignored."""
         feed = {name: given[name] for name in self.inputs}
         return dict(zip(self._outputs, self._session.run(None, feed), strict=True))

@@ -1,4 +1,4 @@
-"""One network from one seed: inputs, a walk of idioms, outputs, and how it is written down."""
+"""Draw one network from one seed: inputs, a walk of idioms, outputs, and the form of the file."""
 
 from __future__ import annotations
 
@@ -38,8 +38,11 @@ _STYLES = ((_VISION, 4), (_SEQUENCES, 3), (_EIGHT_BITS, 1), (_ANY, 2))
 
 @dataclass(frozen=True)
 class Drawn:
-    """A model, the shapes of its inputs as it is to be read, whether it computes in half precision,
-    the types of all its tensors, and the idioms that it is made of."""
+    """A drawn model.
+
+    It has the shapes of its inputs for reading it, whether it computes in half precision, the types
+    of all its tensors, and the idioms that it consists of.
+    """
 
     seed: int
     model: onnx.ModelProto
@@ -50,7 +53,7 @@ class Drawn:
 
 
 def draw(seed: int) -> Drawn:
-    """The network of that seed: three to ten idioms."""
+    """Draw the network of that seed: three to ten idioms."""
     dice = random.Random(seed)
     opset = dice.choice(OPSETS)
     sketch = Sketch(dice, opset, HALF if dice.random() < 0.12 else "float32")
@@ -72,7 +75,7 @@ def draw(seed: int) -> Drawn:
 
 
 def _input(sketch: Sketch) -> None:
-    """An image mostly, of a camera's bytes now and then; or a sequence."""
+    """Mostly an image, now and then of a camera's bytes, or a sequence."""
     dice = sketch.dice
     if dice.random() < 0.2:
         sketch.offer(sketch.input((1, dice.randint(2, 9), dice.randint(2, 8))))
@@ -89,7 +92,7 @@ def _input(sketch: Sketch) -> None:
 
 
 def _outputs(sketch: Sketch) -> list[str]:
-    """Tensors that nobody reads, or some of them (others are dead branches), and one inside."""
+    """Unread tensors, or some of them (the others are dead branches), and one inner tensor."""
     dice = sketch.dice
     read = {name for node in sketch.nodes for name in node.input}
     made = [name for name in sketch.tensors if name not in sketch.inputs]
@@ -103,14 +106,14 @@ def _outputs(sketch: Sketch) -> list[str]:
 
 
 def _last(sketch: Sketch) -> str:
-    """Of a sketch in which no idiom fits."""
+    """Finish a sketch in which no idiom fits."""
     made = sketch.one("Relu", next(iter(sketch.tensors)))
     sketch.offer(made)
     return made
 
 
 def _model(sketch: Sketch, outputs: list[str]) -> onnx.ModelProto:
-    """With an open first axis now and then, weights listed as inputs, types of inner tensors."""
+    """Now and then with an open first axis, weights listed as inputs, or types of inner tensors."""
     dice = sketch.dice
     as_nodes = {name for node in sketch.nodes for name in node.output}
     weights = {name: x for name, x in sketch.weights.items() if name not in as_nodes}

@@ -1,4 +1,4 @@
-"""Divisions as the strategies find them, by made-up layer times on made-up devices."""
+"""Divide networks by the strategies, with random layer times on random devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STRATEGIES = ("sequential", "vertical", "hybrid", "auto")
 
 
 def planned(model: cnn.Model, dice: random.Random) -> Division:
-    """On two to four devices, by any of `STRATEGIES`."""
+    """Divide over two to four devices by any of `STRATEGIES`."""
     devices = tuple(Device(f"d{number}") for number in range(dice.randint(2, 4)))
     numbers = np.random.default_rng(dice.getrandbits(32))
     # So long that sending a tensor and starting a phase are nothing beside them.

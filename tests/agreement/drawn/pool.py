@@ -1,8 +1,8 @@
-"""Networks checked in several processes, of which each may die at any time.
+"""Check networks in several worker processes, any of which may die at any time.
 
-A worker is given one seed at a time and says whose turn it is while it works, so that the death of
-one (an engine that crashes takes its process with it) is known with its seed, and by whose model.
-Another worker takes its place.
+A worker gets one seed at a time and reports whose turn it is while it works. If it dies (an engine
+that crashes takes its process with it), the seed and the model that was running are known. Another
+worker replaces it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def check_seed(seed: int, folder: Path, tell: Callable[[str], None]) -> Outcome:
 
 
 def check_planned(seed: int, folder: Path, tell: Callable[[str], None]) -> Outcome:
-    """The same, divided by a strategy."""
+    """Draw a network, divide it by a strategy, and check it."""
     return check(draw(seed), folder, tell, planned)
 
 
 def checked(seeds: Sequence[int], workers: int, work: Work = check_seed) -> Iterator[Outcome]:
-    """The outcomes, in the order in which they come. `work` is a function of a module."""
+    """Yield the outcomes in the order of completion. `work` is a function of a module."""
     left = list(reversed(seeds))
     at_work = [_Worker(work, left.pop()) for _ in range(min(workers, len(seeds)))]
     try:
@@ -79,7 +79,7 @@ class _Worker:
         self.pipe.send(seed)
 
     def outcome(self, *, is_ready: bool) -> Outcome | None:
-        """What the worker says, or what is to be said of one that died or hangs."""
+        """Return the worker's outcome, or one that describes its death or time-out."""
         if is_ready:
             try:
                 said = self.pipe.recv()
@@ -106,7 +106,7 @@ class _Worker:
 
 
 def _live(pipe: Connection, work: Work) -> None:
-    """A worker's life. What engines say on standard error would tear the progress bar."""
+    """The main loop of a worker, without engines' messages, which would break the progress bar."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     memory = Path("/dev/shm")  # files are many, small and short-lived
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:

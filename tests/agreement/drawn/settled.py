@@ -1,4 +1,4 @@
-"""What the launcher says of results that its strict rules leave in doubt."""
+"""Decide by the launcher's own methods about results that its strict rules leave in doubt."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ from tests.agreement.drawn.engine import Arrays, Graph
 
 
 def simplified(case: Case, whole: Path, made: Sequence[Outputs]) -> Found:
-    """The simplified network in one piece, whose results `made` are: as the launcher holds one that
-    it reads to its file, and as it looks at it before a run that it does not compare."""
+    """Judge the simplified network in one piece, whose results are `made`.
+
+    The launcher compares a network that it reads with its file in this way, and also examines it so
+    before a run that it does not compare.
+    """
     numbers, rule = network_numbers(case.model), "precision"
     original: Path | None = None
     for frame, found, wanted in zip(case.frames, made, case.wanted, strict=True):
@@ -71,7 +74,7 @@ def _is_refused(case: Case, pairs: Iterable[tuple[Outputs, ...]]) -> bool:
 
 
 def _variants(original: Path, frame: Arrays, numbers: Numbers) -> list[Outputs]:
-    """The original fused less, and on a frame that has moved by one unit."""
+    """The original with less fusion, and on a frame changed by one unit."""
     found = [Graph(original, level).run(frame) for level in ("basic", "none")]
     if numbers.precision == "half":
         found += _unfused(original, frame, numbers)[:1]
@@ -79,7 +82,7 @@ def _variants(original: Path, frame: Arrays, numbers: Numbers) -> list[Outputs]:
 
 
 def _unfused(graph: Path, frame: Arrays, numbers: Numbers) -> list[Outputs]:
-    """What a graph computes with nothing fused, and on a frame that has moved by one unit."""
+    """Compute a graph with nothing fused, and on a frame changed by one unit."""
     if numbers.precision == "half":
         graph = write_rounded(graph, graph.parent / "rounded")
     engine = Graph(graph, "none")
@@ -94,8 +97,10 @@ def _on_moved(graph: Graph, frame: Arrays, numbers: Numbers) -> list[Outputs]:
 
 
 class TapeHere(Tape):
-    """Computes its steps in this process, and what agents do at their level of fusion, but not
-    by way of a prepared file: that takes a process for each."""
+    """Computes its steps in this process with the agents' level of fusion.
+
+    It does not go through a prepared file, which would need a process for each.
+    """
 
     def _carry_out(self, job: Path) -> None:
         data = json.loads(job.read_text("utf-8"))
@@ -111,7 +116,7 @@ def doubts(
     doubtful: Mapping[int, WorstOutput],
     results: Mapping[int, Outputs],
 ) -> Found:
-    """Results of subnets, by number of the frame, that differ as the strict verdicts say."""
+    """Return results of subnets, by the frame's number, that differ by the strict rules."""
     network = case.model.network
     numbers = network_numbers(case.model)
     devices = [Device(name) for name in sorted(set(division.assignment.values()))]

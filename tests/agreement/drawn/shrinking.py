@@ -1,4 +1,4 @@
-"""The fewest operators of a network that fail as the whole does."""
+"""Find the fewest operators of a network that fail as the whole network does."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from tests.agreement.drawn.network import Drawn
 
 
 def smallest(drawn: Drawn, kind: str) -> Drawn:
-    """The network up to the first tensor at which it fails, alone, as the whole does; itself if it
-    does at none."""
+    """Return the network up to the first tensor at which it fails as the whole does; itself if
+    there is none.
+    """
     for node in drawn.model.graph.node:
         for name in filter(None, node.output):
             part = up_to(drawn, name)

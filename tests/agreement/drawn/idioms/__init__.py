@@ -1,2 +1,5 @@
-"""Idioms of exporters, a module for each family; every idiom is a function that adds nodes to a
-sketch, or raises `UndrawableError` where it does not fit."""
+"""Idioms of exporters, a module per family.
+
+Every idiom is a function that adds nodes to a sketch, or raises `UndrawableError` where it does not
+fit.
+"""

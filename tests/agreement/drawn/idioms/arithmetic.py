@@ -1,4 +1,4 @@
-"""Element by element, reductions, choices and what is counted."""
+"""Idioms of arithmetic: elementwise operators, reductions, selections and counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def elementwise(s: Sketch) -> None:
 
 
 def positive_only(s: Sketch) -> None:
-    """Roots, logarithms and powers of what was made positive."""
+    """Roots, logarithms and powers of a tensor that was made positive."""
     source = s.any(2, 3, 4)
     made = s.one("Add", s.one("Abs", source), s.constant(0.1, s.dtype))
     operator = s.dice.choice(["Sqrt", "Log", "Reciprocal", "Pow"])
@@ -36,7 +36,7 @@ def positive_only(s: Sketch) -> None:
 
 
 def with_constant(s: Sketch) -> None:
-    """A constant of any shape that is broadcast, on either side."""
+    """A constant of any shape that broadcasts, on either side."""
     source = s.any(2, 3, 4)
     shape = [s.dice.choice([1, size]) for size in s.shape(source)]
     shape = shape[s.dice.randint(0, len(shape)) :]
@@ -54,7 +54,7 @@ def divided(s: Sketch) -> None:
 
 
 def broadcast(s: Sketch) -> None:
-    """Two activations of other shapes that fit: of images and rows, of rows and columns."""
+    """Two activations of shapes that broadcast: of images and rows, of rows and columns."""
     source = s.any(2, 3, 4)
     shape = s.shape(source)
     fitting = []
@@ -68,7 +68,7 @@ def broadcast(s: Sketch) -> None:
 
 
 def reduction(s: Sketch) -> None:
-    """Every kind, of any axes, which stay or go; of all where that is said by saying nothing."""
+    """Every reduction over any axes, kept or dropped; over all axes also by giving none."""
     source = s.any(3, 4)
     rank = len(s.shape(source))
     operator = s.dice.choice(
@@ -120,7 +120,7 @@ def chosen(s: Sketch) -> None:
 
 
 def ranked(s: Sketch) -> None:
-    """`TopK` of any axis, its values, or its places to gather by."""
+    """`TopK` along any axis: its values, or its indices to gather by."""
     source = s.any(2, 3, 4)
     shape = s.shape(source)
     axis = s.dice.randrange(1, len(shape))
@@ -138,7 +138,7 @@ def ranked(s: Sketch) -> None:
 
 
 def largest(s: Sketch) -> None:
-    """The place of the largest, as a number or one-hot."""
+    """The index of the largest element, as a number or one-hot."""
     source = s.any(2, 3, 4)
     shape = s.shape(source)
     axis = s.dice.randrange(1, len(shape))
@@ -189,7 +189,7 @@ def contracted(s: Sketch) -> None:
 
 
 def grid(s: Sketch) -> None:
-    """Places of a grid, from the image's size: a detector's anchors, added to what it finds."""
+    """Coordinates of a grid, computed from the image's size and added: a detector's anchors."""
     source = s.any(4)
     if s.opset < 13:
         raise UndrawableError("Unsqueeze names axes")
@@ -206,7 +206,7 @@ def grid(s: Sketch) -> None:
 
 
 def filled(s: Sketch) -> None:
-    """Zeros of a tensor's own shape, added or joined."""
+    """Zeros in a tensor's own shape, added or concatenated."""
     source = s.any(2, 3, 4)
     value = numpy_helper.from_array(np.full(1, s.dice.choice([0, 1]), s.dtype))
     shape = s.shape(source)
@@ -227,7 +227,7 @@ def rounded(s: Sketch) -> None:
 
 
 def repeated_twice(s: Sketch) -> None:
-    """The same computed twice, from constants of their own."""
+    """The same computation twice, from separate constants."""
     source = s.any(2, 3, 4)
     made = [s.one("Mul", source, s.constant(0.5, s.dtype)) for _ in range(2)]
     s.offer(s.one("Add", *(s.one("Tanh", x) for x in made)))

@@ -1,4 +1,4 @@
-"""Convolutions of all kinds, and the blocks that are built of them."""
+"""Idioms of convolutions of all kinds, and of the blocks that consist of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def _convolved(s: Sketch, source: str, kernel: list[int], **attributes: Any) -> 
 
 
 def convolution_and_norm(s: Sketch) -> None:
-    """As before folding: a batch norm, or a scale and a shift of their own, and an activation."""
+    """A convolution before folding: with a batch norm, or a separate scale and shift, and an
+    activation.
+    """
     source = s.any(4)
     made = _convolved(s, source, [3, 3], pads=[1] * 4)
     channels = s.shape(made)[1]
@@ -67,7 +69,7 @@ def convolution_and_norm(s: Sketch) -> None:
 
 
 def activation(s: Sketch, source: str) -> str:
-    """Rectifiers as exporters write them: as operators, and out of smaller ones."""
+    """Rectifiers as exporters write them: as operators, and composed of smaller ones."""
     kind = s.dice.choice(
         [
             *("Relu", "LeakyRelu", "Clip", "silu", "hard swish", "mish", "gelu", "tanh gelu"),
@@ -106,7 +108,7 @@ def activation(s: Sketch, source: str) -> str:
 
 
 def transposed(s: Sketch) -> None:
-    """With strides, groups, dilations, pads cut off and output padding."""
+    """With strides, groups, dilations, cropped pads and output padding."""
     source = s.any(3, 4)
     shape = s.shape(source)
     axes, channels = len(shape) - 2, shape[1]
@@ -162,7 +164,7 @@ def depthwise_separable(s: Sketch) -> None:
 
 
 def squeeze_and_excite(s: Sketch) -> None:
-    """Channels weighed by what a pooling over the whole image says."""
+    """Channels weighted by a pooling over the whole image."""
     source = s.any(4)
     channels = s.shape(source)[1]
     if s.dice.random() < 0.5:

@@ -1,4 +1,4 @@
-"""Poolings, paddings and changes of resolution."""
+"""Idioms of pooling, padding and changes of resolution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.agreement.drawn.sketch import Sketch, UndrawableError
 
 
 def pool(s: Sketch) -> None:
-    """Rounding up, dilations, uneven pads that are counted or not."""
+    """With rounding up, dilations, and uneven pads that count or do not."""
     source = s.any(3, 4)
     operator = s.dice.choice(["MaxPool", "MaxPool", "AveragePool", "AveragePool", "LpPool"])
     sizes = s.shape(source)[2:]
@@ -52,7 +52,7 @@ def _last_starts_inside(
 
 
 def padded_pool(s: Sketch) -> None:
-    """An average over zeros that an operator of its own pads, as PyTorch 1 wrote it."""
+    """An average over zeros that a separate operator pads, as PyTorch 1 wrote it."""
     source = s.any(4)
     made = pad_with(s, source, [0, 0, 1, 1, 0, 0, 1, 1], "constant", 0.0)
     operator = s.dice.choice(["AveragePool", "MaxPool"])
@@ -103,7 +103,7 @@ def pad(s: Sketch) -> None:
 
 
 def computed_pad(s: Sketch) -> None:
-    """Pads as torch writes them for a list of sizes: filled up, turned round, flattened."""
+    """Pads as torch writes them for a list of sizes: extended, reversed, flattened."""
     if s.opset < 11:
         raise UndrawableError("pads are an attribute")
     source = s.any(4)
@@ -142,7 +142,7 @@ def _turned(s: Sketch, square: str) -> str:
 
 
 def same_pad(s: Sketch) -> None:
-    """ "Same" padding as timm and Keras's converters write it: from the size, in the graph."""
+    """ "Same" padding as timm and Keras's converters write it: computed from the size."""
     if s.opset < 13:
         raise UndrawableError("pads are an attribute, or Unsqueeze names axes")
     source = s.any(4)
@@ -170,7 +170,7 @@ def same_pad(s: Sketch) -> None:
 
 
 def _same_total(s: Sketch, length: str, kernel: int, stride: int) -> str:
-    """max((⌈length / stride⌉ − 1) · stride + kernel − length, 0), by way of floats perhaps."""
+    """max((⌈length / stride⌉ − 1) · stride + kernel − length, 0), sometimes through floats."""
     if s.dice.random() < 0.5:
         ratio = s.one("Div", s.one("Cast", length, to=1), s.constant(float(stride), "float32"))
         steps = s.one("Cast", s.one("Ceil", ratio), to=7)
@@ -183,7 +183,7 @@ def _same_total(s: Sketch, length: str, kernel: int, stride: int) -> str:
 
 
 def resize(s: Sketch) -> None:
-    """Every mode by every way of placing pixels, by scales or sizes."""
+    """Every mode with every coordinate transformation, by scales or sizes."""
     source = s.any(4)
     shape = s.shape(source)
     if s.opset < 11:
@@ -235,7 +235,7 @@ def _front_of_shape(s: Sketch, source: str) -> str:
 
 
 def resize_like(s: Sketch) -> None:
-    """To another tensor's size, and joined with it: a feature pyramid."""
+    """To another tensor's size, and concatenated with it: a feature pyramid."""
     if s.opset < 13:
         raise UndrawableError("roi would have to be given")
     source, other = s.any(4), s.any(4)

@@ -1,4 +1,4 @@
-"""Norms over channels, groups and images, as operators and taken apart; softmaxes of any axis."""
+"""Idioms of softmaxes, and of norms over channels, groups and images, decomposed or not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.agreement.drawn.sketch import Sketch, UndrawableError
 
 
 def batch_norm(s: Sketch) -> None:
-    """Alone, in front of a convolution perhaps."""
+    """Alone, sometimes before a convolution."""
     source = s.any(2, 3, 4)
     channels = s.shape(source)[1]
     parts = [s.weight(channels, scale=0.2, shift=shift) for shift in (1.0, 0.0, 0.0)]
@@ -19,7 +19,7 @@ def batch_norm(s: Sketch) -> None:
 
 
 def group_norm(s: Sketch) -> None:
-    """As torch takes it apart (an instance norm of groups), as ONNX's operator, by means."""
+    """As torch decomposes it (an instance norm of groups), as ONNX's operator, and by means."""
     source = s.any(4)
     n, c, h, w = s.shape(source)
     group = s.dice.choice([g for g in (1, 2, 3, c) if c % g == 0])
@@ -62,7 +62,7 @@ def instance_norm(s: Sketch) -> None:
 
 
 def channels_last_norm(s: Sketch) -> None:
-    """ConvNeXt's: a layer norm of an image whose channels were put last."""
+    """ConvNeXt's: a layer norm of an image whose channels were moved last."""
     source = s.any(4)
     if s.opset < 17:
         raise UndrawableError("no operator yet")
@@ -93,7 +93,7 @@ def local_response(s: Sketch) -> None:
 
 
 def softmax(s: Sketch) -> None:
-    """Of any axis; before operator set 13 of all from there on."""
+    """Along any axis; before operator set 13 over all axes from it on."""
     source = s.any(2, 3, 4)
     rank = len(s.shape(source))
     axis = s.dice.randrange(1, rank)
@@ -103,7 +103,7 @@ def softmax(s: Sketch) -> None:
 
 
 def unit_length(s: Sketch) -> None:
-    """Features divided by their length, which is kept off zero."""
+    """Features divided by their length, which is bounded away from zero."""
     source = s.any(2, 3, 4)
     length = reduced(s, "ReduceL2", source, [1], 1)
     if s.dice.random() < 0.5 and s.opset >= 12:

@@ -1,4 +1,4 @@
-"""Eight bits as quantisers write them: pairs, integer operators, dynamic ranges."""
+"""Idioms of 8-bit networks as quantisers write them: pairs, integer operators, dynamic ranges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _scale(s: Sketch, value: float | None = None) -> str:
 
 
 def pair(s: Sketch, source: str, dtype: str = "uint8") -> str:
-    """An activation quantised and back."""
+    """An activation, quantised and dequantised."""
     scale = _scale(s)
     zero = s.constant(128 if dtype == "uint8" else 0, dtype, as_node=False)
     made = s.one("QuantizeLinear", source, scale, zero)
@@ -20,7 +20,7 @@ def pair(s: Sketch, source: str, dtype: str = "uint8") -> str:
 
 
 def _kernel(s: Sketch, *shape: int, fan_in: int, axis: int = 0) -> str:
-    """A weight of eight bits, with a scale for all or for each filter, and its dequantisation."""
+    """An 8-bit weight with one scale or one per filter, and its dequantisation."""
     values = s.numbers.integers(-127, 128, shape)
     weight = s.constant(values, "int8", as_node=False)
     if s.opset >= 13 and s.dice.random() < 0.6:
@@ -44,7 +44,7 @@ def _check(s: Sketch) -> None:
 
 
 def convolution(s: Sketch) -> None:
-    """Pairs around a convolution, grouped perhaps, and a rectifier."""
+    """Pairs around a convolution, sometimes grouped, and a rectifier."""
     _check(s)
     source = s.any(4)
     channels = s.shape(source)[1]
@@ -117,7 +117,7 @@ def linear_convolution(s: Sketch) -> None:
 
 
 def dynamic(s: Sketch) -> None:
-    """Ranges found while running: `DynamicQuantizeLinear`, `MatMulInteger` or `ConvInteger`."""
+    """Ranges computed at run time: `DynamicQuantizeLinear`, `MatMulInteger` or `ConvInteger`."""
     _check(s)
     if s.opset < 11:
         raise UndrawableError("no ranges found while running")

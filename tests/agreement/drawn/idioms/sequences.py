@@ -1,4 +1,4 @@
-"""Transformers and recurrent layers: tensors [batch, length, features]."""
+"""Idioms of transformers and recurrent layers, on tensors [batch, length, features]."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.agreement.drawn.sketch import Sketch, UndrawableError
 
 
 def tokens(s: Sketch) -> None:
-    """An image as a sequence of its places."""
+    """An image as the sequence of its pixels."""
     source = s.any(4)
     n, c, h, w = s.shape(source)
     wanted = s.constant([n, c, -1])
@@ -26,7 +26,7 @@ def tokens(s: Sketch) -> None:
 
 
 def class_token(s: Sketch) -> None:
-    """A learnt token in front, and learnt positions."""
+    """A learnt token at the start, and learnt positions."""
     source = s.any(3)
     n, length, features = s.shape(source)
     if length > 40:
@@ -44,7 +44,7 @@ def class_token(s: Sketch) -> None:
 
 
 def layer_norm(s: Sketch) -> None:
-    """As an operator and taken apart; with or without scale and shift."""
+    """As an operator and decomposed; with or without scale and shift."""
     source = s.any(3)
     features = s.shape(source)[-1]
     kind = s.dice.choice(["operator", "apart", "apart", "rms"])
@@ -97,7 +97,7 @@ def feed_forward(s: Sketch) -> None:
 
 
 def attention(s: Sketch) -> None:
-    """Heads, scores, a mask, softmax, values: as torch, timm and Keras take it apart."""
+    """Heads, scores, a mask, softmax, values, decomposed as torch, timm and Keras do."""
     source = s.any(3)
     n, length, features = s.shape(source)
     heads = s.dice.choice([1, 2, 3])
@@ -142,7 +142,7 @@ def _heads(s: Sketch, source: str, heads: int, each: int) -> str:
 
 
 def _packed(s: Sketch, source: str, heads: int, each: int) -> tuple[str, ...]:
-    """Queries, keys and values by one product: taken apart by `Gather` or `Split`."""
+    """Queries, keys and values by one product, split by `Gather` or `Split`."""
     n, length, _ = s.shape(source)
     made = linear(s, source, 3 * heads * each)
     if s.dice.random() < 0.5:
@@ -233,7 +233,7 @@ def _state(s: Sketch, source: str, count: int, batch: int, hidden: int) -> str:
 
 
 def embedding(s: Sketch) -> None:
-    """Rows of a table, chosen by the largest of a tensor's features."""
+    """Rows of a table, selected by the largest of a tensor's features."""
     source = s.any(3)
     features = s.shape(source)[-1]
     chosen = s.one(

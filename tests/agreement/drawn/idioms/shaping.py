@@ -1,4 +1,4 @@
-"""Operators that move, cut, join and repeat elements, with shapes computed in the graph."""
+"""Idioms that move, cut, concatenate and repeat elements, with shapes computed in the graph."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cut(s: Sketch, source: str, bounds: dict[int, tuple[int, int, int]]) -> str:
 
 
 def flatten(s: Sketch) -> None:
-    """To rows, in every way that exporters know."""
+    """To rows, in every way that exporters use."""
     source = s.any(3, 4)
     n, *rest = s.shape(source)
     count = int(np.prod(rest))
@@ -56,7 +56,7 @@ def flatten(s: Sketch) -> None:
 
 
 def rows(s: Sketch) -> None:
-    """From a pooled image or a sequence to a row, by dropping axes of one element."""
+    """From a pooled image or a sequence to a row, by removing axes of one element."""
     source = s.any(4)
     shape = s.shape(source)
     axes = [axis for axis in (2, 3) if shape[axis] == 1]
@@ -111,7 +111,7 @@ def channel_shuffle(s: Sketch) -> None:
 
 
 def windows(s: Sketch) -> None:
-    """Swin's windows: parted, and put together again."""
+    """Swin's windows: partitioned, and put together again."""
     source = s.any(4)
     n, c, h, w = s.shape(source)
     if h % 2 or w % 2:
@@ -132,7 +132,7 @@ def windows(s: Sketch) -> None:
 
 
 def transpose(s: Sketch) -> None:
-    """One or two behind each other, the default order among them."""
+    """One transposition or two in a row, the default order among them."""
     made = s.any(2, 3, 4)
     rank = len(s.shape(made))
     for _ in range(s.dice.randint(1, 2)):
@@ -142,7 +142,7 @@ def transpose(s: Sketch) -> None:
 
 
 def split(s: Sketch) -> None:
-    """Into equal and unequal parts along any axis, some of which nobody reads."""
+    """Into equal and unequal parts along any axis, some of them unread."""
     source = s.any(2, 3, 4)
     shape = s.shape(source)
     axis = s.dice.randrange(1, len(shape))
@@ -164,7 +164,7 @@ def split(s: Sketch) -> None:
 
 
 def join(s: Sketch) -> None:
-    """Two or three tensors that fit, along any axis."""
+    """Concatenate two or three tensors that fit, along any axis."""
     source = s.any(2, 3, 4)
     shape = s.shape(source)
     axis = s.dice.randrange(1, len(shape))
@@ -204,7 +204,7 @@ def slice_(s: Sketch) -> None:
 
 
 def gather(s: Sketch) -> None:
-    """By constants: one, several, of any axis; element by element; by lists of places."""
+    """By constants: one, several, along any axis; by elements; by lists of indices."""
     source = s.any(2, 3, 4)
     shape = s.shape(source)
     axis = s.dice.randrange(1, len(shape))
@@ -250,7 +250,7 @@ def repeat(s: Sketch) -> None:
 
 
 def scatter(s: Sketch) -> None:
-    """Some elements written over, as torch's in-place assignments are exported."""
+    """Overwrite some elements, as torch exports in-place assignments."""
     if s.opset < 13:
         raise UndrawableError("no scatter as exporters write it")
     source = s.any(2, 3)
@@ -267,7 +267,7 @@ def scatter(s: Sketch) -> None:
 
 
 def idle(s: Sketch) -> None:
-    """What changes nothing: identities, dropouts, casts, pads of zero, views there and back."""
+    """Operators without effect: identities, dropouts, casts, pads of zero, views there and back."""
     made = s.any(2, 3, 4)
     shape = s.shape(made)
     kind = {"float32": 1, "float16": 10}[s.dtype]
