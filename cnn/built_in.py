@@ -45,8 +45,7 @@ _DEEP = (_POOL, (1024, 3), (512, 1), (1024, 3), (512, 1), (1024, 3), (1024, 3), 
 
 
 def write_wire_probe(path: Path, values: int, branches: int = 1) -> Path:
-    """Write the wire probe as ONNX: `branches` branches, each with a tensor float32 [1, `values`]
-    inside.
+    """Write the wire probe as ONNX, with a tensor float32 [1, `values`] in each branch.
 
     The inputs are `x0`, `x1`, … and the outputs `y0`, `y1`, …, all [1, 1]; `values` is at least 2.
     Branches share no input, so that simplification does not merge them.
@@ -148,9 +147,7 @@ class _Builder:
         output: str | None = None,
         **attributes: Any,
     ) -> str:
-        """Append one operator; its output is named after it unless `output` is given. Return the
-        output.
-        """
+        """Append one operator and return its output, which is named after it by default."""
         self.last = output or f"{name}.out"
         self.nodes.append(helper.make_node(operator, inputs, [self.last], name, **attributes))
         return self.last

@@ -2,9 +2,7 @@
 
 
 class CnnError(Exception):
-    """The root of the errors of `cnn`: the message says what happened, where (file, layer), what to
-    do.
-    """
+    """The root error of `cnn`; its message says what happened, where, and what to do."""
 
 
 class ModelError(CnnError):

@@ -38,8 +38,7 @@ def part_name(network: str, name: str) -> str:
 
 
 def merge(models: Sequence[Model]) -> Model:
-    """Merge the networks of `models` into one model, named `first+second+…`; return a single model
-    as it is.
+    """Merge networks into one model, named `first+second+…`; a single model stays as it is.
 
     The merged model keeps the originals as its `parts`, in that order. Networks for an older
     operator set of ONNX are converted to the newest among them. Raises `ModelError` if there is no

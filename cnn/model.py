@@ -66,9 +66,7 @@ class Model:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of all outputs of a frame: those that the network computes, then
-        `constant_outputs`.
-        """
+        """Names of a frame's outputs: those that the network computes, then `constant_outputs`."""
         return (*self.network.outputs, *self.constant_outputs)
 
     @property
@@ -174,8 +172,7 @@ class Model:
         return replace(self, network=network, _operators=operators, _weights=weights)
 
     def slice_channels(self) -> Mapping[str, Channels]:
-        """Return the output channels of every layer that can be computed in `Slices`, by layer
-        name.
+        """Return the output channels of each layer that can be computed in `Slices`.
 
         >>> read("examples/digits/digits.onnx").slice_channels()["logits"]
         Channels(count=10, group=1, is_channelwise=False)
@@ -191,12 +188,11 @@ class Model:
         return bandable(Draft(self.network, self._operators, self._weights))
 
     def fused(self, layers: Sequence[str]) -> FusedLayers:
-        """Return what computing these layers together in bands would cost, without rewriting
-        anything.
+        """Return what it would cost to compute these layers together in bands.
 
-        The result has, for any bands, the rows that each layer computes, the rows that each band
-        receives, and multiply-accumulates, the halo included. Raises `ModelError` if the layers
-        cannot be computed in bands.
+        Nothing is rewritten. The result has, for any bands, the rows that each layer computes, the
+        rows that each band receives, and multiply-accumulates, the halo included. Raises
+        `ModelError` if the layers cannot be computed in bands.
 
         >>> model = read("examples/digits/digits.onnx")
         >>> fused = model.fused(["same1_conv", "same1_relu", "same2_conv"])
@@ -208,8 +204,7 @@ class Model:
         return FusedLayers(Draft(self.network, self._operators, self._weights), layers)
 
     def write_original(self, directory: Path) -> Path:
-        """Write the model as it was before simplification, as an independent reference; return its
-        path.
+        """Write the model as it was before simplification, as a reference; return its path.
 
         State is an input of it like any other. Input shapes are fixed and missing weights are
         filled in. Inputs of which only the shape matters, and which the simplified network
@@ -244,9 +239,7 @@ def _subnet_name(layers: Sequence[Layer]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Original:
-    """The model before simplification, with static input shapes and all weights, and a hash of its
-    sources.
-    """
+    """The model before simplification, with all shapes and weights, and a hash of its sources."""
 
     proto: onnx.ModelProto
     weights: dict[str, Array]

@@ -145,9 +145,7 @@ class Network:
 
     @cached_property
     def state(self) -> Mapping[str, str]:
-        """The tensors that keep state, each with the tensor that was made for it in the frame
-        before.
-        """
+        """Each tensor that keeps state, with the tensor made for it in the frame before."""
         return dict(pair for layer in self.layers for pair in layer.state)
 
     @cached_property
@@ -175,9 +173,7 @@ class Network:
         )
 
     def weight_bytes(self, layers: frozenset[str] | set[str] | tuple[str, ...]) -> int:
-        """Return the bytes of the weights of the named layers together; a shared weight counts
-        once.
-        """
+        """Return the bytes of the weights of the named layers; a shared weight counts once."""
         names = {weight for name in layers for weight in self.layer[name].weights}
         return sum(self.weights[name].bytes for name in names)
 

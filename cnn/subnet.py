@@ -36,9 +36,7 @@ _CHUNK_BYTES = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Subnet:
-    """A model on disk: its graph file and, if it has large weights, its weights file. Sizes in
-    bytes.
-    """
+    """A model on disk: its graph file, and a file of large weights if any. Sizes in bytes."""
 
     graph: Path
     weights: Path | None
@@ -112,9 +110,7 @@ class _HashedFile:
 
 @contextlib.contextmanager
 def _hashed_file(directory: Path) -> Iterator[_HashedFile]:
-    """Open a file under a temporary name; remove it on exit unless it was closed under its own
-    name.
-    """
+    """Open a temporary file; remove it on exit unless it was closed under its own name."""
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".", delete=False) as stream:
         try:
             yield _HashedFile(stream, directory)

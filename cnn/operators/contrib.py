@@ -68,9 +68,7 @@ class _Node:
         return value.decode() if isinstance(value, bytes) else default
 
     def as_standard(self, operator: str, indices: Sequence[int], opset: int = 13) -> Shape:
-        """Return the shape that ONNX's `operator` makes of these inputs, with the node's
-        attributes.
-        """
+        """Return the shape that ONNX's `operator` makes of these inputs and attributes."""
         schema = onnx.defs.get_schema(operator, opset)
         names = [f"{number}" for number in range(len(indices))]
         node = helper.make_node(operator, names, ["made"])
@@ -124,8 +122,7 @@ def infer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str
 
 
 def standard_operator(node: onnx.NodeProto) -> str:
-    """Return ONNX's equivalent of a product or convolution, apart from scales and activation
-    functions.
+    """Return ONNX's equivalent of a product or convolution, ignoring scales and activations.
 
     Returns the node's own operator if there is none.
     """
@@ -185,9 +182,7 @@ def _as(operator: str, indices: tuple[int, ...] = (0,)) -> _Rule:
 
 
 def _concatenated(node: _Node) -> Sequence[Made]:
-    """The inputs are the result's scale and zero point, then each operand, its scale and its zero
-    point.
-    """
+    """The inputs are the result's scale and zero point, then each operand with its own."""
     shape = node.as_standard("Concat", range(2, len(node.proto.input), 3))
     return [(node.kind(1), shape)]
 

@@ -68,8 +68,7 @@ def bands_of(counts: Sequence[int]) -> tuple[Rows, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ReceptiveField:
-    """What a band of output rows reads: `rows` of the input with `above` and `below` rows of
-    padding.
+    """What a band of output rows reads: input `rows`, with padding `above` and `below`.
 
     `made` are the output rows that result: those requested, and more where whole blocks are made at
     once or where a window would see nothing but padding.
@@ -152,8 +151,7 @@ class Spread:
     height: int
 
     def receptive_field(self, rows: Rows) -> tuple[Rows, int, int]:
-        """Return (input rows, rows to remove above, rows to remove below) that leave exactly
-        `rows`.
+        """Return (input rows, rows to remove above, rows to remove below) that leave just `rows`.
 
         A negative number of rows to remove below is a number of empty rows to add.
         """

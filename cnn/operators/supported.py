@@ -1,6 +1,4 @@
-"""Refuse unsupported operators, operator sets and element types early, with a message that names
-them.
-"""
+"""Refuse unsupported operators, operator sets and element types early and by name."""
 
 from __future__ import annotations
 

@@ -210,9 +210,7 @@ class Roles:
         return [name for name in node.input if name not in self._constants]
 
     def _nearest_kernel(self, name: str) -> str | None:
-        """Return the kernel operator that alone determines this summand, None for an untouched
-        shortcut.
-        """
+        """Return the kernel operator that alone determines this summand, None for a shortcut."""
         while len(self._readers.get(name, [])) == 1 and name in self._producer:
             node = self._producer[name]
             if node.op_type in KERNEL_OPERATORS:

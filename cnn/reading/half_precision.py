@@ -32,8 +32,7 @@ _TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type"})
 
 
 def write_rounded(graph: Path, folder: Path) -> Path:
-    """Write a copy of the model `graph` that rounds each float16 tensor into `folder`; return its
-    path.
+    """Write a copy of the model `graph` that rounds each float16 tensor; return its path.
 
     External weights are copied beside it.
     """

@@ -30,9 +30,7 @@ _LONGEST_SHOWN = 60
 
 @dataclass(frozen=True)
 class Interface:
-    """The chosen `outputs`, at which the network ends (none: the file's own), and the inputs to
-    replace by `constants`.
-    """
+    """The `outputs` at which the network ends (none: the file's), and inputs as `constants`."""
 
     outputs: tuple[str, ...] = ()
     constants: Mapping[str, Constant] = field(default_factory=dict)
@@ -99,8 +97,7 @@ def _remove_unneeded(graph: onnx.GraphProto) -> None:
 
 
 def _separate_ends(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> None:
-    """List each output once, and produce an output that is also an input by an `Identity` under a
-    new name.
+    """List each output once; copy an output that is also an input to a tensor of its own.
 
     Otherwise no layer would produce that output.
     """

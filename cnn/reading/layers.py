@@ -133,8 +133,7 @@ _TRANSPOSABLE = frozenset({"FusedMatMul", "Gemm", "TransposeMatMul"})
 
 
 def macs(node: onnx.NodeProto, tensors: Mapping[str, Tensor]) -> int:
-    """Return the multiply-accumulates of an operator for one frame, 0 for all but products and
-    convolutions.
+    """Return an operator's multiply-accumulates per frame: 0 unless product or convolution.
 
     A convolution multiplies one filter for each element of its output; a transposed convolution
     multiplies, for each element of its input, the taps that the element is spread over. A bias does
@@ -202,9 +201,7 @@ class Operators:
         yield from self.trailing.get(layer, ())
 
     def on_activations(self, layers: Iterable[Layer]) -> Iterator[str]:
-        """Yield the types of the operators that compute on activations: own ones and quantisers
-        around them.
-        """
+        """Yield the types of operators on activations: own ones and the quantisers around them."""
         for layer in layers:
             if layer.operator in (TAIL, MERGED):
                 yield from (x.op_type for x in every_node(self.of_layer[layer.name]))
@@ -258,8 +255,7 @@ class _Layers:
         self._absorbed: set[str] = set()
 
     def add(self, nodes: Sequence[onnx.NodeProto], results: tuple[str, ...] = ()) -> None:
-        """Add the layer of an operator, or the tail of these operators, whose `results` others
-        read.
+        """Add the layer of an operator, or the tail of these operators with its `results`.
 
         An operator that only prepares what others read is stored for them; one that belongs to
         another's layer is skipped.

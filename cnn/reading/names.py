@@ -18,8 +18,7 @@ _LONGEST = 1000
 
 
 def make_names_unique(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Number operators of one name, in bodies too: `conv`, `conv#2`. Operators without a name stay
-    so.
+    """Number operators of one name, in bodies too: `conv`, `conv#2`; empty names stay empty.
 
     ONNX Runtime refuses a graph with two operators of one name.
     """

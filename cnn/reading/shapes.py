@@ -110,8 +110,7 @@ def _from_largest(
 
 
 def infer(model: Simplified, label: str) -> dict[str, Tensor]:
-    """Describe every activation and constant by name, except those that are no tensors, such as
-    sequences.
+    """Describe every activation and constant by name, except sequences and other non-tensors.
 
     Weights take part by shape only, so a model of any size can be inferred. Raises `ModelError`
     that names the first layer whose output is not numeric, or has no type that can be inferred.

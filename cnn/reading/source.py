@@ -44,9 +44,7 @@ _TYPE_ATTRIBUTES = frozenset({"to", "dtype"})
 
 
 def check_structure(proto: onnx.ModelProto, label: str) -> None:
-    """Drop fields that the `onnx` package does not know; raise `ModelError` if the structure is
-    damaged.
-    """
+    """Raise `ModelError` if the structure is damaged; drop fields unknown to `onnx`."""
     proto.DiscardUnknownFields()
     if not proto.graph.output:
         raise ModelError(f"{label}: the model has no output; export it again")
@@ -88,9 +86,7 @@ def _made_twice(graph: onnx.GraphProto) -> str | None:
 
 
 def messages(message: Message) -> Iterator[Message]:
-    """Yield a message and all messages inside it; the data of tensors, which may be large, is
-    skipped.
-    """
+    """Yield a message and all messages inside it, without looking into tensors' data."""
     waiting = [message]
     while waiting:
         message = waiting.pop()

@@ -25,8 +25,7 @@ from cnn.reading.bodies import reads
 
 @dataclass(frozen=True, slots=True)
 class TailSplit:
-    """The nodes of a network in a topological order: independent of the tail, the tail, dependent
-    on it.
+    """The nodes of a network in topological order: before the tail, the tail, and after it.
 
     `results` are the tensors that the tail makes for others, in order.
     """

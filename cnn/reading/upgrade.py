@@ -83,9 +83,7 @@ def _converted(
     weights: Mapping[str, Array],
     version: int,
 ) -> tuple[tuple[onnx.NodeProto, ...], dict[str, Array]]:
-    """Convert a layer's nodes, the trailing ones included; return them and the weights that they
-    add.
-    """
+    """Convert a layer's nodes, the trailing ones too; return them and weights that they add."""
     own = len(operators.of_layer[layer.name]) - 1
     nodes = (*operators.of_layer[layer.name], *operators.trailing.get(layer.name, ()))
     if any(map(has_body, nodes)):  # the converter ignores them

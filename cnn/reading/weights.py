@@ -57,8 +57,7 @@ def is_external(tensor: onnx.TensorProto) -> bool:
 
 
 def file_of(tensor: onnx.TensorProto, directory: Path, what: str) -> Path:
-    """Return the file that `tensor` lies in, with links resolved; `directory` is the model's
-    folder.
+    """Return the file that `tensor` lies in, with links resolved.
 
     Raises `ModelError` unless it is a regular file inside that folder.
     """

@@ -1,5 +1,7 @@
-"""Bands: compute connected layers in bands of rows (Zhao, Barijough and Gerstlauer, "DeepThings",
-2018; the data partitioning of Tang & Stefanov 2021, §1).
+"""Bands: compute connected layers in bands of rows.
+
+Source: Zhao, Barijough and Gerstlauer, "DeepThings", 2018; the data partitioning of Tang & Stefanov
+2021, §1.
 
 Band 2 of 3 of a layer `conv` is a layer `conv[2/3]` that makes rows of `conv`'s tensor; all bands
 share the layer's weights. `FusedLayers` calculates, without rewriting anything, which rows each
@@ -40,7 +42,6 @@ from cnn.operators.row_rules import (
     row_rule,
 )
 from cnn.operators.supported import describe
-from cnn.rewrite import prepared
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.prepared import (
     activation_of,
@@ -49,8 +50,8 @@ from cnn.rewrite.prepared import (
     prepared_from,
     preparing_nodes,
     shape_of,
+    sliced,
 )
-from cnn.rewrite.prepared import operands as operands_of
 from cnn.rewrite.rewrites import Bands, part_name
 from cnn.rewrite.views import (
     Bounds,
@@ -154,7 +155,7 @@ class FusedLayers:
 
     def _band(self, rows: Rows) -> Band:
         needed: dict[str, Rows] = {self.output: rows}
-        taken: dict[str, OperatorBand] = {}
+        computed: dict[str, OperatorBand] = {}
         macs: dict[str, int] = {}
         for step in self._steps:
             requested: Rows | None = None
@@ -163,20 +164,19 @@ class FusedLayers:
                     requested = needed[name].hull(requested)
             if requested is None:
                 continue
-            takes = taken[step.layer.name] = step.rule(requested)
-            macs[step.layer.name] = int(step.layer.macs and step.layer.macs * takes.work)
+            own = computed[step.layer.name] = step.rule(requested)
+            macs[step.layer.name] = int(step.layer.macs and step.layer.macs * own.work)
             for index, source in step.sources:
-                seen = takes.inputs[index]
+                seen = own.inputs[index]
                 box = {ROWS_AXIS: (seen.start, seen.stop)}
                 for name, part in _real_rows(self._draft, source, box):
                     needed[name] = part.hull(needed.get(name))
         received = {name: part for name, part in needed.items() if name not in self._made}
-        return Band(rows, taken, received, macs)
+        return Band(rows, computed, received, macs)
 
 
 class _Step:
-    """One layer on the walk from the output to the inputs: its rule and the activations that it
-    reads.
+    """One layer on the walk from the output to the inputs, with its rule.
 
     `sources` are (index, name) of those inputs.
     """
@@ -267,20 +267,20 @@ def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
             f"layer {layer.name!r} keeps state from frame to frame and runs as a whole"
         )
     names = dict.fromkeys(name for name in (*layer.node.input, *layer.node.output) if name)
-    operands = Operands(
+    known = Operands(
         layer.node,
         draft.opset,
         {name: shape_of(draft, layer, name) for name in names if is_divisible(draft, layer, name)},
         {name: draft.weights[name] for name in names if name in draft.weights},
-        operands_of(draft, layer),
+        operands(draft, layer),
     )
     try:
         if draft.is_joining(layer):
             raise NoRowRuleError("it joins parts of a layer")
-        rule = row_rule(operands)
+        rule = row_rule(known)
         by_rows = rule(Rows(0, 1)).inputs
         for index, name in enumerate(layer.node.input):
-            if name in operands.activations and index not in by_rows:
+            if name in known.activations and index not in by_rows:
                 raise NoRowRuleError(f"its input {name!r} is neither a constant nor read by rows")
     except NoRowRuleError as error:
         raise ModelError(
@@ -351,33 +351,33 @@ class _BandWriter:
             written.append(_cut(self._draft, whole, rows, name, origin, self.output))
         return written
 
-    def _layer(self, layer: DraftLayer, taken: OperatorBand) -> DraftLayer:
+    def _layer(self, layer: DraftLayer, computed: OperatorBand) -> DraftLayer:
         draft = self._draft
         node = onnx.NodeProto()
         node.CopyFrom(layer.node)
         node.name = layer.name + self._suffix
-        _change_attributes(node, taken.attributes)
+        _change_attributes(node, computed.attributes)
         preparing: dict[str, onnx.NodeProto] = {}
         activations = operands(draft, layer)
         for index, name in enumerate(layer.node.input):
             nodes: tuple[onnx.NodeProto, ...] = ()
-            if index in taken.constants:
+            if index in computed.constants:
                 node.input[index] = f"{node.name}.{name}"
-                nodes = (constant_node(node.input[index], taken.constants[index]),)
+                nodes = (constant_node(node.input[index], computed.constants[index]),)
             elif name in activations:
-                rows = taken.inputs[index]
+                rows = computed.inputs[index]
                 box = {ROWS_AXIS: (rows.start, rows.stop)}
                 source = self._source_of(activation_of(draft, layer, name), box, layer.origin)
                 node.input[index], nodes = prepared_from(draft, layer, name, source)
-            elif index in taken.inputs:
-                node.input[index], nodes = self._constant_rows(layer, name, taken.inputs[index])
+            elif index in computed.inputs:
+                node.input[index], nodes = self._constant_rows(layer, name, computed.inputs[index])
             elif name:
                 nodes = preparing_nodes(layer, name)
             preparing.update((x.output[0], x) for x in nodes)
         for name in layer.outputs:
             whole = draft.tensors[name]
             shape = list(whole.shape)
-            shape[ROWS_AXIS] = taken.made.count
+            shape[ROWS_AXIS] = computed.made.count
             draft.add_tensor(self._name(name), shape, whole.dtype)
         suffixes = {name: self._name(name).removeprefix(name) for name in layer.outputs}
         trailing = layer.make_parts(node, suffixes)
@@ -390,12 +390,10 @@ class _BandWriter:
         """Take rows of a constant that broadcasts to the layer's output from the last axis."""
         rank = len(self._draft.tensors[layer.outputs[0]].shape)
         axis = ROWS_AXIS - rank + len(shape_of(self._draft, layer, name))
-        return prepared.part(self._draft, layer, name, axis, rows.start, rows.stop)
+        return sliced(self._draft, layer, name, axis, rows.start, rows.stop)
 
     def _name(self, tensor: str) -> str:
-        """Return the name of this band's part of a tensor; "+" marks more rows of the output than
-        requested.
-        """
+        """Return the name of this band's part of a tensor; "+" marks more rows than requested."""
         has_more = tensor == self._wanted.output and self._made[tensor] != self._band.rows
         return tensor + self._suffix + ("+" if has_more else "")
 
@@ -428,9 +426,7 @@ class _BandWriter:
         return self._draft.region(whole, _bounds({**box, ROWS_AXIS: (start - first, stop - first)}))
 
     def _received(self, tensor: str, reader: str) -> str:
-        """Return the rows of a tensor from outside, cut out by a layer of their own unless they are
-        all.
-        """
+        """Return the rows of a tensor from outside, cut out by a layer unless they are all."""
         draft, rows = self._draft, self._band.received[tensor]
         if rows == Rows(0, draft.tensors[tensor].shape[ROWS_AXIS]):
             return tensor
@@ -448,9 +444,7 @@ def _bounds(box: Box) -> Bounds:
 def _cut(
     draft: Draft, tensor: str, rows: Rows, name: str, origin: str, made: str = ""
 ) -> DraftLayer:
-    """Return a layer called `name` that makes `rows` of `tensor`; its output is `made`, by default
-    `name`.
-    """
+    """Return a layer called `name` that makes `rows` of `tensor`, called `made` or `name`."""
     made = made or name
     shape = list(draft.tensors[tensor].shape)
     shape[ROWS_AXIS] = rows.count

@@ -1,5 +1,4 @@
-"""Copies: run the whole network several times side by side, and distribute the frames over the
-copies.
+"""Copies: run the whole network several times side by side, for different frames.
 
 Copy 2 of a layer, an activation, an input or an output `x` is named `x@2`. All copies share the
 weights, under their original names.

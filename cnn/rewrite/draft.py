@@ -23,8 +23,7 @@ from cnn.rewrite.views import Bounds, Join, Region, View, Views, region_name
 
 @dataclass(frozen=True, slots=True)
 class DraftLayer:
-    """A layer by its nodes: those that prepare its inputs, its own node last, and `trailing`
-    quantisers.
+    """A layer by its nodes: preparing ones, its own one last, and `trailing` quantisers.
 
     Nodes may read views. `part_of` is that of `cnn.network.Layer`. `whole` is the layer itself if
     rewrites leave it alone: a tail, which has several own nodes, or a layer that keeps state.
@@ -57,8 +56,7 @@ class DraftLayer:
     def make_parts(
         self, node: onnx.NodeProto, suffixes: Mapping[str, str]
     ) -> tuple[onnx.NodeProto, ...]:
-        """Rename the outputs of `node`, a copy of the layer's own, to those of a part; return its
-        trailing nodes.
+        """Let `node`, a copy of the layer's own, make a part; return its trailing nodes.
 
         `suffixes` has the ending of each name, by the layer's output.
         """
@@ -84,8 +82,7 @@ class DraftLayer:
 
 
 class Draft:
-    """A network that rewrites change: `layers` in topological order, `tensors` and `weights`, by
-    name.
+    """A network that rewrites change: topologically ordered `layers`, `tensors` and `weights`.
 
     `tensors` describes views as well as real tensors. Rewrites change all of them in place, by the
     methods below.
@@ -152,9 +149,7 @@ class Draft:
         self.layers = layers
 
     def insert(self, new: Sequence[DraftLayer], after: str) -> None:
-        """Insert layers after the one that makes the tensor `after`; at the beginning for a network
-        input.
-        """
+        """Insert layers after the one that makes tensor `after`, or first for a network input."""
         for layer in new:
             self._check_free(layer.name, self.layers, "layer")
         added = {layer.name: layer for layer in new}

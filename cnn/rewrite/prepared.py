@@ -1,5 +1,4 @@
-"""Take parts of the values that a layer reads: activations, weights, and what nodes prepare from
-them.
+"""Take parts of a layer's operands: activations, weights, and values prepared from them.
 
 A node of the layer dequantises an 8-bit weight or activation (`cnn.reading.layers`). A part of the
 prepared value is the same preparation applied to a part of the source.
@@ -46,9 +45,7 @@ def operands(draft: Draft, layer: DraftLayer) -> frozenset[str]:
 def prepared_from(
     draft: Draft, layer: DraftLayer, name: str, source: str
 ) -> tuple[str, tuple[onnx.NodeProto, ...]]:
-    """Return the value `name` prepared from `source` instead of its activation: its name and its
-    nodes.
-    """
+    """Return the name and nodes of the value `name` if prepared from `source` instead."""
     instead = {activation_of(draft, layer, name): source}
     if source in instead:
         return name, preparing_nodes(layer, name)
@@ -62,11 +59,10 @@ def prepared_from(
     return instead[name], tuple(found)
 
 
-def part(
+def sliced(
     draft: Draft, layer: DraftLayer, name: str, axis: int, start: int, stop: int
 ) -> tuple[str, tuple[onnx.NodeProto, ...]]:
-    """Return the value `name` from `start` to `stop` along `axis`: its name and the nodes preparing
-    it.
+    """Return the name and nodes of the value `name` from `start` to `stop` along `axis`.
 
     `name` must be divisible (`is_divisible`).
     """
@@ -75,7 +71,7 @@ def part(
         return draft.weight_part(name, axis, start, stop), ()
     if node is None:
         return draft.region(name, ((axis, start, stop),)), ()
-    source, before = part(draft, layer, node.input[0], axis, start, stop)
+    source, before = sliced(draft, layer, node.input[0], axis, start, stop)
     if source == node.input[0]:
         return name, preparing_nodes(layer, name)
     made = onnx.NodeProto()

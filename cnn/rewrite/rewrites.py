@@ -95,8 +95,7 @@ class Channels:
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """Compute connected layers, or a single one, in bands of rows, with the halo that each band
-    needs.
+    """Compute connected layers, or a single one, in bands of rows with their halo.
 
     Other layers need only one tensor of those that `layers` make; `rows` has the number of rows of
     that tensor in each band, from top to bottom. See `cnn.rewrite.bands`; `cnn.model.Model.fused`
@@ -168,8 +167,9 @@ def to_data(rewrite: Rewrite) -> dict[str, Any]:
 
 
 def from_data(data: Mapping[str, Any]) -> Rewrite:
-    """Convert JSON data to a rewrite, the reverse of `to_data`; raise `ModelError` for anything
-    else.
+    """Convert JSON data to a rewrite, the reverse of `to_data`.
+
+    Raises `ModelError` for anything else.
 
     >>> from_data({"slices": "conv", "channels": [12, 4]})
     Slices(layer='conv', channels=(12, 4))

@@ -16,7 +16,7 @@ import onnx
 from cnn.errors import ModelError
 from cnn.operators.channels import Rule, Use, rule_of
 from cnn.rewrite.draft import Draft, DraftLayer
-from cnn.rewrite.prepared import operands, part, preparing_nodes, shape_of
+from cnn.rewrite.prepared import operands, preparing_nodes, shape_of, sliced
 from cnn.rewrite.rewrites import Channels, Slices, part_name
 
 
@@ -81,7 +81,7 @@ def _slice(
     for use in rule.uses:
         name, _ = inputs[use.index]
         start_stop = _along(draft, layer, rule, use, start, stop)
-        inputs[use.index] = part(draft, layer, name, use.axis, *start_stop)
+        inputs[use.index] = sliced(draft, layer, name, use.axis, *start_stop)
     if rule.is_concatenation:
         inputs = dict(enumerate(_concatenated(draft, layer, rule.axis, start, stop)))
     if any(use.by == "group" for use in rule.uses):
@@ -118,7 +118,7 @@ def _concatenated(
         first, last = max(start - offset, 0), min(stop - offset, extent)
         offset += extent
         if first < last:
-            yield part(draft, layer, name, axis, first, last)
+            yield sliced(draft, layer, name, axis, first, last)
 
 
 def _set_group(node: onnx.NodeProto, groups: int) -> None:

@@ -195,9 +195,7 @@ _LIKE_FIRST_INPUT = frozenset({"GroupNormalization"})
 
 
 def fold(graph: OperatorGraph) -> None:
-    """Replace constant expressions by their values, and infer the type of every tensor where
-    possible.
-    """
+    """Replace constant expressions by their values, and infer the tensors' types."""
     nodes, graph.nodes = graph.nodes, []
     unroller = Unroller(graph, lambda iteration: _fold(graph, iteration, unroller))
     _fold(graph, nodes, unroller)

@@ -19,8 +19,7 @@ Value = float | int | bytes | list[int] | list[float] | list[bytes] | onnx.Tenso
 
 
 class OperatorGraph:
-    """Operators in topological order, which files need not have, with constants and types by tensor
-    name.
+    """Operators in topological order, with constants and types by tensor name.
 
     `types` lacks a tensor of which nothing is known; a type lacks a shape that depends on the data.
     `sequences` has the members of a sequence, by its name, if they are known.
@@ -53,8 +52,9 @@ class OperatorGraph:
         return name
 
     def checkpoint(self) -> tuple[int, int]:
-        """Return the present state for `roll_back`; until then, operators may only be appended,
-        under new names.
+        """Return the state for `roll_back`.
+
+        Until then, operators may only be appended, and only under new names.
         """
         return len(self.nodes), len(self._names)
 
@@ -229,8 +229,7 @@ def integer(node: onnx.NodeProto, name: str, default: int) -> int:
 def attribute_or_input(
     graph: OperatorGraph, node: onnx.NodeProto, index: int, name: str, since: int
 ) -> list[int] | None:
-    """Return integers that are an attribute before operator set `since`, and input `index` from
-    then on.
+    """Return integers from an attribute, or from an input since operator set `since`.
 
     The list is empty if they are absent; the result is None if they are not constant.
     """

@@ -1,5 +1,4 @@
-"""Fuse convolutions with neighbouring batch norms, constants and zero padding, and products with
-biases.
+"""Fuse convolutions with batch norms, constants and padding, and products with biases.
 
 For a batch norm of scale γ, bias β, mean μ and variance σ² after a convolution with kernel W and
 bias b, each output channel is
@@ -34,9 +33,7 @@ from cnn.simplify.graph import (
 
 @dataclass(frozen=True, slots=True)
 class Pads:
-    """The elements that a `Pad` adds before and after each axis, and their value in the mode
-    `constant`.
-    """
+    """The elements that a `Pad` adds before and after each axis, and their constant value."""
 
     begins: tuple[int, ...]
     ends: tuple[int, ...]
@@ -45,9 +42,7 @@ class Pads:
 
 
 def pads_of(graph: OperatorGraph, node: onnx.NodeProto) -> Pads | None:
-    """Return the pads of a `Pad` in any operator set; None if they, or its input's rank, are
-    unknown.
-    """
+    """Return the pads of a `Pad` in any operator set, None if they are unknown."""
     shape = graph.shape(node.input[0])
     pads, axes = (
         attribute_or_input(graph, node, 1, "pads", PADS_AS_INPUT_SINCE),
@@ -126,9 +121,7 @@ def _fuse_norm(graph: OperatorGraph, first: onnx.NodeProto, norm: onnx.NodeProto
 def _fuse_affine(
     graph: OperatorGraph, first: onnx.NodeProto, node: onnx.NodeProto, name: str
 ) -> bool:
-    """Turn `node`, an addition, subtraction, product or quotient with one constant per channel,
-    into the convolution before it, with other weights.
-    """
+    """Turn `node`, arithmetic with a constant per channel, into the convolution before it."""
     number = 1 if node.input[0] == name else 0
     constant = graph.constant(node, number)
     kernel = graph.constant(first, 1)

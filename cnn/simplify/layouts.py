@@ -61,8 +61,7 @@ class Permutable:
 
 
 def permutable(graph: OperatorGraph, node: onnx.NodeProto, order: Order) -> Permutable | None:
-    """Return how `node` computes in another order of axes; None if it does not, or if it is
-    unknown.
+    """Return how `node` computes in another order of axes, None if it is not known to.
 
     Permuted tensors have as many axes as `order`; constants may have fewer.
     """
@@ -91,9 +90,7 @@ def permutable(graph: OperatorGraph, node: onnx.NodeProto, order: Order) -> Perm
 
 
 def _has_ranks(graph: OperatorGraph, node: onnx.NodeProto, found: Permutable, rank: int) -> bool:
-    """Whether all permuted tensors have `rank` axes; constants may have fewer, but are not the only
-    ones.
-    """
+    """Whether all permuted tensors, constants perhaps excepted, have `rank` axes."""
     variables = 0
     for number in found.inputs:
         name = node.input[number]
@@ -385,9 +382,7 @@ class _Change:
         return found | {n for n, node in enumerate(self._nodes) if id(node) in before}
 
     def _before(self, name: str, region: Region) -> onnx.NodeProto | None:
-        """Return the transposition that makes what enters a region, unless it reads from the
-        region.
-        """
+        """Return the transposition that makes what enters a region from outside it."""
         producer = self._producers.get(name)
         if producer is None or _order(producer) is None:
             return None

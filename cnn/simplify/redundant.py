@@ -1,5 +1,4 @@
-"""Remove redundant operators: those without effect, duplicates, chains of reshapes, constant
-outputs.
+"""Remove no-ops, duplicates, chains of reshapes, and outputs that are constant.
 
 - An operator whose output equals its input is removed.
 - Equal operators that read the same tensors are merged into one.
@@ -67,8 +66,7 @@ def _identity(graph: OperatorGraph, name: str) -> object:
 
 
 def extract_constant_outputs(graph: OperatorGraph, label: str) -> dict[str, Array]:
-    """Remove the outputs that depend on no input from `graph`, which is folded; return their
-    values.
+    """Remove the constant outputs of `graph`, which is folded; return their values.
 
     Raises `ModelError` if no output remains, or if a value cannot be computed.
     """
@@ -110,8 +108,7 @@ _IN_ORDER = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 def merge_views(graph: OperatorGraph) -> bool:
-    """Merge each pair of reshapes, transpositions or concatenations whose first has no other
-    reader.
+    """Merge pairs of reshapes, transpositions or concatenations; return whether any was.
 
     Return whether there was any.
     """
@@ -196,8 +193,7 @@ _OF_ONE = frozenset({"Sum", "Max", "Min", "Mean", "Concat"})
 
 
 def remove_no_ops(graph: OperatorGraph) -> bool:
-    """Remove operators without effect: their readers read their input; return whether there were
-    any.
+    """Remove operators without effect; return whether there were any.
 
     The network's outputs keep their names: the layer that makes the input takes over the output's
     name. An operator directly between an input and an output of the network stays.

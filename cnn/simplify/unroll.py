@@ -108,8 +108,7 @@ Members = tuple[str, ...]
 def expand_sequence_operator(
     graph: OperatorGraph, node: onnx.NodeProto
 ) -> list[onnx.NodeProto] | None:
-    """Return operators that make the tensors which `node` reads from a sequence; None if it reads
-    none.
+    """Return operators that make what `node` reads from a sequence, None if it reads none.
 
     If `node` makes a sequence with known members, these are recorded in `graph.sequences`.
     """
@@ -146,9 +145,7 @@ def unsqueeze(graph: OperatorGraph, name: str, axis: int) -> tuple[onnx.NodeProt
 
 
 def _made(graph: OperatorGraph, node: onnx.NodeProto) -> Members | None:
-    """Return the members of the sequence that a node makes; None if it makes none, or they are
-    unknown.
-    """
+    """Return the members of the sequence that a node makes, None if they are unknown."""
     if node.op_type == "SequenceEmpty":
         return ()
     if node.op_type == "SequenceConstruct":
@@ -170,8 +167,7 @@ def _made(graph: OperatorGraph, node: onnx.NodeProto) -> Members | None:
 def _place(
     graph: OperatorGraph, node: onnx.NodeProto, index: int, default: int, places: int
 ) -> int | None:
-    """Return the position in a sequence that input `index` of a node gives, `default` if it is
-    absent.
+    """Return the position in a sequence that input `index` gives, `default` if it is absent.
 
     There are `places` positions; negative ones count from the end of the sequence. Returns None if
     the position depends on the data or does not exist.
@@ -306,9 +302,7 @@ class Unroller:
         axes: Sequence[int],
         backwards: Sequence[int] = (),
     ) -> bool:
-        """Add the outputs of the operator: the last states, and the `scanned` outputs of all
-        iterations, stacked along an axis.
-        """
+        """Add the outputs: the last states, and the `scanned` ones stacked along an axis."""
         stacked = [(i, name) for i, name in enumerate(node.output[len(states) :]) if name]
         if not rows:
             for index, output in stacked:
@@ -351,9 +345,7 @@ class Unroller:
 
 
 def _empty(described: onnx.ValueInfoProto, axis: int) -> Array | None:
-    """Return the scanned output of no iterations: an array of length 0 along `axis`, if its shape
-    is known.
-    """
+    """Return the scanned output of no iterations, of length 0 along `axis`, if possible."""
     tensor = described.type.tensor_type
     if not tensor.HasField("shape") or not all(d.HasField("dim_value") for d in tensor.shape.dim):
         return None
