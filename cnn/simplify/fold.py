@@ -111,10 +111,9 @@ def _run_reference(
         [described(name, array) for name, array in arrays.items()],
         [helper.make_value_info(name, onnx.TypeProto()) for name in names],
     )
-    opset = max(graph.opset, _OLDEST_REFERENCE.get(node.op_type, 0))
-    model = helper.make_model(
-        body, opset_imports=[helper.make_opsetid("", opset)], ir_version=graph.ir_version
-    )
+    oldest = _OLDEST_REFERENCE.get(node.op_type, 0)
+    imports = [helper.make_opsetid(x.domain, max(x.version, oldest)) for x in graph.opset_import]
+    model = helper.make_model(body, opset_imports=imports, ir_version=graph.ir_version)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")

@@ -44,10 +44,8 @@ class Pads:
 def pads_of(graph: OperatorGraph, node: onnx.NodeProto) -> Pads | None:
     """Return the pads of a `Pad` in any operator set, None if they are unknown."""
     shape = graph.shape(node.input[0])
-    pads, axes = (
-        attribute_or_input(graph, node, 1, "pads", PADS_AS_INPUT_SINCE),
-        attribute_or_input(graph, node, 3, "", 18),
-    )
+    pads = attribute_or_input(graph, node, 1, "pads", PADS_AS_INPUT_SINCE)
+    axes = attribute_or_input(graph, node, 3, "", 18)
     if shape is None or pads is None or axes is None:
         return None
     rank = len(shape)

@@ -178,10 +178,8 @@ class _AxisRules:
 
     def slice(self) -> Permutable | None:
         """For `Slice`: the named axes, by default the first ones."""
-        axes, starts = (
-            attribute_or_input(self.graph, self.node, 3, "", 10),
-            self.graph.shape(self.node.input[1]),
-        )
+        axes = attribute_or_input(self.graph, self.node, 3, "", SLICE_AS_INPUT_SINCE)
+        starts = self.graph.shape(self.node.input[1])
         if axes is None or starts is None:
             return None
         named = axes or list(range(starts[0]))
