@@ -21,7 +21,7 @@ from cnn.network import Layer, Network, Tensor
 from csdf.conversion.dataflow_graphs import phase_graph
 from csdf.conversion.from_network import Converter
 from csdf.conversion.proof import prove
-from csdf.conversion.skew import schedule
+from csdf.conversion.skew import retime
 from csdf.timing.throughput import throughput
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ def measure(layers: int, devices: list[str]) -> tuple[int, list[float]]:
     partition = dict(zip(names, devices, strict=True))
     converter = Converter(network)
     convert_ms, dataflow = timed(lambda: converter(partition))
-    skew_ms, pipeline = timed(lambda: schedule(dataflow))
+    skew_ms, pipeline = timed(lambda: retime(dataflow))
     proof_ms, _ = timed(lambda: prove(dataflow, pipeline))
     times = {phase.name: Fraction(rng.randint(1, 100)) for phase in dataflow.phases}
     graph = phase_graph(dataflow, times=times, capacity_frames=pipeline.capacity_frames)

@@ -16,7 +16,7 @@ from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite
 from csdf.conversion.from_network import Dataflow, convert
 from csdf.conversion.proof import prove
-from csdf.conversion.skew import Pipeline, schedule
+from csdf.conversion.skew import Pipeline, retime
 from csdf.errors import CsdfError
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
@@ -64,10 +64,10 @@ def make_plan(
     try:
         dealing = dealing_of(rewrites)
         dataflow = convert(network, assignment, dealing)
-        pipeline = schedule(dataflow, slack_frames=slack_frames)
+        pipeline = retime(dataflow, slack_frames=slack_frames)
         memory = predict_memory(dataflow, pipeline, devices)
         if slack_frames and _overfull(devices, memory):
-            pipeline = schedule(dataflow, slack_frames=0)
+            pipeline = retime(dataflow, slack_frames=0)
             memory = predict_memory(dataflow, pipeline, devices)
             explanation += (
                 "; channels hold no spare frame, because memory is tight, so the period counts on "

@@ -28,15 +28,15 @@ from csdf.buffers.conflicts import fits as bounds_fit
 from csdf.errors import CsdfError, DeadlockError, TooLargeError
 from csdf.execution.liveness import check_liveness
 from csdf.execution.untimed import Execution, waiting_cycle
-from csdf.model.channels import mirrors, pairs
-from csdf.model.components import components
+from csdf.model.channels import mirrors
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Channel, Graph
-from csdf.model.lowered import Arc, Lowered, Origin, lower
+from csdf.model.graph_algorithms import components
+from csdf.model.lowered import Arc, Lowered, Origin, lower, moved
 from csdf.timing import selftimed
 from csdf.timing.cycle_ratio import CriticalLink, critical_cycle
 from csdf.timing.throughput import overtaking, throughput
-from csdf.timing.waits import Sensitivity, Waits, fits
+from csdf.timing.waits import Sensitivity, Waits, arcs_in_series, fits
 
 LOWER_BOUND_STEPS = 10_000
 """Steps of the execution that finds the smallest capacity of a channel by itself."""
@@ -193,7 +193,7 @@ class Storage:
         if not fits(self._lowered, self._repetitions, max(capacities, default=0)):
             return None
         if self._waits is None:
-            series = pairs(self._lowered, self._place)
+            series = arcs_in_series(self._lowered, self._place)
             self._waits = Waits(self._lowered, self._repetitions, self._place, series)
         for arc, place in self._place.items():
             self._waits.set_tokens(arc, capacities[place] - self._sized[place].initial_tokens)
@@ -313,11 +313,6 @@ def _sensitivity(arc: Arc, link: CriticalLink) -> int:
     """Return how many more tokens in `arc` make the target of `link` wait for another firing."""
     put = link.cycles[0] * sum(arc.production)
     taken = link.cycles[1] * sum(arc.consumption)
-    before = _sum(arc.production, link.source_firing)
-    needed = _sum(arc.consumption, link.target_firing + 1) - arc.tokens
+    before = moved(arc.production, link.source_firing)
+    needed = moved(arc.consumption, link.target_firing + 1) - arc.tokens
     return int((needed - before - 1) % math.gcd(put, taken)) + 1
-
-
-def _sum(rates: Sequence[int], firings: int) -> int:
-    cycles, phases = divmod(firings, len(rates))
-    return cycles * sum(rates) + sum(rates[:phases])

@@ -24,7 +24,7 @@ from csdf.analysis import analyze, stuck
 from csdf.buffers.capacities import EFFORT, Search, Unit
 from csdf.buffers.storage import unbounded
 from csdf.cli import report
-from csdf.cli.output import ProgressLine, printable, write_whole
+from csdf.cli.output import ProgressLine, printable
 from csdf.cli.report import analysis_text
 from csdf.errors import (
     CsdfError,
@@ -34,10 +34,10 @@ from csdf.errors import (
     TooLargeError,
 )
 from csdf.execution.simulation import simulate
+from csdf.execution.static_orders import Ordered, ordered
 from csdf.formats import drawing, files, gantt
 from csdf.model.channels import folded
 from csdf.model.graph import Graph
-from csdf.model.static_orders import Ordered, ordered
 from csdf.timing.cycle_ratio import EFFORT as THROUGHPUT_EFFORT
 from csdf.timing.latency import latency
 from csdf.timing.schedule import periodic_schedule
@@ -383,7 +383,7 @@ def _orders(given: Sequence[tuple[str, list[str]]]) -> dict[str, list[str]]:
 
 def _write(path: str, text: str) -> None:
     try:
-        write_whole(Path(path), text)
+        files.write_whole(Path(path), text)
     except OSError as error:
         raise CsdfError(f"{path} cannot be written: {error.strerror or error}") from error
 

@@ -8,11 +8,8 @@ over at once shows none.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import TextIO
 
 FIRST_S = 2.0
@@ -59,22 +56,3 @@ def printable(text: str) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that appears under its name once it is complete; raises `OSError`.
-
-    What is no regular file (`/dev/stdout`) is written to as it is.
-    """
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        target.write_text(text, "utf-8")
-        return
-    draft = target.with_name(f".{target.name[:200]}.{os.getpid()}")
-    try:
-        draft.write_text(text, "utf-8")
-        draft.replace(target)
-    except BaseException:
-        with suppress(OSError):
-            draft.unlink()
-        raise

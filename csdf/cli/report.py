@@ -15,8 +15,8 @@ from fractions import Fraction
 from csdf.analysis import Analysis
 from csdf.buffers.capacities import CapacityProgress, Front, Point, Smallest, Unit
 from csdf.execution.liveness import Deadlock
+from csdf.execution.static_orders import Orders
 from csdf.model.graph import Graph
-from csdf.model.static_orders import Orders
 from csdf.timing.latency import Latency
 from csdf.timing.schedule import Schedule
 from csdf.timing.throughput import CycleStep

@@ -58,7 +58,7 @@ class _Arc:
     cost: int
 
 
-def schedule(dataflow: Dataflow, *, slack_frames: int = 1) -> Pipeline:
+def retime(dataflow: Dataflow, *, slack_frames: int = 1) -> Pipeline:
     """The skews that hold the fewest bytes in flows, and the capacities that they need.
 
     A flow's capacity is span + 1 frames, and for one that crosses devices `slack_frames` more: they

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from csdf.errors import DeadlockError, TooLargeError
 from csdf.execution.token_state import TokenState
 from csdf.model.graph import Graph
-from csdf.model.lowered import Arc, Origin, lower
+from csdf.model.lowered import Arc, Origin, lower, moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class _Periods:
             return None
         fired = [self._fired(actor) for actor in range(len(self._block))]
         tokens = {
-            arc.channel.name: _put(arc, fired[arc.source]) - _taken(arc, fired[arc.target])
+            arc.channel.name: _held(arc, fired[arc.source], fired[arc.target])
             for arc in self._lowered.arcs
             if arc.channel is not None and arc.origin is Origin.TOKENS
         }
@@ -237,7 +237,7 @@ class _Periods:
         """Increase the periods until every channel holds what is taken; False if that fails."""
         leads: dict[str | int, list[tuple[Arc, int]]] = {block: [] for block in self._periods}
         for arc in self._lowered.arcs:
-            room = _put(arc, -self._behind[arc.source]) - _taken(arc, -self._behind[arc.target])
+            room = _held(arc, -self._behind[arc.source], -self._behind[arc.target])
             if self._block[arc.source] != self._block[arc.target]:
                 leads[self._block[arc.target]].append((arc, room))
             elif room < 0:
@@ -260,18 +260,7 @@ class _Periods:
         return True
 
 
-def _put(arc: Arc, firings: int) -> int:
-    """Return the tokens put into `arc` by so many firings of its source, initial ones included.
-
-    Both numbers may be negative.
-    """
-    return arc.tokens + _sum(arc.production, firings)
-
-
-def _taken(arc: Arc, firings: int) -> int:
-    return _sum(arc.consumption, firings)
-
-
-def _sum(rates: Sequence[int], firings: int) -> int:
-    cycles, left = divmod(firings, len(rates))
-    return cycles * sum(rates) + sum(rates[:left])
+def _held(arc: Arc, source_firings: int, target_firings: int) -> int:
+    """Return the tokens in `arc` after so many firings of its ends, which may be negative."""
+    put = moved(arc.production, source_firings)
+    return arc.tokens + put - moved(arc.consumption, target_firings)

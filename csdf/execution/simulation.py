@@ -411,7 +411,7 @@ def static_orders(graph: Graph, processors: Mapping[str, str]) -> dict[str, list
     """Return a static order per processor in which `graph` is live: that of a simulated iteration.
 
     It is not always the best order; finding the one of the shortest period is a hard problem.
-    `csdf.model.static_orders.ordered` takes these orders. Raises as `simulate` does.
+    `csdf.execution.static_orders.ordered` takes these orders. Raises as `simulate` does.
     """
     orders: dict[str, list[str]] = {processor: [] for processor in processors.values()}
     for firing in simulate(graph, 1, processors).firings:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from csdf.formats import json_format, sdf3
@@ -35,3 +37,22 @@ def as_text(graph: Graph, path: str | Path) -> str:
     if Path(path).suffix.lower() == ".json":
         return json_format.write(graph)
     return sdf3.write(graph)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that appears under its name once it is complete; raises `OSError`.
+
+    What is no regular file (`/dev/stdout`) is written to as it is.
+    """
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        target.write_text(text, "utf-8")
+        return
+    draft = target.with_name(f".{target.name[:200]}.{os.getpid()}")
+    try:
+        draft.write_text(text, "utf-8")
+        draft.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise

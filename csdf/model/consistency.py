@@ -23,6 +23,9 @@ from csdf.model.graph import Channel, Graph
 SHOWN = 8
 """Channels of a loop whose rates a message lists one by one."""
 
+NODE_LIMIT = 1_000_000
+"""Firings of an iteration beyond which they are not looked at one by one."""
+
 MAX_BITS = 10_000
 """Size of a repetition count beyond which no analysis could use it, nor anybody read it."""
 

@@ -26,6 +26,9 @@ from csdf.model.graph import Channel, Graph
 Integers = npt.NDArray[Any]
 """Whole numbers: int64 where they fit, else Python's own (dtype object)."""
 
+Indices = npt.NDArray[np.int64]
+"""Numbers of firings, edges or actors."""
+
 SAFE = 2**62
 """What int64 can hold with room for one addition."""
 
@@ -92,6 +95,12 @@ class Lowered:
     names: tuple[str, ...]
     times: tuple[tuple[Fraction, ...], ...]
     arcs: tuple[Arc, ...]
+
+
+def moved(rates: Sequence[int], firings: int) -> int:
+    """Return the tokens that the first `firings` firings move; both may be negative."""
+    cycles, phases = divmod(firings, len(rates))
+    return cycles * sum(rates) + sum(rates[:phases])
 
 
 def lower(graph: Graph, *, concurrency: bool = True) -> Lowered:

@@ -36,10 +36,8 @@ import numpy as np
 import numpy.typing as npt
 
 from csdf.errors import PeriodBoundsError, TooLargeError
-from csdf.model.lowered import SAFE, Integers, Lowered, readable
+from csdf.model.lowered import SAFE, Indices, Integers, Lowered, readable
 from csdf.timing import event_graph
-
-Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -391,8 +389,8 @@ def busiest(graph: Lowered, repetitions: Sequence[int]) -> Critical:
 
 def _links(
     events: event_graph.EventGraph,
-    edges: event_graph.Indices,
-    ends: tuple[event_graph.Indices, event_graph.Indices],
+    edges: Indices,
+    ends: tuple[Indices, Indices],
     cycles: Sequence[int],
 ) -> tuple[CriticalLink, ...]:
     rows = zip(

@@ -40,6 +40,7 @@ import numpy.typing as npt
 from csdf.model.lowered import (
     SAFE,
     Arc,
+    Indices,
     Integers,
     Lowered,
     common_denominator,
@@ -192,10 +193,6 @@ def _all_leads(
         new[0] = False
     j, i = np.nonzero(new)
     return i, j + previous, largest[j, i]
-
-
-Indices = npt.NDArray[np.int64]
-"""Numbers of nodes, edges or actors."""
 
 
 @dataclass(frozen=True)

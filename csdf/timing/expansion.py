@@ -34,14 +34,14 @@ import numpy as np
 
 from csdf.errors import CsdfError, DeadlockError, OvertakingError, TooLargeError
 from csdf.execution.liveness import check_liveness
-from csdf.model.components import shortest_way
-from csdf.model.consistency import firings, repetition_vector
+from csdf.model.consistency import NODE_LIMIT, firings, repetition_vector
 from csdf.model.graph import Graph
+from csdf.model.graph_algorithms import shortest_path, topological_order
 from csdf.model.lowered import Lowered, lower, readable
 from csdf.timing import event_graph
 from csdf.timing.cycle_ratio import maximum_cycle_ratio
 from csdf.timing.event_graph import EventGraph
-from csdf.timing.throughput import NODE_LIMIT, overtaking, throughput
+from csdf.timing.throughput import overtaking, throughput
 
 WORK_LIMIT = 2_000_000
 """Constraints that are looked at; beyond, firings are taken to overtake."""
@@ -52,19 +52,13 @@ class Ways:
 
     def __init__(self, events: EventGraph) -> None:
         self._waiting: list[list[tuple[int, int, int]]] = [[] for _ in range(events.nodes)]
-        missing = [0] * events.nodes
+        before: list[list[int]] = [[] for _ in range(events.nodes)]
         columns = (events.source, events.target, events.time, events.delay)
         for source, target, time, delay in zip(*(c.tolist() for c in columns), strict=True):
             self._waiting[source].append((target, time, delay))
             if delay == 0:
-                missing[target] += 1
-        self._order = [firing for firing, count in enumerate(missing) if count == 0]
-        for firing in self._order:  # grows meanwhile
-            for target, _, delay in self._waiting[firing]:
-                if delay == 0:
-                    missing[target] -= 1
-                    if missing[target] == 0:
-                        self._order.append(target)
+                before[target].append(source)
+        self._order, _ = topological_order(before)
 
     def longest(self, start: int, target: int, iterations: int) -> int | None:
         """The longest way from firing `start` to `target`, so many iterations on, if there is one.
@@ -174,7 +168,7 @@ class Expansion:
 
     def least_float(self, source: int, target: int) -> Fraction | None:
         """The least sum of floats on a way of at least one edge; None if there is no way."""
-        found = shortest_way(self.leaving.__getitem__, source, target)
+        found = shortest_path(self.leaving.__getitem__, source, target)
         return None if found is None else Fraction(found, self.unit)
 
 

@@ -48,24 +48,25 @@ they were before, provided that by then the others had ceased to matter.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from csdf.errors import CsdfError, OvertakingError
+from csdf.execution.static_orders import Ordered, ordered
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
+from csdf.model.graph_algorithms import reachable, shortest_path, topological_order
 from csdf.model.lowered import lower
-from csdf.model.static_orders import Ordered, ordered
 from csdf.timing import event_graph
 from csdf.timing.cycle_ratio import maximum_cycle_ratio
 from csdf.timing.event_graph import EventGraph
 from csdf.timing.expansion import Expansion, Ways, expand
-from csdf.timing.schedule import all_before, pace, record
+from csdf.timing.selftimed import record
+from csdf.timing.throughput import throughput
 
 
 def iterations_apart(
@@ -76,24 +77,14 @@ def iterations_apart(
     `events` has all firings of an iteration, so that delays are whole and not negative. Constraints
     that come from the arcs `without` do not count.
     """
+    if source == sink:
+        return 0
     leaving: list[list[tuple[int, int]]] = [[] for _ in range(events.nodes)]
     columns = (events.source, events.target, events.delay, events.arc)
     for before, after, delay, arc in zip(*(c.tolist() for c in columns), strict=True):
         if arc not in without:
-            leaving[before].append((delay, after))
-    found: dict[int, int] = {source: 0}
-    queue = [(0, source)]
-    while queue:
-        delay, firing = heapq.heappop(queue)
-        if firing == sink:
-            return delay
-        if delay > found[firing]:
-            continue
-        for more, after in leaving[firing]:
-            if delay + more < found.get(after, delay + more + 1):
-                found[after] = delay + more
-                heapq.heappush(queue, (delay + more, after))
-    return None
+            leaving[before].append((after, delay))
+    return shortest_path(leaving.__getitem__, source, sink)
 
 
 @dataclass(frozen=True)
@@ -213,7 +204,7 @@ class SelfTimedFirings:
     def _within_iteration(self) -> list[int]:
         """The firings in an order in which those of one iteration wait for each other."""
         waits = [[source for source, _, delay, _ in own if delay == 0] for own in self._waits]
-        order, rest = _peeled(waits)
+        order, rest = topological_order(waits)
         assert not any(rest)  # noqa: S101 (the graph is live)
         return order
 
@@ -229,34 +220,15 @@ class SelfTimedFirings:
             ]
             for target, own in enumerate(self._waits)
         ]
-        _, held = _peeled(tight)
-        waiting: list[list[int]] = [[] for _ in held]
+        _, critical = topological_order(tight)
+        waiting: list[list[int]] = [[] for _ in critical]
         for target, own in enumerate(self._waits):
             for source, *_ in own:
                 waiting[source].append(target)
-        reached = [firing for firing, is_held in enumerate(held) if is_held]
-        for firing in reached:  # grows meanwhile
-            for target in waiting[firing]:
-                if not held[target]:
-                    held[target] = True
-                    reached.append(target)
-        return held
-
-
-def _peeled(waits: Sequence[Sequence[int]]) -> tuple[list[int], list[bool]]:
-    """Who can go after all for whom he waits, in such an order; and who waits round a cycle."""
-    missing = [len(own) for own in waits]
-    leads: list[list[int]] = [[] for _ in waits]
-    for target, own in enumerate(waits):
-        for source in own:
-            leads[source].append(target)
-    order = [node for node, count in enumerate(missing) if count == 0]
-    for node in order:  # grows meanwhile
-        for target in leads[node]:
-            missing[target] -= 1
-            if missing[target] == 0:
-                order.append(target)
-    return order, [count > 0 for count in missing]
+        held = reachable(
+            waiting.__getitem__, (v for v, on_cycle in enumerate(critical) if on_cycle)
+        )
+        return [firing in held for firing in range(len(critical))]
 
 
 class _Memory:
@@ -415,11 +387,11 @@ def _by_constraints(
 
 def _recorded(placed: Ordered, source: str, sink: str, work_limit: int) -> Latency:
     graph = placed.graph
-    upstream = all_before(graph, sink)
+    upstream = _upstream(graph, sink)
     if source not in upstream.actor:
         raise _no_way(source, sink)
     repetitions = repetition_vector(graph)
-    paces = [pace(part, repetitions) for part in (all_before(graph, source), upstream)]
+    paces = [_pace(part, repetitions) for part in (_upstream(graph, source), upstream)]
     follows = paces[0] == paces[1]
     lowered = lower(upstream)
     counts = [repetitions[name] for name in lowered.names]
@@ -508,10 +480,25 @@ def _ancestors(expansion: Expansion, firings: Collection[int]) -> set[int]:
     ends = (expansion.events.source.tolist(), expansion.events.target.tolist())
     for source, target in zip(*ends, strict=True):
         waits[target].append(source)
-    found, queue = set(firings), list(firings)
-    for target in queue:  # grows meanwhile
-        for source in waits[target]:
-            if source not in found:
-                found.add(source)
-                queue.append(source)
-    return found
+    return reachable(waits.__getitem__, firings)
+
+
+def _upstream(graph: Graph, actor: str) -> Graph:
+    """The part of `graph` on which `actor` depends, itself included."""
+    waits: dict[str, list[str]] = {name: [] for name in graph.actor}
+    for channel in graph.channels:
+        waits[channel.target].append(channel.source)
+        if channel.capacity is not None:
+            waits[channel.source].append(channel.target)
+    found = reachable(waits, [actor])
+    return Graph(
+        graph.name,
+        tuple(one for one in graph.actors if one.name in found),
+        tuple(one for one in graph.channels if {one.source, one.target} <= found),
+    )
+
+
+def _pace(part: Graph, repetitions: Mapping[str, int]) -> Fraction:
+    """The period of `part` by itself, which is connected; per iteration of `repetitions`."""
+    name, own = part.actors[0].name, repetition_vector(part)
+    return throughput(part).period * Fraction(repetitions[name], own[name])

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
-from csdf.errors import TooLargeError
+from csdf.errors import CsdfError, TooLargeError
 from csdf.execution.token_state import TokenState
-from csdf.model.lowered import Lowered
+from csdf.model.graph import Graph
+from csdf.model.lowered import Lowered, lower
 
 FIRING_LIMIT = 2_000_000
 """Firings after which the search for a recurring state gives up."""
@@ -145,3 +147,94 @@ def period(graph: Lowered, repetitions: Sequence[int]) -> Fraction:
         if not execution.advance():
             raise ValueError("the graph deadlocks")  # callers check liveness first
     return Fraction(0)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Per actor the starts of its firings, `per_iteration` of them in each iteration.
+
+    From iteration `recurs[actor]` on they come back every `length` iterations, later by `turn`;
+    `length` is 0 if that was not found.
+    """
+
+    graph: Graph
+    per_iteration: Mapping[str, int]
+    starts: Mapping[str, Sequence[Fraction]]
+    recurs: Mapping[str, int]
+    length: int
+    turn: Fraction
+
+    def start(self, actor: str, number: int) -> Fraction:
+        """When firing `number` of `actor` starts, of all; `length` is not 0."""
+        own, every = self.starts[actor], self.length * self.per_iteration[actor]
+        turns = max(0, -(-(number + 1 - len(own)) // every))
+        return own[number - turns * every] + turns * self.turn
+
+    def begins(self, actor: str) -> list[Fraction]:
+        """When its first firing of each iteration starts."""
+        return list(self.starts[actor][:: self.per_iteration[actor]])
+
+    def ends(self, actor: str) -> list[Fraction]:
+        """When all its firings of each iteration have ended."""
+        times, per = self.graph.actor[actor].execution_times, self.per_iteration[actor]
+        own = [start + times[i % len(times)] for i, start in enumerate(self.starts[actor])]
+        return [max(own[i : i + per]) for i in range(0, len(own) - per + 1, per)]
+
+
+def record(
+    graph: Graph, repetitions: Mapping[str, int], paced_by: str, firing_limit: int, more: int = 0
+) -> Recording:
+    """Follows `graph` until it recurs, on until every recurring iteration has begun, and `more`.
+
+    `repetitions` counts the cycles of phases of an iteration. States are compared when actor
+    `paced_by` begins one. After `firing_limit` firings, or if parts without a channel between them
+    go at different paces, it ends with the first iteration that is complete, and `more`.
+
+    Raises `CsdfError` if firings start without end at one instant.
+    """
+    per = [repetitions[actor.name] * actor.phases for actor in graph.actors]
+    execution = SelfTimed(lower(graph), per)
+    starts: list[list[Fraction]] = [[] for _ in per]
+    seen: dict[object, tuple[int, list[int]]] = {}
+    pacer = [actor.name for actor in graph.actors].index(paced_by)
+    recurs, length, turn, boundary = [0] * len(per), 0, 0, 0
+    while True:
+        if not execution.instant():
+            raise CsdfError(
+                "firings start without end at one instant, so nothing can be told of each of them; "
+                "give every actor a self-channel or a concurrency"
+            )
+        now = Fraction(execution.now, execution.unit)
+        for own, count in zip(starts, execution.started, strict=True):
+            own.extend([now] * (count - len(own)))
+        count = execution.started[pacer]
+        if not length and count >= boundary:
+            places = tuple(n % size for n, size in zip(execution.started, per, strict=True))
+            key = (places, *execution.state())
+            then, before = seen.setdefault(key, (execution.now, list(execution.started)))
+            if before[pacer] < count:
+                turns = {
+                    (n - m) // size
+                    for n, m, size in zip(execution.started, before, per, strict=True)
+                }
+                if len(turns) > 1:
+                    firing_limit = 0
+                else:
+                    length, turn = turns.pop(), execution.now - then
+                    recurs = [-(-n // size) for n, size in zip(before, per, strict=True)]
+            boundary = (count // per[pacer] + 1) * per[pacer]
+        wanted = max(recurs) + max(1, length) + more
+        enough = all(len(own) >= wanted * size for own, size in zip(starts, per, strict=True))
+        if enough and (length or sum(execution.started) >= firing_limit):
+            break
+        if not execution.advance():
+            raise CsdfError("the graph deadlocks")  # callers check liveness first
+    names = [actor.name for actor in graph.actors]
+    return Recording(
+        graph,
+        dict(zip(names, per, strict=True)),
+        dict(zip(names, starts, strict=True)),
+        dict(zip(names, recurs, strict=True)),
+        length,
+        Fraction(turn, execution.unit),
+    )

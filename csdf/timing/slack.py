@@ -19,9 +19,9 @@ from fractions import Fraction
 from itertools import pairwise
 
 from csdf.errors import TooLargeError
-from csdf.model.components import shortest_way, strongly_connected
 from csdf.model.consistency import firings, repetition_vector
 from csdf.model.graph import Graph
+from csdf.model.graph_algorithms import shortest_path, strongly_connected
 from csdf.timing.expansion import Expansion, expand
 
 WORK_LIMIT = 100_000_000
@@ -119,7 +119,7 @@ class _Search:
         best = _round(leaving, nodes)
         done: set[int] = set()
         for node in nodes:
-            found = shortest_way(spending, node, node, best, done)
+            found = shortest_path(spending, node, node, best, done)
             best = best if found is None else found
             done.add(node)
         return best

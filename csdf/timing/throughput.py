@@ -23,17 +23,14 @@ from typing import Literal
 
 from csdf.errors import DeadlockError, PeriodBoundsError, TooLargeError
 from csdf.execution.liveness import check_liveness
-from csdf.model.components import components
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
+from csdf.model.graph_algorithms import components
 from csdf.model.lowered import Lowered, Origin, lower
 from csdf.timing import cycle_ratio, event_graph, selftimed
 from csdf.timing.cycle_ratio import EFFORT, CriticalLink, Growth, critical_cycle
 
 Method = Literal["auto", "cycle ratio", "expansion", "state space"]
-
-NODE_LIMIT = 1_000_000
-"""Firings of an iteration beyond which they are not looked at one by one."""
 
 EXECUTED = 30_000
 """Firings of an iteration up to which liveness is decided by executing it before anything else."""

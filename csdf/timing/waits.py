@@ -9,20 +9,18 @@ search for the slowest cycle (`csdf.timing.cycle_ratio`) starts from where it en
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from csdf.model.channels import passages
-from csdf.model.lowered import SAFE, Lowered, integers
+from csdf.model.lowered import SAFE, Indices, Lowered, integers
 from csdf.timing.cycle_ratio import PolicyIteration
 from csdf.timing.event_graph import is_sequential, scaled, time_unit
-
-Indices = npt.NDArray[np.int64]
 
 MOST_FIRINGS = 200_000
 """Firings of an iteration up to which `Waits` takes all of them at once."""
@@ -78,7 +76,7 @@ class Waits:
     ) -> None:
         """`repetitions` count cycles of phases; sensitivities are reported for `sized` arcs only.
 
-        `series` are pairs of sized arcs in series (`csdf.model.channels.pairs`). See `fits` for the
+        `series` are pairs of sized arcs in series (`arcs_in_series`). See `fits` for the
         size.
         """
         self._sized, self._series = np.array(sorted(sized), np.int64), frozenset(series)
@@ -189,7 +187,7 @@ class Waits:
     def _sensitivities(self, cycle: Sequence[int]) -> tuple[Sensitivity, ...]:
         edges = np.array(cycle, np.int64)
         arcs = self._arc[edges]
-        together = passages(arcs.tolist(), self._series)
+        together = _series_on_cycle(arcs.tolist(), self._series)
         found = [
             Sensitivity(passed, self._more(passed[-1], edges[last]))
             for passed, last in together.items()
@@ -206,6 +204,66 @@ class Waits:
         before = np.append(about.made[-1:] - about.put, about.made)  # 0, then what is made by then
         made = before[np.searchsorted(about.makers, self._on[edges])]
         return int((needed - made + self._delay[edges] * about.put).min())
+
+
+def arcs_in_series(graph: Lowered, sized: Iterable[int]) -> set[tuple[int, int]]:
+    """Return the pairs of `sized` arcs in series: the source of the first is the second's target.
+
+    `sized` are arcs of free room, which run against their channels.
+    """
+    arriving: dict[int, list[int]] = {}
+    leaving: dict[int, list[int]] = {}
+    for number in sized:
+        arc = graph.arcs[number]
+        grain = math.gcd(*arc.production, *arc.consumption)
+        if len(set(graph.times[arc.source])) == 1 and set(arc.production) == {grain}:
+            arriving.setdefault(arc.source, []).append(number)
+        if set(arc.consumption) == {grain}:
+            leaving.setdefault(arc.target, []).append(number)
+    return {
+        (number, following)
+        for actor, numbers in arriving.items()
+        for number in numbers
+        for following in leaving.get(actor, [])
+    }
+
+
+def _series_on_cycle(
+    arcs: Sequence[int], series: Collection[tuple[int, int]]
+) -> dict[tuple[int, ...], list[int]]:
+    """Return the series that a cycle of `arcs` passes only as a whole → where it leaves each."""
+    runs = _runs(arcs, series)
+    alone = set(range(len(arcs))) - {i for run in runs for i in run}
+    spoiled = {arcs[i] for i in alone}
+    found: dict[tuple[int, ...], list[int]] = {}
+    for run in runs:
+        found.setdefault(tuple(arcs[i] for i in run), []).append(run[-1])
+    while True:
+        ways = Counter(arc for passage in found for arc in passage)
+        bad = [one for one in found if any(ways[arc] > 1 or arc in spoiled for arc in one)]
+        if not bad:
+            return found
+        for one in bad:
+            spoiled.update(one)
+            del found[one]
+
+
+def _runs(arcs: Sequence[int], series: Collection[tuple[int, int]]) -> list[list[int]]:
+    """Return the runs of two or more places of the cycle whose arcs are in series."""
+    count = len(arcs)
+    joined = [(arcs[i], arcs[(i + 1) % count]) in series for i in range(count)]
+    if not any(joined) or all(joined):
+        return []
+    found: list[list[int]] = []
+    start = joined.index(False) + 1
+    run: list[int] = []
+    for i in (place % count for place in range(start, start + count)):
+        run.append(i)
+        if not joined[i]:
+            if len(run) > 1:
+                found.append(run)
+            run = []
+    return found
 
 
 def fits(graph: Lowered, repetitions: Sequence[int], most_tokens: int) -> bool:

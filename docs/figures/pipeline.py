@@ -15,7 +15,7 @@ from typing import Literal
 
 from cnn.network import Layer, Network, Tensor
 from csdf.conversion.from_network import SINK, SOURCE, Dataflow, Flow, convert
-from csdf.conversion.skew import Pipeline, schedule
+from csdf.conversion.skew import Pipeline, retime
 
 READS = {
     "stem": ("image",),
@@ -39,7 +39,7 @@ def example() -> tuple[Dataflow, Pipeline]:
         outputs=("head",),
     )
     dataflow = convert(network, PARTITION)
-    return dataflow, schedule(dataflow, slack_frames=0)
+    return dataflow, retime(dataflow, slack_frames=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ Assignments = NDArray[np.integer]
 """Device numbers."""
 
 SLACK_FRAMES = 1
-"""Frames that a channel holds beyond what its skew needs, as `csdf.conversion.skew.schedule` adds
+"""Frames that a channel holds beyond what its skew needs, as `csdf.conversion.skew.retime` adds
 them."""
 
 

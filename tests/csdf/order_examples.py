@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from csdf.execution.static_orders import Entry
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
-from csdf.model.static_orders import Entry
 from tests.csdf.oracle import Untimed
 
 Orders = dict[str, list[Entry]]

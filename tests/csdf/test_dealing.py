@@ -19,7 +19,7 @@ from csdf.conversion.from_network import (
     longest_wait,
 )
 from csdf.conversion.proof import prove
-from csdf.conversion.skew import schedule
+from csdf.conversion.skew import retime
 from csdf.errors import ConversionError
 from csdf.model.consistency import repetition_vector
 from csdf.timing.throughput import throughput
@@ -82,7 +82,7 @@ def test_dealt_copies_are_consistent_and_proved(data: st.DataObject, frames: lis
         SINK: 1,
         **{phase.name: frames[dataflow.copy_of[phase.inputs[0]]] for phase in dataflow.phases},
     }
-    prove(dataflow, schedule(dataflow))
+    prove(dataflow, retime(dataflow))
 
 
 @settings(deadline=None)
@@ -100,7 +100,7 @@ def test_the_cycle_takes_as_long_as_the_busiest_device(
         * Fraction(most, frames[dataflow.copy_of[phase.inputs[0]]])
         for phase in dataflow.phases
     }
-    capacities = schedule(dataflow).capacity_frames
+    capacities = retime(dataflow).capacity_frames
     graph = phase_graph(dataflow, times=times, capacity_frames=capacities)
     busiest = max(times[phase.name] * dataflow.firings[phase.name] for phase in dataflow.phases)
     assert throughput(graph).period == busiest

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from csdf.errors import CsdfError, DeadlockError
 from csdf.execution.liveness import check_liveness
+from csdf.execution.static_orders import Entry, entry, ordered, with_orders
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
-from csdf.model.static_orders import Entry, entry, ordered, with_orders
 from csdf.timing.latency import latency
 from csdf.timing.throughput import throughput
 from tests.csdf.blocked import distance

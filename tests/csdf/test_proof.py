@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cnn.network import Network
 from csdf.conversion.from_network import HOST, SINK, SOURCE, Dataflow, convert
 from csdf.conversion.proof import prove
-from csdf.conversion.skew import Pipeline, schedule
+from csdf.conversion.skew import Pipeline, retime
 from csdf.errors import NotProvedError
 from tests.csdf.networks import paper_example, partitioned
 
@@ -21,7 +21,7 @@ def test_every_partition_of_every_network_is_proved(
     given: tuple[Network, dict[str, str]], slack: int
 ) -> None:
     dataflow = convert(*given)
-    pipeline = schedule(dataflow, slack_frames=slack)
+    pipeline = retime(dataflow, slack_frames=slack)
     proof = prove(dataflow, pipeline)
     assert proof.bytes_bound == pipeline.buffer_bytes
     assert proof.phases == len(dataflow.phases)
@@ -34,7 +34,7 @@ def test_the_theorem_holds_when_devices_choose_at_random(
     """Five frames, one frame of capacity everywhere, any ready phase of any device."""
     dataflow = convert(*given)
     capacity = dict.fromkeys((flow.name for flow in dataflow.flows), 1)
-    prove(dataflow, replace(schedule(dataflow), capacity_frames=widened(dataflow, capacity)))
+    prove(dataflow, replace(retime(dataflow), capacity_frames=widened(dataflow, capacity)))
     device = {phase.name: phase.device for phase in dataflow.phases}
     device |= {SOURCE: HOST + "/in", SINK: HOST + "/out"}
     begun = dict.fromkeys(device, 0)
@@ -73,13 +73,13 @@ def test_the_theorem_holds_when_devices_choose_at_random(
 
 def widened(dataflow: Dataflow, capacity: dict[str, int]) -> dict[str, int]:
     """The retimed order needs its skews to fit; the random order above gets less than that."""
-    needed = schedule(dataflow, slack_frames=0).capacity_frames
+    needed = retime(dataflow, slack_frames=0).capacity_frames
     return {name: max(needed[name], frames) for name, frames in capacity.items()}
 
 
 def test_it_says_what_it_proved() -> None:
     dataflow = convert(*paper_example())
-    assert prove(dataflow, schedule(dataflow)).sentence == (
+    assert prove(dataflow, retime(dataflow)).sentence == (
         "Consistent: every phase (7 on 5 devices) fires once per frame. Live: one iteration "
         "completes from the initial state, with the capacities as bounds, for phases in any "
         "work-conserving order, in the pipelined static order and frame by frame. Bounded: 9 "
@@ -90,7 +90,7 @@ def test_it_says_what_it_proved() -> None:
 class TestRefusals:
     def change(self, capacity: dict[str, int] | None = None, **skew: int) -> None:
         dataflow = convert(*paper_example())
-        found = schedule(dataflow)
+        found = retime(dataflow)
         prove(
             dataflow,
             Pipeline(
@@ -125,9 +125,9 @@ class TestRefusals:
     def test_a_flow_without_a_capacity(self) -> None:
         dataflow = convert(*paper_example())
         with pytest.raises(NotProvedError, match="flow 'x → device1' has no capacity"):
-            prove(dataflow, replace(schedule(dataflow), capacity_frames={}))
+            prove(dataflow, replace(retime(dataflow), capacity_frames={}))
 
     def test_a_phase_without_a_skew(self) -> None:
         dataflow = convert(*paper_example())
         with pytest.raises(NotProvedError, match="phase '@source' has no skew"):
-            prove(dataflow, replace(schedule(dataflow), skew={}))
+            prove(dataflow, replace(retime(dataflow), skew={}))

@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from csdf.execution.liveness import check_liveness
+from csdf.execution.static_orders import ordered
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
-from csdf.model.static_orders import ordered
 from csdf.timing.expansion import expand
 from csdf.timing.latency import SelfTimedFirings, latency
 from tests.csdf import oracle

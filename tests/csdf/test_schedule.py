@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from csdf.errors import CsdfError
 from csdf.execution.liveness import check_liveness
+from csdf.execution.static_orders import Entry, ordered
 from csdf.model.graph import Actor, Graph
-from csdf.model.static_orders import Entry, ordered
 from csdf.timing.schedule import Schedule, periodic_schedule
 from csdf.timing.throughput import throughput
 from tests.csdf.effort import examples, holds

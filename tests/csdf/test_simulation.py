@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from csdf.errors import CsdfError, DeadlockError, TooLargeError
 from csdf.execution.liveness import check_liveness
 from csdf.execution.simulation import Link, Timeline, simulate, static_orders, with_links
+from csdf.execution.static_orders import with_orders
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
-from csdf.model.static_orders import with_orders
 from csdf.timing.throughput import throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from cnn.network import Network
 from csdf.conversion.dataflow_graphs import device_graph, phase_graph
 from csdf.conversion.from_network import SINK, SOURCE, Dataflow, convert
-from csdf.conversion.skew import schedule, span
+from csdf.conversion.skew import retime, span
 from csdf.errors import CsdfError
-from csdf.model.static_orders import Entry, ordered
+from csdf.execution.static_orders import Entry, ordered
 from csdf.timing.throughput import throughput
 from tests.csdf.effort import examples, holds
 from tests.csdf.networks import network, paper_example, partitioned
@@ -39,7 +39,7 @@ def test_a_phase_fires_in_a_later_period_than_what_it_needs_from_elsewhere(
     given: tuple[Network, dict[str, str]],
 ) -> None:
     dataflow = convert(*given)
-    skew = dict(schedule(dataflow).skew)
+    skew = dict(retime(dataflow).skew)
     assert skew[SOURCE] == 0
     assert min(skew.values()) == 0
     assert is_feasible(dataflow, skew)
@@ -54,7 +54,7 @@ def test_no_other_skews_hold_fewer_bytes_and_no_optimum_has_a_smaller_skew_anywh
     @given(partitioned(max_layers=6))
     def check(given: tuple[Network, dict[str, str]]) -> None:
         dataflow = convert(*given)
-        found = dict(schedule(dataflow).skew)
+        found = dict(retime(dataflow).skew)
         names = [*dataflow.phase, SINK]
         ranges = [range(max(found.values()) + 2)] * len(names)
         assume(len(names) <= 5)  # or there are too many to try
@@ -79,7 +79,7 @@ def test_a_minimum_cost_flow_proves_the_optimum_of_larger_partitions(tries: int)
     @given(partitioned(max_layers=30))
     def check(given: tuple[Network, dict[str, str]]) -> None:
         dataflow = convert(*given)
-        found = dict(schedule(dataflow).skew)
+        found = dict(retime(dataflow).skew)
         assert cost(dataflow, found) == largest_dual(dataflow)
 
     holds(tries, check)
@@ -115,7 +115,7 @@ def test_the_skews_reach_the_work_of_the_busiest_device(tries: int) -> None:
     @given(partitioned(), st.data())
     def check(given: tuple[Network, dict[str, str]], data: st.DataObject) -> None:
         dataflow = convert(*given)
-        found = schedule(dataflow, slack_frames=0)
+        found = retime(dataflow, slack_frames=0)
         times = {p.name: Fraction(data.draw(st.integers(0, 9))) for p in dataflow.phases}
         busiest = max(sum(times[p.name] for p in own) for own in dataflow.devices.values())
         retimed = device_graph(
@@ -139,7 +139,7 @@ def test_the_skews_reach_the_work_of_the_busiest_device(tries: int) -> None:
 
 def test_the_papers_example() -> None:
     dataflow = convert(*paper_example())
-    pipeline = schedule(dataflow)
+    pipeline = retime(dataflow)
     assert pipeline.skew == {
         "@source": 0,
         "device1/0": 1,
@@ -163,25 +163,25 @@ def test_a_phase_waits_where_its_tensors_are_small() -> None:
         {"a": (1, 100), "shrink": (1, 1)},
     )
     places = {"a": "d1", "b": "d2", "c": "d3", "shrink": "d4", "join": "d2"}
-    assert schedule(convert(net, places)).skew["d4/0"] == 2
+    assert retime(convert(net, places)).skew["d4/0"] == 2
     net = network(
         {"a": ["x"], "b": ["a"], "c": ["b"], "grow": ["a"], "join": ["c", "grow"]},
         {"a": (1, 1), "grow": (1, 100)},
     )
     places = {"a": "d1", "b": "d2", "c": "d3", "grow": "d4", "join": "d2"}
-    assert schedule(convert(net, places)).skew["d4/0"] == 3
+    assert retime(convert(net, places)).skew["d4/0"] == 3
 
 
 def test_slack_is_for_flows_between_devices_only() -> None:
     dataflow = convert(*paper_example())
-    none, two = schedule(dataflow, slack_frames=0), schedule(dataflow, slack_frames=2)
+    none, two = retime(dataflow, slack_frames=0), retime(dataflow, slack_frames=2)
     for flow in dataflow.flows:
         extra = 0 if flow.is_local else 2
         assert two.capacity_frames[flow.name] == none.capacity_frames[flow.name] + extra
     assert none.capacity_frames["l8 → device3"] == 2
     assert none.buffer_bytes < two.buffer_bytes
     with pytest.raises(CsdfError, match="slack_frames must be 0 or more, not -1"):
-        schedule(dataflow, slack_frames=-1)
+        retime(dataflow, slack_frames=-1)
 
 
 def test_tensor_sizes_far_apart_stay_exact() -> None:
@@ -192,6 +192,6 @@ def test_tensor_sizes_far_apart_stay_exact() -> None:
     )
     places = {"a": "d1", "b": "d2", "c": "d3", "s": "d4", "t": "d5", "join": "d4"}
     dataflow = convert(net, places)
-    skew = schedule(dataflow).skew
+    skew = retime(dataflow).skew
     by_layer = {layer: skew[phase.name] for phase in dataflow.phases for layer in phase.layers}
     assert by_layer == {"a": 1, "b": 2, "c": 3, "s": 2, "t": 3, "join": 4}

@@ -10,9 +10,9 @@ from hypothesis import assume, given
 
 from csdf.errors import CsdfError, TooLargeError
 from csdf.execution.liveness import check_liveness
+from csdf.execution.static_orders import with_orders
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
-from csdf.model.static_orders import with_orders
 from csdf.timing.slack import slack
 from csdf.timing.throughput import throughput
 from tests.csdf.effort import examples, holds

@@ -13,7 +13,7 @@ from cnn.network import Network, Tensor
 from csdf.conversion.dataflow_graphs import device_graph, phase_graph
 from csdf.conversion.from_network import Dataflow, convert
 from csdf.conversion.proof import prove
-from csdf.conversion.skew import schedule
+from csdf.conversion.skew import retime
 from csdf.execution.liveness import check_liveness
 from csdf.model.consistency import repetition_vector
 from csdf.timing.throughput import throughput
@@ -51,7 +51,7 @@ def test_it_is_a_channel_from_a_phase_to_itself_with_one_frame_at_first(
     for graph, actor in (
         (phase_graph(recurrent), "two/0"),
         (device_graph(recurrent), "two"),
-        (device_graph(recurrent, skew=schedule(recurrent).skew), "two"),
+        (device_graph(recurrent, skew=retime(recurrent).skew), "two"),
     ):
         channel = graph.channel["b before (two/0)"]
         assert (channel.source, channel.target) == (actor, actor)
@@ -75,7 +75,7 @@ def test_any_network_with_state_is_proved(
     for name in data.draw(st.sets(st.sampled_from(names), min_size=1)):
         net = keeping(net, name)
     dataflow = convert(net, partition)
-    proof = prove(dataflow, schedule(dataflow))
+    proof = prove(dataflow, retime(dataflow))
     assert proof.phases == len(dataflow.phases)
 
 
@@ -103,7 +103,7 @@ def test_the_period_is_no_shorter_than_the_phase_that_waits_for_itself(
 
 
 def test_the_bound_on_bytes_holds_what_is_read_and_what_is_made(recurrent: Dataflow) -> None:
-    pipeline = schedule(recurrent)
+    pipeline = retime(recurrent)
     flows = sum(pipeline.capacity_frames[flow.name] * flow.tensor.bytes for flow in recurrent.flows)
     assert prove(recurrent, pipeline).bytes_bound == flows + 2 * 16
 

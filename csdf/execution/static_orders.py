@@ -25,9 +25,8 @@ from typing import TypeVar
 
 from csdf.errors import CsdfError, TooLargeError
 from csdf.execution.prologue import Slot, State, after_prologue
-from csdf.model.consistency import firings, repetition_vector
+from csdf.model.consistency import NODE_LIMIT, firings, repetition_vector
 from csdf.model.graph import Channel, Graph
-from csdf.timing.throughput import NODE_LIMIT
 
 T = TypeVar("T")
 
