@@ -1,1 +1,164 @@
-"""Cyclo-static dataflow: graphs, and exact proofs of what they can and cannot do."""
+"""Exact analyses of cyclo-static dataflow graphs: what they can do, how fast, with which buffers.
+
+Everything that a user of the library calls can be imported from here. Each name is imported from
+its module when it is first used, so `import csdf` costs nothing.
+
+>>> import csdf
+>>> from fractions import Fraction
+>>> producer = csdf.Actor("producer", (Fraction(2),), concurrency=1)
+>>> consumer = csdf.Actor("consumer", (Fraction(1), Fraction(3)), concurrency=1)
+>>> tokens = csdf.Channel("tokens", "producer", "consumer", (2,), (1, 1))
+>>> graph = csdf.Graph("pair", (producer, consumer), (tokens,))
+>>> csdf.throughput(graph).period
+Fraction(4, 1)
+>>> [(point.size, str(point.period)) for point in csdf.CapacitySearch(graph).front().points]
+[(2, '6'), (3, '4')]
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from csdf.analysis import Analysis, analyze
+    from csdf.buffers.capacities import CapacitySearch, Front, Point, Smallest
+    from csdf.conversion.dataflow_graphs import device_graph, phase_graph
+    from csdf.conversion.from_network import Dataflow, convert
+    from csdf.conversion.proof import Proof, prove
+    from csdf.conversion.skew import Pipeline, retime
+    from csdf.errors import (
+        ConversionError,
+        CsdfError,
+        DeadlockError,
+        GraphError,
+        InconsistentGraphError,
+        NotProvedError,
+        OvertakingError,
+        PeriodBoundsError,
+        TooLargeError,
+    )
+    from csdf.execution.liveness import Deadlock, check_liveness
+    from csdf.execution.shared_machine import Machine, Platform
+    from csdf.execution.simulation import (
+        Firing,
+        Link,
+        Timeline,
+        simulate,
+        static_orders,
+        with_links,
+    )
+    from csdf.execution.static_orders import Entry, Ordered, ordered, with_orders
+    from csdf.formats.files import read, write
+    from csdf.formats.networkx_form import from_networkx, to_networkx
+    from csdf.model.consistency import repetition_vector
+    from csdf.model.graph import Actor, Channel, Graph
+    from csdf.timing.latency import Latency, latency
+    from csdf.timing.schedule import Schedule, periodic_schedule
+    from csdf.timing.slack import slack
+    from csdf.timing.throughput import Throughput, throughput
+
+__all__ = [
+    "Actor",
+    "Analysis",
+    "CapacitySearch",
+    "Channel",
+    "ConversionError",
+    "CsdfError",
+    "Dataflow",
+    "Deadlock",
+    "DeadlockError",
+    "Entry",
+    "Firing",
+    "Front",
+    "Graph",
+    "GraphError",
+    "InconsistentGraphError",
+    "Latency",
+    "Link",
+    "Machine",
+    "NotProvedError",
+    "Ordered",
+    "OvertakingError",
+    "PeriodBoundsError",
+    "Pipeline",
+    "Platform",
+    "Point",
+    "Proof",
+    "Schedule",
+    "Smallest",
+    "Throughput",
+    "Timeline",
+    "TooLargeError",
+    "analyze",
+    "check_liveness",
+    "convert",
+    "device_graph",
+    "from_networkx",
+    "latency",
+    "ordered",
+    "periodic_schedule",
+    "phase_graph",
+    "prove",
+    "read",
+    "repetition_vector",
+    "retime",
+    "simulate",
+    "slack",
+    "static_orders",
+    "throughput",
+    "to_networkx",
+    "with_links",
+    "with_orders",
+    "write",
+]
+
+_MODULES = {
+    "analysis": ("Analysis", "analyze"),
+    "buffers.capacities": ("CapacitySearch", "Front", "Point", "Smallest"),
+    "conversion.dataflow_graphs": ("device_graph", "phase_graph"),
+    "conversion.from_network": ("Dataflow", "convert"),
+    "conversion.proof": ("Proof", "prove"),
+    "conversion.skew": ("Pipeline", "retime"),
+    "errors": (
+        "ConversionError",
+        "CsdfError",
+        "DeadlockError",
+        "GraphError",
+        "InconsistentGraphError",
+        "NotProvedError",
+        "OvertakingError",
+        "PeriodBoundsError",
+        "TooLargeError",
+    ),
+    "execution.liveness": ("Deadlock", "check_liveness"),
+    "execution.shared_machine": ("Machine", "Platform"),
+    "execution.simulation": (
+        "Firing",
+        "Link",
+        "Timeline",
+        "simulate",
+        "static_orders",
+        "with_links",
+    ),
+    "execution.static_orders": ("Entry", "Ordered", "ordered", "with_orders"),
+    "formats.files": ("read", "write"),
+    "formats.networkx_form": ("from_networkx", "to_networkx"),
+    "model.consistency": ("repetition_vector",),
+    "model.graph": ("Actor", "Channel", "Graph"),
+    "timing.latency": ("Latency", "latency"),
+    "timing.schedule": ("Schedule", "periodic_schedule"),
+    "timing.slack": ("slack",),
+    "timing.throughput": ("Throughput", "throughput"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'csdf' has no attribute {name!r}")
+    return getattr(import_module(f"csdf.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

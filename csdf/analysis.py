@@ -1,4 +1,4 @@
-"""The full analysis of a graph that `csdf analyze` prints."""
+"""Run all analyses of a graph that the command `csdf analyze` prints."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ from csdf.timing.slack import slack
 from csdf.timing.throughput import CycleStep, throughput
 
 SLACK_WORK = 300_000
-"""Work up to which slack is computed without being asked for (see `csdf.timing.slack`)."""
+"""Work up to which `analyze` computes slack (see `csdf.timing.slack`)."""
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What is known of a graph.
+    """The result of `analyze`.
 
-    An inconsistent graph has an `inconsistency` and no `repetitions`; one that deadlocks has a
-    `deadlock` and no `period`. Where the diagnosis would take too many steps, `deadlock` is just
-    the sentence that there is one. Where the period would take too many, `unknown` says so, and
-    `bounds` are what it is proved to be at least and (None: not known) at most; without `bounds`
-    not even liveness is known. `slack` is that of `csdf.timing.slack`, None where it was not
-    computed; `latency` is there if it was asked for. `untimed` are actors without execution times:
-    if there are any, consistency and liveness are all that is known.
+    - An inconsistent graph has an `inconsistency`, which is a sentence, and no `repetitions`.
+    - A graph that deadlocks has a `deadlock` and no `period`. If the diagnosis would take too many
+      steps, `deadlock` is only a sentence.
+    - If the exact period would take too many steps, `unknown` is a sentence that says so, and
+      `bounds` are proved bounds on the period (upper one None: not known). Without `bounds`, not
+      even liveness is known.
+    - `slack` is as in `csdf.timing.slack`; None if it was not computed. `latency` is None unless
+      the caller adds it.
+    - `untimed` are actors without execution times. If there are any, only consistency and liveness
+      are analysed.
     """
 
     inconsistency: str | None
@@ -52,7 +55,7 @@ class Analysis:
 
     @property
     def live(self) -> bool | None:
-        """Whether it can be executed for ever; None if that is not known."""
+        """Whether the graph can be executed for ever; None if that is not known."""
         if self.unknown is not None and self.bounds is None:
             return None
         if self.untimed:
@@ -60,7 +63,7 @@ class Analysis:
         return self.period is not None or self.bounds is not None
 
     def as_json(self) -> dict[str, object]:
-        """For `json.dumps`; the keys are part of the command's interface."""
+        """Return a value for `json.dumps`; its keys are part of the command's interface."""
         return {
             "consistent": self.inconsistency is None,
             "inconsistency": self.inconsistency,
@@ -107,7 +110,18 @@ def analyze(
     `effort` is as in `csdf.timing.throughput`. If the actors `untimed` have no execution times,
     only consistency and liveness are analysed.
 
-    Raises `TooLargeError` if the repetition vector has numbers that nothing could be done with.
+    Raises `TooLargeError` if the numbers of the repetition vector are too large for any analysis.
+
+    >>> from fractions import Fraction
+    >>> from csdf import Actor, Channel, Graph
+    >>> actors = Actor("p", (Fraction(2),), 1), Actor("c", (Fraction(1), Fraction(3)), 1)
+    >>> graph = Graph("pair", actors, (Channel("t", "p", "c", (2,), (1, 1), capacity=2),))
+    >>> found = analyze(graph)
+    >>> found.live, found.period, found.slack
+    (True, Fraction(6, 1), {'p': Fraction(0, 1), 'c': Fraction(0, 1)})
+    >>> stuck = Graph("pair", actors, (Channel("t", "p", "c", (2,), (1, 1), capacity=1),))
+    >>> print(analyze(stuck).deadlock.remedies[0])
+    Channel 't' needs a capacity of 2 instead of 1.
     """
     try:
         repetitions = repetition_vector(graph)
@@ -135,7 +149,7 @@ def analyze(
 
 
 def _untimed(graph: Graph, consistent: Analysis) -> Analysis:
-    """What is known of a `consistent` graph, and whether it is live."""
+    """Return `consistent`, the analysis so far, completed by whether the graph is live."""
     try:
         deadlock = check_liveness(graph)
     except TooLargeError as error:
@@ -165,7 +179,7 @@ def _diagnosis(graph: Graph, sentence: str) -> Deadlock | str:
 
 
 def _remedied(graph: Graph, deadlock: Deadlock) -> Deadlock:
-    """With changes of several channels together, where no change of a single one helps."""
+    """Add changes of several channels together where no change of a single channel helps."""
     return deadlock if deadlock.remedies else replace(deadlock, together=remedies_together(graph))
 
 

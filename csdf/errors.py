@@ -1,4 +1,4 @@
-"""The errors of `csdf`; all derive from one."""
+"""The errors of `csdf`, which all derive from `CsdfError`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from fractions import Fraction
 
 
 class CsdfError(Exception):
-    """Anything that goes wrong in `csdf`; the message says what, where and what to do."""
+    """The root of all errors of `csdf`; the message says what, where and what to do."""
 
 
 class GraphError(CsdfError):
-    """A graph that means nothing: a channel without an actor, rates that do not match phases."""
+    """The graph is malformed: a channel without an actor, or rates that do not match phases."""
 
 
 class ConversionError(CsdfError):
-    """A partition that does not fit its network: a layer without a device, an unknown layer."""
+    """The partition does not fit its network: a layer has no device, or is unknown."""
 
 
 class InconsistentGraphError(CsdfError):
-    """No repetition vector exists: tokens pile up or run out, whatever the order of firing.
+    """No repetition vector exists: tokens pile up or run out in any order of firing.
 
-    `channels` are the names of the channels whose rates clash: one, two, or a cycle.
+    `channels` are the names of the channels whose rates contradict each other: one, two, or a
+    cycle.
     """
 
     def __init__(self, message: str, channels: tuple[str, ...]) -> None:
@@ -47,7 +48,7 @@ class OvertakingError(CsdfError):
 class PeriodBoundsError(TooLargeError):
     """The exact period would take more steps than allowed.
 
-    It is proved to be `at_least`, and `at_most` (None: not known) that long.
+    The bounds `at_least` and `at_most` (None: not known) are proved.
     """
 
     def __init__(self, message: str, at_least: Fraction, at_most: Fraction | None) -> None:

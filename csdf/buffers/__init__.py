@@ -1,1 +1,1 @@
-"""The smallest channel capacities that are live or that reach a period."""
+"""Find the smallest channel capacities with which a graph is live or reaches a period."""

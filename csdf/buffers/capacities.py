@@ -1,24 +1,21 @@
-"""Smallest channel capacities: the Pareto front of total size against period.
+"""Find smallest channel capacities: the Pareto front of total size against period.
 
-Each point is the smallest storage distribution that meets a goal
-(`csdf.buffers.capacities`): to be live, to reach a period, or to beat one. The front is
-found from below: the period of each point is the one that the next must beat.
-
-Where the effort is spent before the search is over, the answer is a proved lower bound and a
+Each point is the smallest storage distribution that meets a goal: to be live, to reach a period, or
+to beat one. The front is found from below: the period of each point is the one that the next must
+beat. If the effort is spent before the search is over, the answer is a proved lower bound and a
 distribution that meets the goal, which is an upper bound.
 
-The smallest storage distribution that meets one goal, found as an implicit hitting set.
+The search for one goal (`HittingSetSearch`) is an implicit hitting set problem. What is known of
+the goal are conflicts and cycle bounds (`csdf.buffers.conflicts`). The cheapest distribution that
+satisfies them (`csdf.buffers.hitting_set`) costs at most as much as the cheapest that meets the
+goal. Its analysis (`csdf.buffers.storage`) shows that it meets the goal, and then it is a smallest
+one, or yields a new conflict, which is strengthened as far as it holds. The channels of the
+conflict then get sufficient room, so that the next analysis yields a conflict of other channels,
+until the goal is met. That distribution, reduced as far as the goal allows, is the answer if the
+effort is spent before a smallest one is proved.
 
-What is known of the goal are conflicts (`csdf.buffers.conflicts`) and cycle bounds
-(`csdf.buffers.conflicts`). The cheapest distribution that meets them
-(`csdf.buffers.hitting_set`) costs at most as much as one that meets the goal. Its analysis
-(`csdf.buffers.storage`) either shows that it meets the goal, and then it is a smallest one, or
-yields a new conflict, which is strengthened as far as it holds. The channels of the conflict then
-get sufficient room, so that the next analysis yields a conflict of other channels, until the goal
-is met. That distribution, reduced as far as the goal allows, is the answer if the effort is spent
-before a smallest one is proved.
-
-Capacities count in steps above the least (`csdf.buffers.storage.Storage.capacities`).
+Distributions are tuples of steps above the least capacities, one entry for each sized channel
+(`csdf.buffers.storage.Storage.capacities`); the index of a channel in them is its *place*.
 
 Source: E. Moreno-Centeno, R. M. Karp, "The implicit hitting set approach to solve combinatorial
 optimization problems with an application to multigenome alignment", Operations Research, 2013.
@@ -39,7 +36,7 @@ from csdf.errors import CsdfError
 from csdf.model.graph import Graph
 
 _HALVINGS = 40
-"""How often `_reduced` halves all capacities, at most, before it takes channel by channel."""
+"""Largest number of times that `_reduced` halves all capacities before it treats each alone."""
 
 
 class HittingSetSearch:
@@ -86,7 +83,7 @@ class HittingSetSearch:
     def smallest(self, as_found: int = 0) -> tuple[int, ...]:
         """Return a smallest distribution that meets the goal. Raises `OutOfEffort`.
 
-        The first `as_found` conflicts are not strengthened: that pays where the goal is near.
+        The first `as_found` conflicts are not strengthened, which is faster if the goal is near.
         """
         self.best = None
         rounds = -as_found
@@ -114,8 +111,8 @@ class HittingSetSearch:
             if rounds & (rounds - 1) == 0:
                 self._keep(self._reduced(relaxed, taken))
 
-    def enough(self) -> tuple[int, ...]:
-        """Return a distribution that meets the goal, after `smallest` has given up."""
+    def sufficient(self) -> tuple[int, ...]:
+        """Return a distribution that meets the goal, after `smallest` has raised `OutOfEffort`."""
         if self.best is None:
             self._started = self._storage.work + self._hitting_set.work
             relaxed = tuple(0 for _ in self._price)
@@ -135,7 +132,7 @@ class HittingSetSearch:
         self.best = taken if self.best is None else min(self.best, taken, key=self.cost)
 
     def _within_bounds(self, taken: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the cheapest distribution once it violates no cycle bound; learns the bounds."""
+        """Add violated cycle bounds until a cheapest distribution violates none, and return it."""
         while self.spent < 1:
             relaxed, violated = taken, 0
             while (bound := self._storage.violated_bound(relaxed, self.goal)) is not None:
@@ -163,7 +160,7 @@ class HittingSetSearch:
         return conflict
 
     def _relaxed(self, taken: tuple[int, ...], conflict: Conflict) -> tuple[int, ...]:
-        """Give the channels of the conflict so much room that they do not hold the goal up."""
+        """Give the channels of the conflict sufficient room for the goal."""
         return self._with_sufficient(taken, {p for need in conflict.needed for p in need.places})
 
     def _with_sufficient(self, taken: tuple[int, ...], places: set[int]) -> tuple[int, ...]:
@@ -178,7 +175,7 @@ class HittingSetSearch:
     def _reduced(self, enough: Sequence[int], least: Sequence[int]) -> tuple[int, ...]:
         """Reduce steps that meet the goal as far as the effort allows, but not below `least`.
 
-        First all channels alike, then one after the other, the most expensive first.
+        First all channels are reduced by halves, then each by itself, the most expensive first.
         """
         taken = list(enough)
         with contextlib.suppress(OutOfEffort):
@@ -201,15 +198,15 @@ class HittingSetSearch:
 Unit = Literal["tokens", "bytes"]
 
 EFFORT = 60_000
-"""What a search may cost by default: about milliseconds, but counted, not measured."""
+"""Default effort of a search: about milliseconds, but counted and not measured."""
 
 _AS_FOUND = 3
-"""Conflicts per point of the front that are not strengthened, since the next point is near."""
+"""Conflicts per point of the front that are not strengthened, since its goal is near."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A distribution: channel → capacity in tokens, its total size, and the exact period."""
+    """A distribution: capacities in tokens by channel, their total size, and the exact period."""
 
     capacities: Mapping[str, int]
     size: int
@@ -233,9 +230,9 @@ class Smallest:
 class Front:
     """The Pareto front of size and period, from the smallest live distribution on.
 
-    `points` are exact: nothing smaller has their period, nothing of their size a shorter one. The
-    last has the `goal`, if the front is `complete`; if not, there is no further point below
-    `next_at_least`, and `rest` bounds the size of the one that has the goal.
+    `points` are exact: no smaller distribution has their period, and none of their size a shorter
+    one. If the front is `complete`, the last has the period `goal`. If not, there is no further
+    point below the size `next_at_least`, and `rest` bounds the size of the point with that period.
     """
 
     points: tuple[Point, ...]
@@ -245,13 +242,13 @@ class Front:
 
     @property
     def complete(self) -> bool:
-        """Whether the points are all there are."""
+        """Whether the front has no further points up to the goal."""
         return self.rest is None
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityProgress:
-    """How far a search is: its goal, and the proved bounds on the size of a smallest distribution.
+    """The progress of a search: its goal, and proved bounds on the size of a smallest distribution.
 
     `enough` is None while no distribution is known to meet the goal. `spent` is the share of the
     effort that is spent; the search may end long before that is 1.
@@ -263,8 +260,20 @@ class CapacityProgress:
     spent: float
 
 
-class Search:
-    """Searches for smallest distributions of one graph; each uses the conflicts of those before."""
+class CapacitySearch:
+    """Searches for smallest distributions of one graph; each reuses the conflicts of earlier ones.
+
+    >>> from csdf import Actor, Channel
+    >>> actors = Actor("p", (Fraction(2),), 1), Actor("c", (Fraction(1), Fraction(3)), 1)
+    >>> graph = Graph("pair", actors, (Channel("tokens", "p", "c", (2,), (1, 1)),))
+    >>> search = CapacitySearch(graph)
+    >>> search.smallest_live().point.capacities
+    {'tokens': 2}
+    >>> search.smallest(Fraction(4)).point.capacities
+    {'tokens': 3}
+    >>> [(point.size, str(point.period)) for point in search.front().points]
+    [(2, '6'), (3, '4')]
+    """
 
     def __init__(
         self,
@@ -274,9 +283,9 @@ class Search:
         effort: int = EFFORT,
         progress: Callable[[CapacityProgress], None] | None = None,
     ) -> None:
-        """`channels` are those to be sized; raises as `csdf.buffers.storage.Storage` does.
+        """`channels` are the names of those to size; raises as `csdf.buffers.storage.Storage` does.
 
-        Each search may cost `effort`, and reports its `progress`.
+        Each search may cost `effort`, and calls `progress` now and then.
         """
         self._storage = Storage(graph, channels)
         places = range(len(self._storage.names))
@@ -356,7 +365,7 @@ class Search:
         try:
             point = self._point(search.smallest())
         except OutOfEffort:
-            point = self._point(search.enough())
+            point = self._point(search.sufficient())
         return Smallest(point, min(self._base + search.at_least, point.size))
 
     def _search_for(self, goal: PeriodGoal) -> HittingSetSearch:

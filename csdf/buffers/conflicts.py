@@ -1,38 +1,37 @@
-"""Goals for storage distributions, and conflicts: proofs that a distribution misses its goal.
+"""Conflicts and cycle bounds: what a storage distribution lacks to meet a goal.
 
-Capacities count here in steps above the least; a step is the smallest increase that changes what
-the channel lets happen. A **conflict** names the storage dependencies of a distribution that misses
-the goal: numbers of steps for some channels, or for some channels in series together
-(`csdf.model.channels`). A distribution that stays below all of them misses the goal too. A conflict
-is the stronger, the fewer and the higher these numbers are. The conflict that an analysis finds
-(`csdf.buffers.storage`) is seldom the strongest: `strengthened` goes up from it to a distribution
-that still misses the goal, but would meet it with any more room in any channel that has not
-sufficient room already. That saves a conflict per step on the way.
+Capacities count here in steps above the least; a step is the smallest increase of a capacity that
+makes a difference.
 
-Source: the shrinking of cores in implicit hitting sets, as in E. Moreno-Centeno, R. M. Karp, "The
-implicit hitting set approach to solve combinatorial optimization problems with an application to
-multigenome alignment", Operations Research, 2013.
+**Conflicts.** A conflict names the storage dependencies of a distribution that misses the goal:
+numbers of steps for some channels, or for some channels in series together (`csdf.timing.waits`). A
+distribution that stays below all of them misses the goal too. A conflict is the stronger, the fewer
+and the higher these numbers are. The conflict that an analysis finds (`csdf.buffers.storage`) is
+seldom the strongest. So `strengthened` raises the distribution as long as it misses the goal, until
+any more room would meet it in each channel that has not sufficient room already. This saves one
+conflict per step on the way.
 
-Lower bounds on the capacities along a cycle of channels, whatever the schedule.
-
-A firing that waits for tokens of a channel waits for a firing of the producer that is earlier by
-the initial tokens of the channel, at most. Following these waits around a cycle of channels, one
-comes back to the same actor, at a firing that is earlier by as many iterations as all initial
-tokens on the cycle are worth, give or take what the rates of the phases differ. So a period λ
-requires of every cycle
+**Cycle bounds.** These are lower bounds on the capacities along a cycle of channels for any
+schedule. A firing that waits for tokens of a channel waits for a firing of the producer that is
+earlier by the initial tokens of the channel, at most. Following these waits around a cycle of
+channels leads back to the same actor, at a firing that is earlier by as many iterations as all
+initial tokens on the cycle are worth, up to differences of the rates within an iteration. So a
+period λ requires of every cycle
 
     Σ tokens / tokens per iteration − Σ δ ≥ T / λ,
 
-where T is the least time to go round. For a channel into which an actor produces and one from which
-it consumes, δ is the least lead of consumption over production, in iterations, at the end of any
-phase that produces. The tokens of a capacity are its free room. So this bounds a weighted sum of
-capacities, where a conflict (`csdf.buffers.conflicts`) requires one of several: where room may be
-given to a cycle in very many ways, one bound stands for very many conflicts. The condition is
+where T is the least time of the firings around the cycle. For a channel into which an actor
+produces and one from which it consumes, δ is the least lead of consumption over production, in
+iterations, at the end of any phase that produces. The tokens of a capacity are its free room. So
+this bounds a weighted sum of capacities, where a conflict requires one of several. If room may be
+divided along a cycle in very many ways, one bound replaces very many conflicts. The condition is
 necessary for every schedule; with the greatest leads instead of the least, it is sufficient for a
 strictly periodic one.
 
-Source: B. Bodin, A. Munier-Kordon, B. Dupont de Dinechin, "Periodic schedules for cyclo-static
-dataflow", ESTIMedia 2013, for the sufficient condition.
+Sources: for strengthening, the shrinking of cores in E. Moreno-Centeno, R. M. Karp, "The implicit
+hitting set approach to solve combinatorial optimization problems with an application to multigenome
+alignment", Operations Research, 2013; for the sufficient condition, B. Bodin, A. Munier-Kordon, B.
+Dupont de Dinechin, "Periodic schedules for cyclo-static dataflow", ESTIMedia 2013.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ from csdf.timing.event_graph import time_unit
 
 @dataclass(frozen=True, slots=True)
 class PeriodGoal:
-    """A period to reach (None: just to live), or, if `strict`, to beat."""
+    """A period to reach, or to beat if `strict`; with None, to be live."""
 
     period: Fraction | None
     strict: bool = False
 
     def misses(self, period: Fraction | None) -> bool:
-        """Whether `period` (None: deadlock) is not good enough."""
+        """Return whether `period` (None: deadlock) misses the goal."""
         if period is None or self.period is None:
             return period is None
         return period >= self.period if self.strict else period > self.period
@@ -68,10 +67,7 @@ class PeriodGoal:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A storage dependency: the `places`, numbers of sized channels, lack room for so many `steps`.
-
-    The steps of several places count together.
-    """
+    """A storage dependency: the sum of steps that the channels at `places` need."""
 
     places: tuple[int, ...]
     steps: int
@@ -83,9 +79,9 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A proof that distributions below all that is `needed` do not beat `period` (None: deadlock).
+    """A proof that a distribution below all needs has `period` (None: deadlock) or a longer one.
 
-    If nothing is needed, no distribution at all beats it. No place is in two needs.
+    Without needs, that is true of all distributions. No place is in two needs.
     """
 
     period: Fraction | None
@@ -93,14 +89,14 @@ class Conflict:
 
 
 Analysis = Callable[[Sequence[int]], Conflict | None]
-"""Returns why a distribution, in steps by place, misses a goal; None if it meets the goal.
+"""A function that returns why steps, by place, miss a goal; None if they meet it.
 
 May raise `OutOfEffort`.
 """
 
 
 class OutOfEffort(CsdfError):  # noqa: N818 (nothing is wrong)
-    """The effort that was allowed is spent."""
+    """The effort of a search is spent."""
 
 
 def strengthened(
@@ -110,23 +106,23 @@ def strengthened(
     sufficient: Sequence[int],
     price: Sequence[int],
 ) -> Conflict:
-    """Return the strongest conflict found that implies `conflict`, an analysis of steps `taken`.
+    """Return a strong conflict that implies `conflict`, which is the analysis of steps `taken`.
 
-    `sufficient` are steps beyond which no channel holds the goal up, `price` the cost of a step.
-    First all channels go up alike, so that whatever hits the conflict costs much; then one after
-    the other, the most expensive first.
+    `sufficient` are steps beyond which no channel delays the goal, `price` the cost of a step.
+    First all needs are raised by the same cost, so that any distribution that satisfies the
+    conflict costs much; then each by itself, the most expensive first.
     """
     strengthening = _Strengthening(conflict, taken, analysis, sufficient, price)
     with contextlib.suppress(OutOfEffort):
-        strengthening.together()
+        strengthening.raise_all()
         needed = strengthening.conflict.needed
         for need in sorted(needed, key=lambda n: -price[strengthening.cheapest_place(n)]):
-            strengthening.alone(need)
+            strengthening.raise_one(need)
     return strengthening.conflict
 
 
 class _Strengthening:
-    """A conflict, and steps `taken` that lack one step of each of its needs and nothing else."""
+    """A conflict, and steps `taken` that lack exactly one step of each of its needs."""
 
     def __init__(
         self,
@@ -172,8 +168,8 @@ class _Strengthening:
                 return False
         return True
 
-    def together(self) -> None:
-        """Go up by the same cost in all needs, as far as the goal is still missed."""
+    def raise_all(self) -> None:
+        """Raise all needs by the same cost while the goal is missed."""
         places = [self.cheapest_place(need) for need in self.conflict.needed]
         if len(places) < 2:
             return
@@ -191,8 +187,8 @@ class _Strengthening:
         farthest = max((self._sufficient[p] - start[p]) * prices[p] for p in places)
         _highest(misses, -(-farthest // unit))
 
-    def alone(self, need: Need) -> None:
-        """Go up in one need, as far as the goal is still missed."""
+    def raise_one(self, need: Need) -> None:
+        """Raise one need while the goal is missed."""
         place = self.cheapest_place(need)
         if not any(place in one.places for one in self.conflict.needed):
             return
@@ -209,7 +205,7 @@ class _Strengthening:
 
 
 def _highest(misses: Callable[[int], bool], too_many: int) -> None:
-    """Go up as far as `misses` holds, by doubling, then halving; it does not at `too_many`."""
+    """Call `misses` for rising counts while it holds, by bisection; it fails at `too_many`."""
     low, high = 0, 1
     while high < too_many and misses(high):
         low, high = high, 2 * high
@@ -220,26 +216,19 @@ def _highest(misses: Callable[[int], bool], too_many: int) -> None:
 
 
 MOST_WORK = 3_000_000
-"""Phases × pairs of channels up to which all δ are computed; beyond, there are no bounds."""
+"""Phases × pairs of channels up to which cycle bounds are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class CycleBound:
-    """The requirement Σ weight × steps ≥ `at_least`, with weights by place of the sized channels.
-
-    Steps count above the least capacity, as in `csdf.buffers.conflicts`.
-    """
+    """The requirement Σ weight × steps ≥ `at_least`; `weights` are pairs (place, weight)."""
 
     weights: tuple[tuple[int, int], ...]
     at_least: int
 
 
 class CycleBounds:
-    """The cycles of `graph`, of which some channels are sized.
-
-    `places` maps the arcs of free room to the places of their channels; `edges` counts the pairs of
-    an arc and the next one on a cycle.
-    """
+    """The search for cycle bounds that distributions violate; `edges` counts pairs of arcs."""
 
     def __init__(
         self,
@@ -247,13 +236,16 @@ class CycleBounds:
         repetitions: Sequence[int],
         places: Mapping[int, int],
     ) -> None:
-        """In `graph`, the sized channels have their least capacities. See `fits` for its size."""
+        """In `graph`, the sized channels have their least capacities; `fits` limits its size.
+
+        `places` maps the arcs of free room to the places of their channels.
+        """
         self._places = places
         moved = [repetitions[arc.source] * sum(arc.production) for arc in graph.arcs]
         self._unit = math.lcm(*moved)
         worth = [self._unit // count for count in moved]
         grain = [math.gcd(*arc.production, *arc.consumption) for arc in graph.arcs]
-        # In units: what an arc holds with the least capacities, in whole grains; and a step more.
+        # In units: what an arc holds with the least capacities, rounded to grains, and a step.
         self._held = [
             arc.tokens // step * step * one
             for arc, step, one in zip(graph.arcs, grain, worth, strict=True)
@@ -285,7 +277,7 @@ class CycleBounds:
     def violated(self, taken: Sequence[int], goal: PeriodGoal) -> CycleBound | None:
         """Return a bound of the goal that these steps violate; None if there is none.
 
-        Where there are several, it is one that they violate by much.
+        If there are several, it is one that they violate by much.
         """
         worth = list(self._held)
         for arc, place in self._places.items():
@@ -319,7 +311,7 @@ def fits(graph: Lowered) -> bool:
 
 
 def _pairs(graph: Lowered) -> list[tuple[int, int]]:
-    """Return pairs of an arc and an arc into the actor that produces into the former."""
+    """Return the pairs of an arc and an arc that leads to the source of the former."""
     into: dict[int, list[int]] = {}
     for number, arc in enumerate(graph.arcs):
         into.setdefault(arc.target, []).append(number)

@@ -1,18 +1,17 @@
-"""A minimum-cost hitting set of the conflicts and cycle bounds that are known of a goal.
+"""Find a cheapest storage distribution that satisfies all known requirements of a goal.
 
-Each conflict (`csdf.buffers.conflicts`) requires that one of several numbers of steps is taken,
-each cycle bound (`csdf.buffers.conflicts`) that a weighted sum of steps is large enough. The
-least cost at which all these requirements are met is a lower bound on what the goal costs; it rises
-as more becomes known. The requirements fall apart into groups that share no channel. Each group is
-solved by itself, and again only when something joins it: conflicts between the same two needs by
-enumeration, all others as an integer program (`csdf.buffers.hitting_set`).
+Each conflict requires one of several numbers of steps, each cycle bound a weighted sum of steps
+(`csdf.buffers.conflicts`). The least cost at which all these requirements are met is a lower bound
+on the cost of the goal; it rises as more requirements become known. Requirements are divided into
+groups that share no channel. Each group is solved by itself, and again only when a requirement
+joins it: conflicts between the same two needs by enumeration, all others as an integer program by
+HiGHS.
 
-The minimum-cost hitting set as an integer program, solved by HiGHS.
-
-Each place has a whole number x of steps. Each number n of steps that a conflict names, in one place
-or in several together, has a binary choice y: n steps are taken. Each conflict needs one of its
-choices, and x, or the sum of several x, is at least what its choices add up to. HiGHS works in
-floating point, so its solution is checked in whole numbers; that nothing is cheaper rests on HiGHS.
+In the integer program, each place has an integer x of steps. Each number n of steps that a conflict
+names, for one place or for several together, has a binary choice y: n steps are taken. Each
+conflict needs one of its choices, and x, or the sum of several x, is at least what its choices
+imply. HiGHS works in floating point. So its solution is checked in integers, but that no solution
+is cheaper rests on HiGHS.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from itertools import pairwise
 from csdf.buffers.conflicts import Conflict, CycleBound
 
 Needs = Mapping[tuple[int, ...], int]
-"""A conflict: sets of places → the steps that they must take together; one of these suffices."""
+"""A conflict: steps by set of places, which take them together; one entry must be satisfied."""
 
 NODE_LIMIT = 5000
-"""Nodes of the search tree after which the search ends with a lower bound."""
+"""Nodes of the search tree after which HiGHS ends with a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class LinearBound:
     at_least: int
 
     def lacks(self, steps: Mapping[int, int]) -> int:
-        """Return by how much `steps` fall short; 0 or less if they do not."""
+        """Return by how much `steps` miss the bound; 0 or less if they meet it."""
         return self.at_least - sum(w * steps[p] for p, w in self.weights.items())
 
 
@@ -51,16 +50,16 @@ def solve(
 ) -> tuple[dict[int, int], int, int]:
     """Return steps by place, at least `floor`; a lower bound on their cost; the nodes searched.
 
-    The bound equals the cost of the steps, unless the search tree grew too large. The floor must
-    not meet any of the `needs`.
+    The lower bound equals the cost of the steps, unless the search tree grew too large. `floor`
+    must not satisfy any of the `needs`.
     """
     import numpy as np  # noqa: PLC0415 (slow to import; few graphs need it)
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
     from scipy.sparse import coo_array  # noqa: PLC0415
 
     column = {place: i for i, place in enumerate(floor)}
-    asked = dict.fromkeys(places for one in needs for places in one)
-    levels = {s: sorted({one[s] for one in needs if s in one}) for s in asked}
+    place_sets = dict.fromkeys(places for one in needs for places in one)
+    levels = {s: sorted({one[s] for one in needs if s in one}) for s in place_sets}
     named = ((places, n) for places, own in levels.items() for n in own)
     choice = {one: i for i, one in enumerate(named, len(floor))}
     rows: list[tuple[Mapping[int, int], int]] = []
@@ -103,7 +102,7 @@ def _completed(
     needs: Sequence[Needs],
     bounds: Sequence[LinearBound],
 ) -> bool:
-    """Raise `steps` until they meet all requirements; return whether they met some not."""
+    """Raise `steps` until they meet all requirements; return whether that was necessary."""
     missing = False
     for one in needs:
         lacks = {places: n - sum(steps[p] for p in places) for places, n in one.items()}
@@ -134,18 +133,18 @@ class _Group:
     bounds: Sequence[LinearBound]
 
     @property
-    def asked(self) -> set[tuple[int, ...]]:
-        """The sets of places that needs name."""
+    def place_sets(self) -> set[tuple[int, ...]]:
+        """The sets of places in the needs."""
         return {places for one in self.needs for places in one}
 
     @property
     def places(self) -> list[int]:
-        parts: list[Iterable[int]] = [*self.asked, *(bound.weights for bound in self.bounds)]
+        parts: list[Iterable[int]] = [*self.place_sets, *(bound.weights for bound in self.bounds)]
         return sorted({place for part in parts for place in part})
 
 
 class HittingSet:
-    """The requirements known of one goal, and the cheapest distribution that meets them all.
+    """The known requirements of one goal, and a cheapest distribution that meets all of them.
 
     `work` counts the effort spent on solving, in the unit of `csdf.buffers.storage.Storage.work`.
     """
@@ -162,19 +161,19 @@ class HittingSet:
         self.work = 0
 
     def add(self, conflict: Conflict) -> None:
-        """Add a conflict, unless it follows from a known one; drop those that follow from it."""
+        """Add a conflict, unless a known one implies it; drop conflicts that it implies."""
         new = {need.places: need.steps for need in conflict.needed}
         if len(new) == 1:
             ((places, steps),) = new.items()
             self._require(dict.fromkeys(places, 1), steps)
             return
-        asked = frozenset(new)
+        named = frozenset(new)
         for others, known in list(self._conflicts.items()):
-            if others <= asked and any(_implies(one, new) for one in known):
+            if others <= named and any(_implies(one, new) for one in known):
                 return
-            if asked <= others:
+            if named <= others:
                 self._conflicts[others] = [one for one in known if not _implies(new, one)]
-        self._conflicts.setdefault(asked, []).append(new)
+        self._conflicts.setdefault(named, []).append(new)
 
     def add_bound(self, bound: CycleBound) -> None:
         """Add a cycle bound; of those with the same weights only the largest is kept."""
@@ -193,7 +192,7 @@ class HittingSet:
     def smallest(self) -> tuple[tuple[int, ...], int]:
         """Return the steps of a cheapest distribution, by place, and a lower bound on its cost.
 
-        The bound equals the cost of these steps, unless that took too long to prove.
+        The lower bound equals the cost of these steps, unless that took too long to prove.
         """
         taken = list(self._floor)
         bound = sum(price * steps for price, steps in zip(self._price, self._floor, strict=True))
@@ -211,7 +210,7 @@ class HittingSet:
         return tuple(taken), bound
 
     def _key(self, group: _Group) -> object:
-        """Return all that decides the solution of a group."""
+        """Return a key of all that determines the solution of a group."""
         return (
             tuple(self._floor[p] for p in group.places),
             frozenset(tuple(sorted(one.items())) for one in group.needs),
@@ -219,14 +218,14 @@ class HittingSet:
         )
 
     def _groups(self) -> list[_Group]:
-        """Group the requirements that the floor does not meet by the channels that they share."""
+        """Group the requirements that the floor misses by the channels that they share."""
         floor = self._floor
         parts: list[tuple[list[int], _Group]] = []
-        for asked, known in self._conflicts.items():
-            base = {places: sum(floor[p] for p in places) for places in asked}
+        for named, known in self._conflicts.items():
+            base = {places: sum(floor[p] for p in places) for places in named}
             known[:] = [one for one in known if all(n > base[s] for s, n in one.items())]
             if known:
-                parts.append(([p for places in asked for p in places], _Group(known, [])))
+                parts.append(([p for places in named for p in places], _Group(known, [])))
         for weights, at_least in self._linear_bounds.items():
             bound = LinearBound(dict(weights), at_least)
             if sum(w * floor[p] for p, w in weights) < at_least:
@@ -251,13 +250,13 @@ class HittingSet:
     def _solve(self, group: _Group) -> tuple[dict[int, int], int]:
         """Return steps by place, and a lower bound on their cost."""
         self.work += _PER_NEED * (len(group.needs) + len(group.bounds))
-        asked = sorted(group.asked)
-        if len(asked) == 2 and not group.bounds and set(asked[0]).isdisjoint(asked[1]):
-            return self._of_two(group.needs, *asked)
+        named = sorted(group.place_sets)
+        if len(named) == 2 and not group.bounds and set(named[0]).isdisjoint(named[1]):
+            return self._of_two(group.needs, *named)
         floor = {p: self._floor[p] for p in group.places}
         price = {p: self._price[p] for p in group.places}
         taken, bound, nodes = solve(floor, price, group.needs, group.bounds)
-        size = len(group.needs) * sum(len({one.get(s) for one in group.needs}) for s in asked)
+        size = len(group.needs) * sum(len({one.get(s) for one in group.needs}) for s in named)
         self.work += _PROGRAM + _PER_NODE * nodes + _PER_CHOICE * size * (1 + size // 1000)
         return taken, bound
 
@@ -266,8 +265,8 @@ class HittingSet:
     ) -> tuple[dict[int, int], int]:
         """Solve conflicts between two needs by enumeration.
 
-        No conflict follows from another, so one that asks for more of the one need asks for less of
-        the other.
+        No conflict implies another, so a conflict that needs more of the one needs less of the
+        other.
         """
         cheap = [min(places, key=lambda p: (self._price[p], p)) for places in (one, other)]
         base = [sum(self._floor[p] for p in places) for places in (one, other)]
@@ -286,5 +285,5 @@ class HittingSet:
 
 
 def _implies(strong: Needs, weak: Needs) -> bool:
-    """Return whether all that meets `strong` meets `weak`, which names the same needs or more."""
+    """Return whether whatever meets `strong` meets `weak`, which has the same needs or more."""
     return all(steps >= weak[places] for places, steps in strong.items())

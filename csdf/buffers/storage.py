@@ -1,14 +1,14 @@
-"""Analyse storage distributions: the period that given capacities allow, and what limits it.
+"""Analyse a storage distribution: the period that given capacities allow, and what limits it.
 
-If a cycle of waiting firings determines the period, every distribution that keeps the channels of
-that cycle as they are, or smaller, has that period or a longer one. The same holds for a deadlock
-and the cycle of its waits. So the analysis of a distribution yields a **conflict**: a period, and
-for each of some channels a capacity, of which at least one must be reached to do better. These
-channels are the distribution's storage dependencies. They are all that the search for the smallest
-distributions (`csdf.buffers.capacities`) needs; cycle bounds (`csdf.buffers.conflicts`) only
-shorten it.
+If a cycle of waiting firings determines the period, every distribution that does not enlarge the
+channels of that cycle has that period or a longer one. The same holds for a deadlock and the cycle
+of its waits. So the analysis of a distribution yields a **conflict**: a period, and capacities of
+some channels, of which at least one must be reached to do better. These channels are the
+distribution's storage dependencies. The search for the smallest distributions
+(`csdf.buffers.capacities`) needs nothing else; cycle bounds (`csdf.buffers.conflicts`) only shorten
+it.
 
-How much room a conflict asks for is the sensitivity of the cycle: in a deadlock, what the waiting
+The room that a conflict requires is the sensitivity of the cycle: in a deadlock, what the waiting
 firing lacks; on a cycle of firings, the least room that lets one of them wait for an earlier one.
 
 Source: S. Stuijk, M. Geilen, T. Basten, "Throughput-buffering trade-off exploration for
@@ -28,7 +28,7 @@ from csdf.buffers.conflicts import fits as bounds_fit
 from csdf.errors import CsdfError, DeadlockError, TooLargeError
 from csdf.execution.liveness import check_liveness
 from csdf.execution.untimed import Execution, waiting_cycle
-from csdf.model.channels import mirrors
+from csdf.model.channels import reverse_channels
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Channel, Graph
 from csdf.model.graph_algorithms import components
@@ -39,20 +39,20 @@ from csdf.timing.throughput import overtaking, throughput
 from csdf.timing.waits import Sensitivity, Waits, arcs_in_series, fits
 
 LOWER_BOUND_STEPS = 10_000
-"""Steps of the execution that finds the smallest capacity of a channel by itself."""
+"""Steps of the execution that finds the least capacity of a single channel."""
 
 
 class Storage:
     """A graph of which some channels (`names`) are sized, and the analysis of their capacities.
 
-    `least` are capacities below which the graph deadlocks, channel by channel; `grain` are the
-    steps above them in which more room makes a difference. `shortest` is the period without bounds
-    on these channels. `overtakes` says whether firings may overtake each other. `work` counts the
-    effort of all analyses, in about microseconds on a processor of the 2020s.
+    `least` are capacities below which each channel alone causes a deadlock; `grain` are the sizes
+    in tokens of the steps above them. `shortest` is the period without bounds on these channels.
+    `overtakes` says whether firings may overtake each other. `work` counts the effort of all
+    analyses, in about microseconds on a processor of the 2020s.
     """
 
     def __init__(self, graph: Graph, channels: Sequence[str] | None = None) -> None:
-        """`channels` are sized; by default all without a bound between different actors.
+        """`channels` are the names of those to size, by default those of `unbounded`.
 
         Raises `CsdfError` if one of them does not exist or is a self-channel, and
         `InconsistentGraphError`, or `DeadlockError` if no capacities make the graph live.
@@ -98,7 +98,7 @@ class Storage:
         if not self.overtakes and bounds_fit(self._lowered):
             self._bounds = CycleBounds(self._lowered, self._repetitions, self._place)
         self._waits: Waits | None = None
-        # What was analysed last of those whose exact period is known, and that.
+        # The last steps whose exact period is known, and that period.
         self._met: tuple[tuple[int, ...], Fraction] | None = None
         self.work = 0
 
@@ -117,7 +117,7 @@ class Storage:
         return tuple(least + grain * steps for least, grain, steps in parts)
 
     def sufficient(self, goal: PeriodGoal) -> tuple[int, ...]:
-        """Return steps beyond which more room does not help any channel to meet the goal.
+        """Return steps by place beyond which more room does not help to meet the goal.
 
         With so much room, a firing that waits for room waits for so early an iteration that even a
         cycle of all firings takes less than the goal per iteration.
@@ -214,7 +214,7 @@ class Storage:
         return Conflict(period, tuple(Need(places, steps) for places, steps in needed.items()))
 
     def _slowest(self, taken: Sequence[int], goal: PeriodGoal | None) -> Conflict:
-        """Return a slowest cycle, or, with a goal, one slow enough to show that it is missed."""
+        """Return a slowest cycle, or, with a goal, a cycle that is slow enough to miss it."""
         waits = self._waits_with(taken)
         if waits is None:
             return self._by_cycle_ratio(taken)
@@ -228,7 +228,7 @@ class Storage:
         return self._conflict(found.period, taken, found.sensitivities)
 
     def _by_cycle_ratio(self, taken: Sequence[int]) -> Conflict:
-        """Do the same for very many firings, most of which need not be looked at one by one."""
+        """Return a slowest cycle, for iterations of too many firings to expand."""
         self.work += 5000 + 10 * min(self.firings, 1_000_000)
         graph = self._with(taken)
         found = critical_cycle(graph, self._repetitions)
@@ -240,8 +240,8 @@ class Storage:
         return self._conflict(found.period, taken, sensitivities)
 
     def _followed(self, taken: Sequence[int]) -> Fraction:
-        """Return the period where firings may overtake each other, by executing the graph."""
-        # Following an execution until it recurs costs many times as much as a cycle ratio.
+        """Return the period by execution, for firings that may overtake each other."""
+        # An execution until a state recurs costs many times as much as a cycle ratio.
         self.work += 50_000 + 100 * self.firings
         parts = components(self._with(taken))
         periods = [
@@ -287,8 +287,8 @@ class Storage:
 
 
 def unbounded(graph: Graph) -> list[str]:
-    """Return the channels between different actors that nothing bounds and that bound nothing."""
-    bounds = mirrors(graph)
+    """Return the channels between different actors that are unbounded and bound no channel."""
+    bounds = reverse_channels(graph)
     bounded = {channel.name for channel in bounds.values()}
     return [
         channel.name

@@ -1,1 +1,1 @@
-"""The console command `csdf`."""
+"""The command `csdf`."""

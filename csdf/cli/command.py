@@ -1,9 +1,7 @@
-"""The console command `csdf`.
+"""Run the command `csdf`: parse its arguments, read the graph, and do what the subcommand says.
 
 Exit codes: 0 fine, 1 inconsistent or not live, 2 cannot be read (or wrong usage), 3 readable, but
 an exact answer would take too long, or does not exist because firings may overtake each other.
-
-The arguments of the console command `csdf`: what its commands take, and how it is written.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from csdf.analysis import analyze, stuck
-from csdf.buffers.capacities import EFFORT, Search, Unit
+from csdf.buffers.capacities import EFFORT, CapacitySearch, Unit
 from csdf.buffers.storage import unbounded
 from csdf.cli import report
 from csdf.cli.output import ProgressLine, printable
@@ -36,7 +34,7 @@ from csdf.errors import (
 from csdf.execution.simulation import simulate
 from csdf.execution.static_orders import Ordered, ordered
 from csdf.formats import drawing, files, gantt
-from csdf.model.channels import folded
+from csdf.model.channels import fold_reverse_channels
 from csdf.model.graph import Graph
 from csdf.timing.cycle_ratio import EFFORT as THROUGHPUT_EFFORT
 from csdf.timing.latency import latency
@@ -45,11 +43,11 @@ from csdf.timing.slack import slack
 from csdf.timing.throughput import throughput
 
 Command = Callable[[argparse.Namespace, Graph], int]
-"""Does what is asked with a graph that was read; returns the exit code."""
+"""A subcommand; it gets the parsed options and the graph, and returns the exit code."""
 
 
 def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
-    """Of all commands; what is parsed has the one to run as `command`."""
+    """Return the parser of all subcommands; parsed options have the one to run as `command`."""
     found = argparse.ArgumentParser(
         prog="csdf",
         description="Exact analyses of (cyclo-static) dataflow graphs.",
@@ -60,14 +58,16 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     command = subparsers.add_parser(
         "analyze",
         help="consistency, liveness and throughput of a graph",
-        description="Prints whether a graph is consistent and live, its exact period, and why; "
-        "without execution times only the former two.",
+        description="Print whether a graph is consistent and live, its exact period, and why. "
+        "Graphs without execution times are analysed for consistency and liveness only.",
     )
     _add_common(command, commands["analyze"])
     command.add_argument("--source", metavar="ACTOR", help="report the latency from this actor")
-    command.add_argument("--sink", metavar="ACTOR", help="… to this one")
+    command.add_argument("--sink", metavar="ACTOR", help="report the latency to this actor")
     command.add_argument(
-        "--slack", action="store_true", help="report the slack of all actors, even if it takes long"
+        "--slack",
+        action="store_true",
+        help="report the slack of all actors, however long it takes",
     )
     _add_order(command)
     command.add_argument(
@@ -75,50 +75,69 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         type=_positive,
         default=THROUGHPUT_EFFORT,
         metavar="N",
-        help="constraints between firings to look at, at most (%(default)s)",
+        help="largest number of constraints between firings (%(default)s)",
     )
     command = subparsers.add_parser(
         "capacities",
-        help="the smallest channel capacities, and what more room buys",
-        description="Prints the smallest capacities that are live, those that reach the shortest "
-        "period, and all trades between size and period, proved; or bounds where that is too much.",
+        help="the smallest channel capacities, and shorter periods with larger ones",
+        description="Print the smallest capacities that are live, those that reach the shortest "
+        "period, and all trade-offs between, with proof; or proved bounds if that takes too long.",
     )
     _add_common(command, commands["capacities"])
-    command.add_argument("--period", type=_period, metavar="P", help="reach this, not the shortest")
-    command.add_argument("--bytes", action="store_true", help="weigh by the size of tokens")
-    command.add_argument("--channels", metavar="A,B,…", help="size these, not all without bounds")
     command.add_argument(
-        "--resize", action="store_true", help="size bounded channels too (reverse channels count)"
+        "--period", type=_period, metavar="P", help="reach this period instead of the shortest"
+    )
+    command.add_argument(
+        "--bytes", action="store_true", help="measure sizes in bytes, not in tokens"
+    )
+    command.add_argument(
+        "--channels", metavar="A,B,…", help="size these channels instead of all unbounded ones"
+    )
+    command.add_argument(
+        "--resize",
+        action="store_true",
+        help="size bounded channels too, including those bounded by reverse channels",
     )
     command.add_argument(
         "--effort",
         type=int,
         default=EFFORT,
         metavar="N",
-        help="how long to search, in counted milliseconds (%(default)s)",
+        help="effort of a search, about milliseconds (%(default)s)",
     )
     command = subparsers.add_parser(
         "schedule",
         help="a start time for every firing of an iteration",
-        description="Prints the earliest schedule that repeats itself after the shortest period; "
-        "on processors, in given orders.",
+        description="Print the earliest schedule that repeats itself after the shortest period, "
+        "with static orders of processors if any are given.",
     )
     _add_common(command, commands["schedule"])
-    command.add_argument("--period", type=_period, metavar="P", help="repeat after this instead")
+    command.add_argument(
+        "--period", type=_period, metavar="P", help="repeat after this period instead"
+    )
     _add_order(command)
     command = subparsers.add_parser(
         "simulate",
-        help="self-timed execution, on processors if wanted",
-        description="Executes some iterations, every firing as soon as possible, and prints when "
-        "each is complete and how busy all were. A processor runs one firing at a time, the oldest "
-        "iteration's first, or in a static order.",
+        help="self-timed execution, on processors if any are given",
+        description="Simulate some iterations, every firing as soon as possible, and print when "
+        "each is complete and how busy actors and processors are. A processor runs one firing at a "
+        "time, the oldest iteration's first, or in a static order.",
     )
     _add_common(command, commands["simulate"])
     command.add_argument(
-        "--iterations", type=_positive, default=10, metavar="N", help="how many (%(default)s)"
+        "--iterations",
+        type=_positive,
+        default=10,
+        metavar="N",
+        help="how many to simulate (%(default)s)",
     )
     command.add_argument(
-        "--on", type=_list, action="append", default=[], metavar="P=A,B", help="A, B run on P"
+        "--on",
+        type=_list,
+        action="append",
+        default=[],
+        metavar="P=A,B",
+        help="run actors A and B on processor P",
     )
     command.add_argument(
         "--order",
@@ -126,24 +145,28 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="P=A,B,A",
-        help="… in this order",
+        help="run actors on processor P in this order",
     )
     command.add_argument("--gantt", metavar="FILE.svg", help="write a chart of all firings")
-    command.add_argument("--trace", metavar="FILE.json", help="write a trace for Perfetto")
+    command.add_argument("--trace", metavar="FILE.json", help="write a trace for ui.perfetto.dev")
     command.add_argument(
-        "--microseconds", type=_period, default=Fraction(1), metavar="N", help="a unit in the trace"
+        "--microseconds",
+        type=_period,
+        default=Fraction(1),
+        metavar="N",
+        help="length of a unit of time in the trace",
     )
     command = subparsers.add_parser(
         "draw",
-        help="a picture of the graph, with its critical cycle",
-        description="Prints an SVG, or writes it; what holds the period is red.",
+        help="an SVG picture of the graph",
+        description="Print a picture as SVG, or write it; the critical cycle is red.",
     )
     _add_common(command, commands["draw"], speaks_json=False)
     command.add_argument("--output", type=_svg, metavar="FILE.svg", help="write the picture here")
     command = subparsers.add_parser(
         "convert",
         help="the same graph in another format",
-        description="Writes the graph as JSON if OUTPUT ends in .json, otherwise as SDF3 XML.",
+        description="Write the graph as JSON if OUTPUT ends in .json, otherwise as SDF3 XML.",
     )
     _add_common(command, commands["convert"], speaks_json=False)
     command.add_argument("output", metavar="OUTPUT", help="the file to write")
@@ -151,14 +174,14 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
 
 
 def _svg(text: str) -> str:
-    """The name of an SVG file."""
+    """Check the name of an SVG file."""
     if not text.lower().endswith(".svg"):
         raise argparse.ArgumentTypeError(f"{text!r} does not end in .svg")
     return text
 
 
 class _Version(argparse.Action):
-    """Prints the installed version, which is looked up only when it is asked for."""
+    """Print the installed version, which is looked up only for this option."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
         """See `argparse.Action`."""
@@ -176,7 +199,9 @@ def _add_common(
     if speaks_json:
         command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument(
-        "--processor", metavar="TYPE", help="take execution times of this type where given"
+        "--processor",
+        metavar="TYPE",
+        help="use the execution times of this processor type where they exist",
     )
 
 
@@ -187,8 +212,8 @@ def _add_order(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="P=A,B@1,A",
-        help="A and B share processor P, one firing at a time, in this order; B for the iteration "
-        "before (A[0]: just this phase of A)",
+        help="analyse A and B on processor P, one firing at a time, in this order; B@1 fires for "
+        "the previous iteration, A[0] is phase 0 of A",
     )
 
 
@@ -215,14 +240,14 @@ EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns the exit code, those of the shell after Ctrl-C or a closed pipe."""
+    """Run the command and return its exit code, as in a shell after Ctrl-C or a closed pipe."""
     options = parser(COMMANDS).parse_args(arguments)
     try:
         code = _run(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _fail("interrupted", 128 + signal.SIGINT)
-    except BrokenPipeError:  # whoever read our output has gone; nothing is left to say
+    except BrokenPipeError:  # the reader of the output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:  # a full disk
@@ -256,7 +281,7 @@ def _analyze(options: argparse.Namespace, graph: Graph) -> int:
             placed = ordered(graph, _orders(options.order))
     except InconsistentGraphError:  # reported below
         result = analyze(graph)
-    except DeadlockError as error:  # the orders never get under way
+    except DeadlockError as error:  # within the prologue of the orders
         result = stuck(graph, str(error))
     else:
         graph = placed.graph if isinstance(placed, Ordered) else placed
@@ -287,14 +312,14 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
     if options.channels is not None:
         channels = options.channels.split(",")
     if options.resize:
-        graph = folded(graph)
+        graph = fold_reverse_channels(graph)
         inner = [channel for channel in graph.channels if channel.source != channel.target]
         channels = channels or [channel.name for channel in inner]
     elif channels is None and not unbounded(graph):
         raise CsdfError("no channel lacks a bound; --resize looks for smaller ones")
     unit: Unit = "bytes" if options.bytes else "tokens"
     line = ProgressLine(sys.stderr)
-    search = Search(
+    search = CapacitySearch(
         graph,
         channels,
         unit,
@@ -347,7 +372,11 @@ def _simulate(options: argparse.Namespace, graph: Graph) -> int:
 def _draw(options: argparse.Namespace, graph: Graph) -> int:
     try:
         critical = throughput(graph).critical
-    except (InconsistentGraphError, DeadlockError, TooLargeError):  # a picture helps there too
+    except (
+        InconsistentGraphError,
+        DeadlockError,
+        TooLargeError,
+    ):  # no critical cycle
         critical = ()
     picture = drawing.marked(graph, critical)
     if options.output is None:
@@ -358,7 +387,7 @@ def _draw(options: argparse.Namespace, graph: Graph) -> int:
 
 
 def _convert(options: argparse.Namespace, graph: Graph) -> int:
-    _write(options.output, files.as_text(graph, options.output))
+    files.write(graph, options.output)
     return EXIT_FINE
 
 

@@ -1,9 +1,7 @@
-"""What the command `csdf` writes: text that steers no terminal, and files whole or not at all.
+"""Write output safely: text without control characters, and a progress line for long searches.
 
-A progress line for long searches, on standard error.
-
-On a terminal the line is rewritten; elsewhere a new line is written now and then. A search that is
-over at once shows none.
+On a terminal the progress line is rewritten; elsewhere a new line is written now and then. A search
+that ends soon shows none.
 """
 
 from __future__ import annotations
@@ -13,14 +11,14 @@ from collections.abc import Callable
 from typing import TextIO
 
 FIRST_S = 2.0
-"""A search that takes less shows no progress."""
+"""Time before the first progress line."""
 
 EVERY_S = 10.0
-"""Time between lines where there is no terminal."""
+"""Time between lines that do not go to a terminal."""
 
 
 class ProgressLine:
-    """Call `update` often; it writes seldom. Call `clear` before anything else is written."""
+    """A progress line on `stream`; call `clear` before anything else is written."""
 
     def __init__(self, stream: TextIO, now_s: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._now_s = stream, now_s
@@ -29,7 +27,7 @@ class ProgressLine:
         self._width = 0
 
     def update(self, text: Callable[[], str]) -> None:
-        """Write `text()` if enough time has passed since the last one."""
+        """Write `text()` if enough time has passed since the last line; may be called often."""
         if self._now_s() < self._next_s:
             return
         self._next_s = self._now_s() + (0.2 if self._rewrites else EVERY_S)
@@ -50,7 +48,7 @@ class ProgressLine:
 
 
 def printable(text: str) -> str:
-    """`text` with escapes for whatever is neither printable nor the end of a line."""
+    """Return `text` with escapes for all that is neither printable nor a newline."""
     return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)
 
 

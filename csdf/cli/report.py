@@ -1,9 +1,4 @@
-"""An analysis in words.
-
-What `csdf capacities` prints: the smallest capacities, in words and as JSON.
-
-What `csdf schedule` prints.
-"""
+"""Format what the command `csdf` prints: analyses, smallest capacities and schedules."""
 
 from __future__ import annotations
 
@@ -22,11 +17,11 @@ from csdf.timing.schedule import Schedule
 from csdf.timing.throughput import CycleStep
 
 MOST = 12
-"""Actors, or steps of a cycle, that are listed one by one."""
+"""Largest number of actors, or steps of a cycle, that are listed."""
 
 
 def analysis_text(graph: Graph, result: Analysis) -> str:
-    """A few lines that say what `result` says of `graph`."""
+    """Return `result`, the analysis of `graph`, in a few lines."""
     phases = sum(actor.phases for actor in graph.actors)
     lines = [
         f"{graph.name or 'graph'}: {_count(len(graph.actors), 'actor')} with "
@@ -51,7 +46,7 @@ def analysis_text(graph: Graph, result: Analysis) -> str:
 
 
 def _deadlock(deadlock: Deadlock | str) -> list[str]:
-    """Who waits for whom, a line each, and what would help."""
+    """Return the waits of a deadlock, one per line, and its remedies."""
     if isinstance(deadlock, str):
         return [f"live        no. {deadlock}"]
     waits = _column([str(wait) for wait in deadlock.cycle])
@@ -66,7 +61,7 @@ def _deadlock(deadlock: Deadlock | str) -> list[str]:
 
 
 def _column(lines: list[str]) -> list[str]:
-    """Under what stands to the right of a heading; the first ones only, if there are many."""
+    """Indent lines below the text right of a heading; shorten a long list."""
     more = [f"… {len(lines) - MOST} more"] if len(lines) > MOST else []
     return [f"            {line}" for line in [*lines[:MOST], *more]]
 
@@ -107,14 +102,14 @@ def _latency(found: Latency) -> list[str]:
 
 
 def _slack(slack: Mapping[str, Fraction | None]) -> str:
-    """The scarcest first."""
+    """Return the slack of actors, the smallest first."""
     ordered = sorted(slack.items(), key=lambda item: (item[1] is None, item[1] or 0))
     listed = [f"{name} {'unlimited' if one is None else one}" for name, one in ordered]
     return _cut(listed, ", ")
 
 
 def _steps(critical: Sequence[CycleStep]) -> list[str]:
-    """Firings of one actor that wait for each other through one channel share one entry."""
+    """Return the steps of a critical cycle; consecutive firings of an actor share an entry."""
     shown = []
     for (actor, channel, for_space), run in itertools.groupby(
         critical, lambda step: (step.actor, step.channel, step.for_space)
@@ -133,7 +128,7 @@ def _cut(parts: list[str], separator: str) -> str:
 
 
 def exact(value: Fraction) -> str:
-    """A fraction, and about what it is as a decimal, however large."""
+    """Return a fraction, and its approximate value as a decimal."""
     if value.denominator == 1:
         return str(value)
     try:
@@ -148,11 +143,11 @@ def _count(number: int, what: str) -> str:
 
 
 MOST_COLUMNS = 10
-"""Channels up to which each has a column; where there are more, rows list what changes."""
+"""Channels up to which each has a column; with more, rows list the changes."""
 
 
 def front_text(front: Front, live: Smallest, unit: Unit) -> str:
-    """A table of the points, and what is known of the rest."""
+    """Return a table of the points, and bounds on the rest of the front."""
     lines = []
     if not front.points:
         lines += _bounds("live", live, unit)
@@ -169,7 +164,7 @@ def front_text(front: Front, live: Smallest, unit: Unit) -> str:
 
 
 def progress_text(progress: CapacityProgress, unit: Unit) -> str:
-    """One line while the search goes on."""
+    """Return one line for a search in progress."""
     period, strict = progress.goal.period, progress.goal.strict
     goal = "live" if period is None else f"period {'below ' if strict else ''}{exact(period)}"
     found = "" if progress.enough is None else f", at most {progress.enough}"
@@ -178,11 +173,11 @@ def progress_text(progress: CapacityProgress, unit: Unit) -> str:
 
 
 def _table(points: Sequence[Point], unit: Unit) -> list[str]:
-    """A column per channel, or, if those are many, what differs from the row before."""
+    """Return the table, with a column per channel or the changes from row to row."""
     names = list(points[0].capacities)
     few = len(names) <= MOST_COLUMNS
     rows = [[f"size ({unit})", "period", *(names if few else ())]]
-    told = [""]
+    changes = [""]
     before: Mapping[str, int] = {}
     for point in points:
         figures = [str(point.capacities[name]) for name in names] if few else []
@@ -193,17 +188,17 @@ def _table(points: Sequence[Point], unit: Unit) -> list[str]:
             for name, count in point.capacities.items()
             if (name, count) in changed
         ]
-        told.append("" if few else f"  {', '.join(listed)}")
+        changes.append("" if few else f"  {', '.join(listed)}")
         before = point.capacities
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + more
-        for row, more in zip(rows, told, strict=True)
+        for row, more in zip(rows, changes, strict=True)
     ]
 
 
 def front_json(front: Front, live: Smallest, unit: Unit) -> dict[str, object]:
-    """For `json.dumps`; the keys are part of the command's interface."""
+    """Return a value for `json.dumps`; its keys are part of the command's interface."""
     return {
         "unit": unit,
         "channels": list(live.point.capacities),
@@ -234,19 +229,19 @@ def _point(point: Point) -> dict[str, object]:
 
 def _bounds(what: str, found: Smallest, unit: Unit) -> list[str]:
     if found.exact:
-        told = f"For {what}, {found.point.size} {unit} are enough, and no fewer are:"
+        sentence = f"For {what}, {found.point.size} {unit} are enough, and no fewer are:"
     else:
         gap = 100 * (found.point.size - found.at_least) / max(found.at_least, 1)
-        told = (
+        sentence = (
             f"For {what}, {found.point.size} {unit} are enough and {found.at_least} are proved to "
             f"be needed (a gap of {gap:.3g} %):"
         )
     listed = ", ".join(f"{name} {count}" for name, count in found.point.capacities.items())
-    return [told, f"  {listed}"]
+    return [sentence, f"  {listed}"]
 
 
 def schedule_json(schedule: Schedule, orders: Orders) -> dict[str, object]:
-    """For `json.dumps`."""
+    """Return a value for `json.dumps`."""
     return {
         "period": str(schedule.period),
         "iterations": schedule.iterations,
@@ -256,7 +251,7 @@ def schedule_json(schedule: Schedule, orders: Orders) -> dict[str, object]:
 
 
 def schedule_text(schedule: Schedule, orders: Orders) -> str:
-    """For people."""
+    """Return the schedule as text."""
     lines = [f"{processor}={','.join(map(str, order))}" for processor, order in orders.items()]
     if schedule.iterations == 1:
         lines.append(f"every firing again after {schedule.period}; it starts at")

@@ -1,1 +1,1 @@
-"""From a network and a partition to phases, flows, skews and a proof that nothing can deadlock."""
+"""Convert a network and a partition to a CSDF graph that is proved free of deadlock (§4.3)."""

@@ -1,15 +1,18 @@
-"""The two CSDF graphs of a dataflow, in tokens that are tensor elements.
+"""Make the CSDF graphs of a dataflow, in which a token is an element of a tensor.
 
-The **device graph** is the paper's: one actor per device that fires its phases in turn, one channel
-per flow (per target phase, where a flow has several). In the **phase graph** every phase is an
-actor by itself, so it leaves open in which order a device fires its phases: what holds for this
-graph holds for every order that the devices may choose at run time.
+The **device graph** is the paper's (Tang & Stefanov, 2021, §4.3 and Figure 2): one actor a_i per
+device that fires its phases in turn, and one channel c_ij per flow (per target phase, if a flow has
+several). The production sequence U_ij has the number of elements of the tensor in the phase that
+makes it and 0 in the others; the consumption sequence V_ij has it in the phase that reads it. For
+example, U_12 = [187200] and V_12 = [187200, 0]. In the **phase graph** every phase is an actor of
+its own, so the order in which a device fires its phases is open: what holds for this graph holds
+for every order that the devices may choose at run time.
 
 The host is two actors, `SOURCE` and `SINK`, because it feeds and collects independently. They have
 one phase each, or one per frame of a cycle in which frames are dealt out to copies.
 
 State that a phase keeps from frame to frame is a channel from its actor to itself with one frame of
-initial tokens. Its capacity is two frames: while a firing makes the next, the last is still there.
+initial tokens. Its capacity is two frames, since the last frame is read while the next is written.
 """
 
 from __future__ import annotations
@@ -38,10 +41,22 @@ def device_graph(
 ) -> Graph:
     """Return the graph of one actor per device, its phases by index (Figure 2 of the paper).
 
-    `times` gives each phase's execution time (any unit; absent: 0), `capacity_frames` each flow's
-    capacity by name (absent: unbounded). With `skew`, the graph is retimed: a phase's firing in
-    period n is for frame n − skew, so a channel starts with the frames by which its target lags.
+    The channels' `production` is the paper's U_ij, their `consumption` its V_ij. `times` has each
+    phase's execution time (in any unit; 0 if absent), `capacity_frames` each flow's capacity by
+    name (unbounded if absent). With `skew`, the graph is retimed: a phase's firing in period n is
+    for frame n − skew, so a channel starts with the frames by which its target lags.
     `with_host=False` leaves out `SOURCE`, `SINK` and their channels, as the paper's Figure 2 does.
+
+    >>> from cnn.network import Layer, Network, Tensor
+    >>> from csdf import convert
+    >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xabc"}
+    >>> layers = [Layer(made, "Relu", (read,), (made,)) for read, made in ("xa", "ab", "bc")]
+    >>> network = Network("chain", tuple(layers), tensors, {}, ("x",), ("c",))
+    >>> dataflow = convert(network, {"a": "d1", "b": "d2", "c": "d1"})
+    >>> for c in device_graph(dataflow, with_host=False).channels:
+    ...     print(c.name, c.production, c.consumption)
+    a → d2 (8, 0) (8,)
+    b → d1 (8,) (0, 8)
     """
     actors = [
         Actor(device, tuple(_time(times, phase.name) for phase in phases), concurrency=1)
@@ -87,7 +102,17 @@ def phase_graph(
     capacity_frames: Mapping[str, int] | None = None,
     with_host: bool = True,
 ) -> Graph:
-    """Return the graph of one actor per phase; arguments as in `device_graph`."""
+    """Return the graph of one actor per phase; the arguments are as in `device_graph`.
+
+    >>> from cnn.network import Layer, Network, Tensor
+    >>> from csdf import convert
+    >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xab"}
+    >>> layers = [Layer(made, "Relu", (read,), (made,)) for read, made in ("xa", "ab")]
+    >>> network = Network("chain", tuple(layers), tensors, {}, ("x",), ("b",))
+    >>> dataflow = convert(network, {"a": "d1", "b": "d2"})
+    >>> [actor.name for actor in phase_graph(dataflow).actors]
+    ['d1/0', 'd2/0', '@source', '@sink']
+    """
 
     def rates(phase: str, flow: Flow) -> tuple[int, ...]:
         if phase in (SOURCE, SINK):
@@ -122,7 +147,7 @@ def phase_graph(
 def _state(
     dataflow: Dataflow, phase: Phase, actor: str, before: int, after: int
 ) -> Iterator[Channel]:
-    """Yield the channels of a phase's state; its actor has so many phases before and after it."""
+    """Yield the channels of a phase's state; `actor` has phases `before` and `after` this one."""
     for name, _ in phase.state:
         tensor = dataflow.network.tensors[name]
         rates = (0,) * before + (tensor.elements,) + (0,) * after

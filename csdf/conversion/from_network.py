@@ -1,77 +1,37 @@
 """Convert a network and a partition to phases and flows (§4.3 of Tang & Stefanov, 2021).
 
-Every device becomes an actor; its layers are split into phases so that the graph of all phases is
-acyclic (see `csdf.conversion.grouping`). A tensor that leaves its phase becomes a flow to every
-device that reads it. `csdf.conversion.dataflow_graphs` makes the CSDF graphs of the result.
+The paper's symbols, and where they are computed:
 
-Frames dealt out to copies of a network, in a fixed cyclic pattern.
+- Actor a_i executes partition nL_i, all layers of device i. In phase p ∈ [1, P_i] it executes the
+  function Subnet_i^p, the layers nL_i^p: here a `Phase`. The layers are split into phases so that
+  the graph of all phases is acyclic (`csdf.conversion.grouping`).
+- Channel c_ij carries the tensor of an edge e_sp from a_i to a_j: here a `Flow`, one for each
+  tensor and device that reads it.
+- The production sequence U_ij and the consumption sequence V_ij of c_ij are those of
+  `csdf.conversion.dataflow_graphs.device_graph`.
+- The buffer rule, space for at least U_ij + V_ij tokens in c_ij, is in `csdf.conversion.skew`.
 
-A pattern names the copy of each frame of a cycle: (0, 0, 1) gives two frames of three to copy 0 and
-one to copy 1. In CSDF terms the host's source is an actor with as many phases as the cycle has
-frames, whose production on the channels of a copy is one frame in the phases that deal to it and
-zero in the others, and its sink consumes likewise, so results come out in frame order. A copy that
-gets c frames of a cycle fires its phases c times per iteration.
+A network may consist of several copies of one, to which frames are dealt in a fixed cyclic pattern.
+The pattern names the copy of each frame of a cycle: (0, 0, 1) gives two frames of three to copy 0
+and one to copy 1. The host's source then has as many phases as the cycle has frames. On the
+channels of a copy it produces one frame in the phases that deal to that copy, and nothing in the
+others; the sink consumes likewise, so results arrive in frame order. A copy that gets c frames of a
+cycle fires its phases c times per iteration.
 
-Source: the split of a batch over unequal processors is that of Vanishree et al., "CoIn: Accelerated
-CNN Co-Inference through data partitioning on heterogeneous devices", ICACCS 2020.
+Source of the latter: the split of a batch over unequal processors is that of Vanishree et al.,
+"CoIn: Accelerated CNN Co-Inference through data partitioning on heterogeneous devices", ICACCS
+2020.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cnn.network import Network, Tensor
 from csdf.conversion.grouping import Edge, group
 from csdf.errors import ConversionError
-
-
-def balanced_pattern(frames: Sequence[int]) -> tuple[int, ...]:
-    """The pattern in which copy i gets `frames[i]` ≥ 0 frames of a cycle, spread evenly.
-
-    Frame k goes to the copy whose next frame is due first, if copy i's j-th is due at
-    (j + ½) / frames[i] of the cycle. So no copy ever is a whole frame ahead of its share or behind.
-    """
-    due = [
-        ((2 * turn + 1) / (2 * count), copy)
-        for copy, count in enumerate(frames)
-        for turn in range(count)
-    ]
-    return tuple(copy for _, copy in sorted(due))
-
-
-def longest_wait(pattern: Sequence[int], copy: int) -> int:
-    """The most frames of `copy` between two neighbouring frames of any other copy, 1 at least."""
-    most = 1
-    for other in set(pattern) - {copy}:
-        turns = [place for place, dealt in enumerate(pattern) if dealt == other]
-        for start, stop in zip(turns, [*turns[1:], turns[0] + len(pattern)], strict=True):
-            between = (pattern[place % len(pattern)] for place in range(start, stop))
-            most = max(most, sum(dealt == copy for dealt in between))
-    return most
-
-
-def copies_of(
-    inputs: Sequence[str], layers: Iterable[tuple[str, Sequence[str], Sequence[str]]], count: int
-) -> Mapping[str, int]:
-    """Tensor → the copy that it belongs to, of a network that is `count` copies side by side.
-
-    `layers` are (name, tensors read, tensors made) in topological order; the network's `inputs` are
-    those of one copy, then those of the next. Raises `ConversionError` if this is not so: if a
-    layer reads tensors of two copies, or none.
-    """
-    if count < 1 or len(inputs) % count:
-        raise ConversionError(f"{len(inputs)} network inputs are not those of {count} copies")
-    each = len(inputs) // count
-    copy = {tensor: number // each for number, tensor in enumerate(inputs)}
-    for name, read, made in layers:
-        copies = {copy[tensor] for tensor in read}
-        if len(copies) != 1:
-            raise ConversionError(f"layer {name!r} reads tensors of {len(copies)} copies")
-        copy.update(dict.fromkeys(made, copies.pop()))
-    return copy
-
 
 HOST = "@host"
 """The device that feeds frames in and takes results out; it fires `SOURCE` and `SINK`."""
@@ -81,17 +41,17 @@ SINK = "@sink"
 """The host's two phases: one sends every network input, the other receives every network output."""
 
 STATE_FRAMES = 2
-"""Frames of a state that exist at once: the one that is read and the one that is written."""
+"""Frames of a state that exist at the same time: one is read while the next is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
     """A group of one device's layers that are fired together.
 
-    `inputs` are the tensors that it needs from outside itself, `outputs` those that others (or the
-    user) need from it; `index` counts the device's phases in their order within a period. `state`
-    are its layers' (see `cnn.network.Layer`): pairs of what it reads in a frame and what it made in
-    the frame before.
+    `inputs` are the tensors that it reads but does not make, `outputs` those that other phases or
+    the host read; `index` counts the device's phases in their order within a period. `state` are
+    the pairs of its layers (see `cnn.network.Layer`): a tensor that is read in a frame, and the
+    tensor of the frame before that it is.
     """
 
     name: str
@@ -108,8 +68,8 @@ class Flow:
     """One tensor on its way from the phase that makes it to all phases of one device that read it.
 
     `source` and `targets` are phase names (`SOURCE` and `SINK` on the host). A flow is one physical
-    FIFO: a frame occupies a place in it until the last of `targets` has ended. In CSDF it is one
-    channel per target, all of the same capacity, which says exactly that.
+    FIFO: a frame occupies a place in it until the last of `targets` has ended. In the CSDF graph it
+    is one channel per target, all of the same capacity, which means the same.
     """
 
     tensor: Tensor
@@ -120,12 +80,12 @@ class Flow:
 
     @property
     def name(self) -> str:
-        """Unique in a dataflow: tensor and target device."""
+        """The names of tensor and target device, which are unique in a dataflow."""
         return f"{self.tensor.name} → {self.target_device}"
 
     @property
     def is_local(self) -> bool:
-        """Whether it stays on one device."""
+        """Whether source and target are the same device."""
         return self.source_device == self.target_device
 
 
@@ -136,9 +96,8 @@ class Dataflow:
     `phases` stand in a topological order, and a device's phases in the order of their `index`;
     `flows` in the order in which their tensors are made, network inputs first.
 
-    `dealing` is the copy of the network that each frame of a cycle goes to (see
-    `csdf.conversion.from_network`); a network that was not copied has a cycle of one frame. A
-    device has phases of one copy only.
+    `dealing` is the copy of the network to which each frame of a cycle goes; without copies, a
+    cycle has one frame. A device has phases of one copy only.
     """
 
     network: Network
@@ -154,7 +113,7 @@ class Dataflow:
 
     @cached_property
     def devices(self) -> Mapping[str, tuple[Phase, ...]]:
-        """Device → its phases in the order of their index; the host is not among them."""
+        """The phases of each device in the order of their index, without the host."""
         found: dict[str, list[Phase]] = {}
         for phase in self.phases:
             found.setdefault(phase.device, []).append(phase)
@@ -162,18 +121,18 @@ class Dataflow:
 
     @cached_property
     def copy_of(self) -> Mapping[str, int]:
-        """Tensor → the copy of the network that it belongs to."""
+        """The copy of the network to which each tensor belongs."""
         return _copies(self.network, max(self.dealing) + 1)
 
     @cached_property
     def firings(self) -> Mapping[str, int]:
-        """Phase → how often it fires in a cycle of `dealing`: once if nothing was copied."""
+        """How often each phase fires in a cycle of `dealing`: once without copies."""
         return {
             phase.name: self.dealing.count(self.copy_of[phase.inputs[0]]) for phase in self.phases
         }
 
     def state_bytes(self, phase: Phase) -> int:
-        """Return the most memory of a phase's state: the frame that is read and the one written."""
+        """Return the memory of a phase's state: the frame that is read and the one written."""
         sizes = (self.network.tensors[tensor].bytes for tensor, _ in phase.state)
         return STATE_FRAMES * sum(sizes)
 
@@ -181,12 +140,24 @@ class Dataflow:
 def convert(
     network: Network, partition: Mapping[str, str], dealing: tuple[int, ...] = (0,)
 ) -> Dataflow:
-    """Split each device's layers into phases and route the tensors between them.
+    """Split each device's layers into phases, and route the tensors between them.
 
-    `partition` maps every layer's name to a device's; `dealing` is as in `Dataflow`. Raises
-    `ConversionError` if a layer has no device, if `partition` names a layer that the network lacks,
-    or a device is called `HOST`; and if frames are dealt to a copy that is none, or has no frame,
-    or shares a device with another.
+    `partition` maps the name of every layer to that of a device; `dealing` is as in `Dataflow`.
+    Raises `ConversionError` if a layer has no device, if `partition` names a layer that the network
+    lacks, or if a device is called `HOST`; and if frames are dealt to a copy that does not exist,
+    if a copy gets no frame, or if two copies share a device.
+
+    The middle layer is on another device, so the first device has two phases:
+
+    >>> from cnn.network import Layer, Network, Tensor
+    >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xabc"}
+    >>> layers = [Layer(made, "Relu", (read,), (made,)) for read, made in ("xa", "ab", "bc")]
+    >>> network = Network("chain", tuple(layers), tensors, {}, ("x",), ("c",))
+    >>> dataflow = convert(network, {"a": "d1", "b": "d2", "c": "d1"})
+    >>> [phase.name for phase in dataflow.phases]
+    ['d1/0', 'd2/0', 'd1/1']
+    >>> [flow.name for flow in dataflow.flows]
+    ['x → d1', 'a → d2', 'b → d1', 'c → @host']
     """
     dataflow = Converter(network)(partition)
     if dealing == (0,):
@@ -197,7 +168,7 @@ def convert(
 
 
 class Converter:
-    """`convert` for many partitions of one network: what depends on the network is done once."""
+    """Convert many partitions of one network; what depends on the network alone is done once."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -218,7 +189,7 @@ class Converter:
             self._edges[name] = Edge(producer, readers, tensor.bytes, name in outputs)
 
     def __call__(self, partition: Mapping[str, str]) -> Dataflow:
-        """See `convert`."""
+        """Return what `convert` does."""
         layers = self._network.layers
         devices = self._devices(partition)
         numbering = {name: number for number, name in enumerate(dict.fromkeys(devices))}
@@ -319,9 +290,55 @@ class Converter:
         return flows
 
 
+def balanced_pattern(frames: Sequence[int]) -> tuple[int, ...]:
+    """Return a pattern that deals `frames[i]` ≥ 0 frames of a cycle to copy i, spread evenly.
+
+    Frame k goes to the copy whose next frame is due first, where copy i's j-th frame is due at
+    (j + ½) / frames[i] of the cycle. So no copy is ever a whole frame ahead of its share or behind.
+
+    >>> balanced_pattern([2, 1])
+    (0, 1, 0)
+    """
+    due = [
+        ((2 * turn + 1) / (2 * count), copy)
+        for copy, count in enumerate(frames)
+        for turn in range(count)
+    ]
+    return tuple(copy for _, copy in sorted(due))
+
+
+def longest_wait(pattern: Sequence[int], copy: int) -> int:
+    """Return the most frames of `copy` between two consecutive ones of any other copy, at least 1.
+
+    >>> longest_wait((0, 0, 1), copy=0)
+    2
+    """
+    most = 1
+    for other in set(pattern) - {copy}:
+        turns = [place for place, dealt in enumerate(pattern) if dealt == other]
+        for start, stop in zip(turns, [*turns[1:], turns[0] + len(pattern)], strict=True):
+            between = (pattern[place % len(pattern)] for place in range(start, stop))
+            most = max(most, sum(dealt == copy for dealt in between))
+    return most
+
+
 def _copies(network: Network, count: int) -> Mapping[str, int]:
-    layers = ((layer.name, layer.inputs, layer.outputs) for layer in network.layers)
-    return copies_of(network.inputs, layers, count)
+    """Return the copy to which each tensor belongs, in a network of `count` copies side by side.
+
+    The network's inputs are those of one copy, then those of the next. Raises `ConversionError` if
+    that cannot be, or if a layer does not read tensors of exactly one copy.
+    """
+    inputs = network.inputs
+    if count < 1 or len(inputs) % count:
+        raise ConversionError(f"{len(inputs)} network inputs are not those of {count} copies")
+    each = len(inputs) // count
+    copy = {tensor: number // each for number, tensor in enumerate(inputs)}
+    for layer in network.layers:
+        copies = {copy[tensor] for tensor in layer.inputs}
+        if len(copies) != 1:
+            raise ConversionError(f"layer {layer.name!r} reads tensors of {len(copies)} copies")
+        copy.update(dict.fromkeys(layer.outputs, copies.pop()))
+    return copy
 
 
 def _check_dealing(dataflow: Dataflow) -> None:

@@ -1,23 +1,23 @@
-"""Groups a device's layers into phases such that the graph of all phases is acyclic.
+"""Group a device's layers into phases such that the graph of all phases is acyclic.
 
 A layer's **level** counts the device boundaries on the way from it to the end of the network:
 level(l) = max over its successors s of level(s) + (1 if s lies on another device), and 0 for a
 layer without successors. Layers of one device and one level are one group. An edge between two
-groups then always leads to a lower level, so the graph of the groups has no cycle: this is how §4.3
+groups then always leads to a lower level, so the graph of the groups has no cycle. This is how §4.3
 of Tang & Stefanov (2021) avoids deadlock, and it gives their example exactly. Layers are as late as
 they can be, and layers of one group need not be connected (branches of the same depth fire
 together).
 
-**Hoisting** then merges groups where that saves a firing and a buffer: group B joins the nearest
-group A of its device that it reads from, if nothing else that B reads comes from A's level or
-below, and if what B puts out, counted once per device that reads it, is no more bytes than what it
-reads from A alone. Levels still fall along every edge between groups, so the result is acyclic by
-construction, without a search for cycles; and no buffer grows, because B's output now waits where
-its input waited. Groups without an edge between them are merged on equal levels only: merging them
-otherwise would make one wait for the other's inputs.
+**Hoisting** then merges groups if that saves a firing and a buffer. Group B joins the nearest
+group A of its device from which it reads, under two conditions: nothing else that B reads comes
+from A's level or below; and B's outputs, counted once per device that reads them, have no more
+bytes than what B reads from A alone. Levels still fall along every edge between groups, so the
+result is acyclic by construction; and no buffer grows, because B's output now waits where its input
+waited. Groups without an edge between them are merged on equal levels only, since otherwise one
+would wait for the other's inputs.
 
-Both passes are linear in the number of layers and edges. Everything here is plain integers, so
-that it can run inside a search.
+Both passes are linear in the number of layers and edges. Layers and devices are integers, so that
+the grouping can run inside a search.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Edge:
 
 
 def levels(edges: Sequence[Edge], device: Sequence[int]) -> list[int]:
-    """Level of every layer (see the module's docstring); `device` numbers each layer's device.
+    """Return the level of every layer; `device` numbers each layer's device.
 
     `edges` must be ordered by producer, as layers are.
     """
@@ -57,7 +57,7 @@ def levels(edges: Sequence[Edge], device: Sequence[int]) -> list[int]:
 
 
 def group(edges: Sequence[Edge], device: Sequence[int]) -> list[list[int]]:
-    """The groups, in a topological order of their graph, each with its layers in ascending order.
+    """Return the groups in a topological order of their graph, each with ascending layers.
 
     `edges` must start with the network inputs and be ordered by producer.
     """
@@ -89,7 +89,7 @@ def _hoist_to(
     reads: Sequence[Sequence[Edge]],
     makes: Sequence[Sequence[Edge]],
 ) -> int | None:
-    """The level of the group that `layers` should join, or None."""
+    """Return the level of the group that the group of `layers` should join, or None."""
     own_device, own_level = device[layers[0]], level[layers[0]]
     incoming = {
         id(edge): edge

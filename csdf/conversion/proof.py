@@ -1,29 +1,29 @@
-"""Proves that a dataflow cannot deadlock, before anything is deployed.
+"""Prove that a dataflow cannot deadlock, before anything is deployed.
 
 **Theorem.** Let every phase be an actor that fires once per frame, with its flows as channels and
-their capacities as reverse channels (the phase graph). If that graph is live, then under any
-scheduling in which (1) a phase claims all its inputs and all the space for its outputs at once, or
-nothing, (2) a device runs at most one phase at a time and each ends, and (3) no device stays idle
-while one of its phases could claim what it needs, every frame is completed.
+their capacities as reverse channels (the phase graph). If that graph is live, then every frame is
+completed under any scheduling in which (1) a phase claims all its inputs and all the space for its
+outputs at once, or nothing, (2) a device runs at most one phase at a time, and each ends, and (3)
+no device stays idle while one of its phases could claim what it needs.
 
 *Proof.* In a dataflow graph each channel has one producer and one consumer, so a phase that can
-fire stays able to until it does: nobody else takes its tokens or its space. Running another
-phase first on the same device therefore only delays it, by a finite time by (2). If frames remained
-and nothing ran, then by (3) no phase could fire; but which firings are possible at all does not
+fire stays able to until it does: no other phase takes its tokens or its space. Running another
+phase first on the same device therefore only delays it, by a finite time because of (2). If frames
+remained and nothing ran, then by (3) no phase could fire. But which firings are possible does not
 depend on their order, and the live graph always has one. ∎
 
-This covers the work-conserving order of the agents, in which a device runs the oldest frame's
-ready phase. For phases whose graph is acyclic, capacities of one frame suffice for (1)–(3); the
-proof does not assume that but executes the graph. Two static orders are proved besides, as CSDF
-graphs with one actor per device that fires its phases in turn: frame by frame, and **retimed**, in
-which a channel starts with as many frames as the skews of its ends differ by, and which therefore
-reaches the period of the busiest device.
+This covers the work-conserving order of the agents, in which a device runs the ready phase of the
+oldest frame. For phases whose graph is acyclic, capacities of one frame suffice; the proof does not
+assume that but executes the graph. Two static orders are proved as well, as CSDF graphs with one
+actor per device that fires its phases in turn: frame by frame, and **retimed**. In the latter, a
+channel starts with as many frames as the skews of its ends differ by, and so it reaches the period
+of the busiest device.
 
 **Bounded**: every channel has a capacity, so no execution holds more than their sum.
 
 State that a phase keeps from frame to frame is a channel from the phase to itself that starts with
-one frame (`csdf.conversion.dataflow_graphs`), so it is part of each of these graphs. It makes the
-firings of its phase depend on each other, one after the other, which they are anyway on one device.
+one frame (`csdf.conversion.dataflow_graphs`), so it is part of each of these graphs. It orders the
+firings of its phase, which run one after the other on a device anyway.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ from csdf.model.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was proved of a dataflow: it is consistent, live in every order that the agents use, and
-    bounded. Counts leave out the host's two phases; `bytes_bound` is what all flows, and the state
-    of phases, may ever hold.
+    """A proof that a dataflow is consistent, live in every order of the agents, and bounded.
+
+    Counts leave out the host's two phases. `bytes_bound` is the largest size of all flows and of
+    the state of phases at any time.
     """
 
     devices: int
@@ -54,7 +55,7 @@ class Proof:
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """The proof in words."""
         return (
             f"Consistent: every phase ({self.phases} on {_counted(self.devices, 'device')}) fires "
             "once per frame. Live: one iteration completes from the initial state, with the "
@@ -69,10 +70,19 @@ def _counted(number: int, what: str) -> str:
 
 
 def prove(dataflow: Dataflow, pipeline: Pipeline) -> Proof:
-    """Proves `dataflow` consistent, live and bounded with the skews and capacities of `pipeline`.
+    """Prove `dataflow` consistent, live and bounded with the skews and capacities of `pipeline`.
 
-    Raises `NotProvedError`, with the reason: a flow without a capacity, a skew that breaks the
+    Raises `NotProvedError` with the reason: a flow without a capacity, a skew that violates the
     order of two phases, or a deadlock with its diagnosis.
+
+    >>> from cnn.network import Layer, Network, Tensor
+    >>> from csdf import convert, retime
+    >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xab"}
+    >>> layers = [Layer(made, "Relu", (read,), (made,)) for read, made in ("xa", "ab")]
+    >>> network = Network("chain", tuple(layers), tensors, {}, ("x",), ("b",))
+    >>> dataflow = convert(network, {"a": "d1", "b": "d2"})
+    >>> prove(dataflow, retime(dataflow)).bytes_bound
+    288
     """
     capacities = pipeline.capacity_frames
     for flow in dataflow.flows:
@@ -115,6 +125,6 @@ def _prove_order(order: str, build: Callable[[], Graph], dataflow: Dataflow) -> 
     firings = {SOURCE: 1, SINK: 1, **dataflow.firings}
     firings |= {name: firings[phases[0].name] for name, phases in dataflow.devices.items()}
     if any(count != firings[actor] for actor, count in repetitions.items()):
-        raise NotProvedError(f"not executable {order}: some phases fire not once per frame")
+        raise NotProvedError(f"not executable {order}: some phases do not fire once per frame")
     if deadlock is not None:
         raise NotProvedError(f"not executable {order}: {deadlock}")

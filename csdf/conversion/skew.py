@@ -1,22 +1,27 @@
-"""When each phase fires within the pipeline, and what the channels must hold for it.
+"""Choose when each phase fires within the pipeline, and the capacities that its flows then need.
 
-In one period every device fires each of its phases once, phase φ for the frame that entered
-σ(φ) periods ago: σ is its **skew**. A flow from φ to ψ on another device needs σ(ψ) ≥ σ(φ) + 1,
-since all devices run their periods at the same time; on one device σ(ψ) ≥ σ(φ) is enough, since
-it fires its phases in a topological order. Then no device ever waits for another within a period,
-and the period is the work of the busiest device or link, whatever the length of the pipeline.
+In one period every device fires each of its phases once, phase φ for the frame that entered σ(φ)
+periods ago: σ is its **skew**. A flow from φ to ψ on another device needs σ(ψ) ≥ σ(φ) + 1, since
+all devices run their periods at the same time. On one device σ(ψ) ≥ σ(φ) is enough, since it fires
+its phases in a topological order. Then no device waits for another within a period, and the period
+is the work of the busiest device or link, however long the pipeline is.
 
 A tensor of a flow is claimed in period k + σ(φ) and given back in period k + max σ(ψ), so the flow
-holds span + 1 frames, with span = max over its targets of σ(ψ) − σ(φ). The skews chosen minimise
-Σ bytes × span over all flows: a linear program whose constraint matrix is that of differences, so
-totally unimodular, so its optimum is integral. It is the dual of a minimum-cost flow (Leiserson &
-Saxe, "Retiming synchronous circuitry", Algorithmica, 1991, solve the same problem for registers).
-The optima form a lattice; the least of them is taken, which is the one of smallest latency and does
-not depend on the solver: whatever arc carries dual flow is tight in every optimum, so the least
-one is the longest path over all arcs and the tight ones reversed. The solver reckons with machine
-numbers; so its dual flow, rounded, is checked in whole ones, and proves the optimum or is refused.
+holds span + 1 frames, with span = max over its targets of σ(ψ) − σ(φ). Between neighbouring phases
+on two devices these are 2 frames, which is the **buffer rule** of Tang & Stefanov (2021, §4.3):
+channel c_ij has space for at least U_ij + V_ij tokens. On one device phases do not overlap, and a
+span of 0 needs 1 frame.
 
-In CSDF terms skews are initial tokens: see `device_graph`.
+The skews minimise Σ bytes × span over all flows. This is a linear program whose constraint matrix
+is one of differences and therefore totally unimodular, so its optimum is integral. It is the dual
+of a minimum-cost flow (Leiserson & Saxe, "Retiming synchronous circuitry", Algorithmica, 1991,
+solve the same problem for registers). The optima form a lattice. The least of them is taken, which
+has the smallest latency and does not depend on the solver: an arc that carries dual flow is tight
+in every optimum, so the least optimum is the longest path over all arcs and the tight ones
+reversed. The solver computes in floating point; so its dual flow is rounded and checked in
+integers, which proves the optimum.
+
+In a CSDF graph, skews are initial tokens: see `device_graph`.
 """
 
 from __future__ import annotations
@@ -34,8 +39,8 @@ from csdf.errors import CsdfError
 class Pipeline:
     """Skews and capacities of a dataflow.
 
-    `skew` maps every phase, `SOURCE` (0) and `SINK` to its skew in periods; `capacity_frames` maps
-    every flow's name to the frames that it may hold; `buffer_bytes` is what all flows hold then.
+    `skew` has the skew in periods of every phase, `SOURCE` (0) and `SINK`. `capacity_frames` has
+    the capacity of every flow by name, and `buffer_bytes` is the sum of all capacities.
     """
 
     skew: Mapping[str, int]
@@ -44,7 +49,7 @@ class Pipeline:
 
     @property
     def latency_periods(self) -> int:
-        """Periods from the one in which a frame is sent to the one in which its result is in."""
+        """Periods from that in which a frame is sent to that in which its result arrives."""
         return self.skew[SINK]
 
 
@@ -59,13 +64,24 @@ class _Arc:
 
 
 def retime(dataflow: Dataflow, *, slack_frames: int = 1) -> Pipeline:
-    """The skews that hold the fewest bytes in flows, and the capacities that they need.
+    """Return the skews that hold the fewest bytes in flows, and the capacities that they need.
 
-    A flow's capacity is span + 1 frames, and for one that crosses devices `slack_frames` more: they
-    cover the time on the wire, of the tensor one way and of the freed place the other way, so that
-    neither side waits for it. With 0 the period is reached only if the wire takes no time. Where
-    frames are dealt out, the host's flows of a copy have room for all of its frames that lie
-    between two of a slower one besides, so that neither copy waits for the other's turn.
+    A flow's capacity is span + 1 frames, and `slack_frames` more if it crosses devices. These cover
+    the time on the wire, of the tensor one way and of the freed place the other way. With 0 the
+    period is reached only if the wire takes no time. If frames are dealt out to copies, the host's
+    flows of a copy also have room for all of its frames that lie between two frames of a slower
+    copy, so that no copy waits for another's turn.
+
+    >>> from cnn.network import Layer, Network, Tensor
+    >>> from csdf import convert
+    >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xab"}
+    >>> layers = [Layer(made, "Relu", (read,), (made,)) for read, made in ("xa", "ab")]
+    >>> network = Network("chain", tuple(layers), tensors, {}, ("x",), ("b",))
+    >>> pipeline = retime(convert(network, {"a": "d1", "b": "d2"}), slack_frames=0)
+    >>> pipeline.skew
+    {'@source': 0, 'd1/0': 1, 'd2/0': 2, '@sink': 3}
+    >>> pipeline.capacity_frames["a → d2"]
+    2
     """
     if slack_frames < 0:
         raise CsdfError(f"slack_frames must be 0 or more, not {slack_frames}")
@@ -92,14 +108,14 @@ def _is_hosts(flow: Flow) -> bool:
 
 
 def span(flow: Flow, skew: Mapping[str, int]) -> int:
-    """Periods from the firing that makes a tensor of `flow` to the last one that reads it."""
+    """Return the periods from the firing that makes a tensor of `flow` to the last reader's."""
     return max(skew[target] for target in flow.targets) - skew[flow.source]
 
 
 def _arcs(dataflow: Dataflow, number: Mapping[str, int]) -> tuple[int, list[_Arc]]:
-    """The number of variables, and the constraints between them.
+    """Return the number of variables, and the constraints between them.
 
-    A flow with several targets gets a variable of its own for the skew of the last of them.
+    A flow with several targets has a variable of its own, for the skew of the last of them.
     """
     variables = len(number)
     arcs = [_Arc(number[SOURCE], i, 0, 0) for i in range(1, variables)]
@@ -145,7 +161,7 @@ def _least_optimum(variables: int, arcs: list[_Arc]) -> list[int]:
 
 
 def _proves(flow: list[int], arcs: list[_Arc], skew: list[int], unit: int) -> bool:
-    """Whether the dual flow shows, in whole numbers, that no other skews cost less."""
+    """Return whether the dual flow proves, in integers, that no other skews cost less."""
     excess = [0] * len(skew)
     gap = 0
     for arc, amount in zip(arcs, flow, strict=True):
@@ -156,7 +172,7 @@ def _proves(flow: list[int], arcs: list[_Arc], skew: list[int], unit: int) -> bo
 
 
 def _longest_paths(variables: int, arcs: list[_Arc], tight: list[_Arc]) -> list[int]:
-    """The least σ ≥ 0 that meets all arcs, those in `tight` with equality."""
+    """Return the least σ ≥ 0 that satisfies all arcs, those in `tight` with equality."""
     leaving: list[list[tuple[int, int]]] = [[] for _ in range(variables)]
     for arc in arcs:
         leaving[arc.source].append((arc.target, arc.distance))

@@ -1,1 +1,1 @@
-"""Engines that execute a graph: without time, on processors, and the prologue of static orders."""
+"""Execute a graph firing by firing: without time, on simulated processors, in static orders."""

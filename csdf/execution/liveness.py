@@ -1,10 +1,10 @@
-"""Liveness: whether a graph can be executed for ever; if not, why not and which changes free it.
+"""Decide whether a graph can be executed for ever; explain a deadlock and what would remove it.
 
-A consistent graph that completes one iteration is back where it started, so it can go on for ever;
-one that cannot complete it deadlocks. The state in which it stops is the same for every order of
-firing. In it, every actor that has not finished waits for tokens or space that only one other actor
-can give, which waits too; so following the waits leads round a cycle. Any change that frees the
-graph adds tokens or space to a channel of that cycle.
+A consistent graph that completes one iteration is back in its initial state, so it is live; one
+that cannot complete it deadlocks. The state in which it stops is the same for every order of
+firing. There, every unfinished actor waits for tokens or space that only one other actor can
+provide, and that actor waits too; so following the waits leads to a cycle. Any change that removes
+the deadlock adds tokens or space to a channel of that cycle.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 
 from csdf.errors import TooLargeError
 from csdf.execution.untimed import STEP_LIMIT, Execution, waiting_cycle
-from csdf.model.channels import mirrors
+from csdf.model.channels import reverse_channels
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Channel, Graph
 from csdf.model.lowered import Arc, Lowered, Origin, lower
 
 SHOWN = 8
-"""Waits of a cycle that a message lists one by one."""
+"""Largest number of waits that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """`actor` cannot fire its `phase` (counted from 0): it lacks tokens, or space, in `channel`.
+    """A reason why `actor` cannot fire its `phase` (counted from 0).
 
-    `missing` counts tokens (or places); only a firing of `on` could provide them. Where `channel`
-    stands for the capacity of another one, that is `room_in`.
+    It lacks `missing` tokens, or places if `for_space`, in `channel`, which only actor `on` could
+    provide. If `channel` stands for the capacity of another channel, `room_in` is that one.
     """
 
     actor: str
@@ -53,11 +53,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change of one channel that makes the whole graph live, the smallest for that channel.
+    """The smallest change of one channel that makes the whole graph live.
 
-    `is_capacity` says whether the numbers are its capacity or its initial tokens. Where the graph
-    writes a capacity as a reverse channel, `reverse` names that: its initial tokens are to grow by
-    `needed` − `now`.
+    The numbers are the channel's capacity if `is_capacity`, otherwise its initial tokens. If the
+    capacity is expressed as a reverse channel, that is `reverse`, whose initial tokens have to grow
+    by `needed` − `now`.
     """
 
     channel: str
@@ -80,11 +80,11 @@ class Remedy:
 class Deadlock:
     """Why a graph cannot complete an iteration.
 
-    `waits` is all that the stuck actors wait for, `cycle` a part of it that closes on itself:
-    each actor waits for the next, the last for the first. `remedies` are the single-channel changes
-    that free the graph, the best first: larger capacities before more initial tokens (which change
-    what the graph computes), then the smallest change. It is empty if no single channel can;
-    `together` may then be changes that do so together (`remedies_together`).
+    `waits` are all waits of the unfinished actors, `cycle` those that form a cycle: each actor
+    waits for the next, the last for the first. `remedies` are the changes of a single channel that
+    remove the deadlock, the best first: larger capacities before more initial tokens (which change
+    what the graph computes), then the smallest change. If there are none, `together` may be changes
+    of several channels that do so together (`remedies_together`).
     """
 
     waits: tuple[Wait, ...]
@@ -98,10 +98,10 @@ class Deadlock:
         return f"Deadlock: {'; '.join(map(str, self.cycle[:SHOWN]))}{more}. {self.advice()}"
 
     def advice(self) -> str:
-        """Return the sentences that say what frees the graph."""
+        """Return sentences that say what would remove the deadlock."""
         if self.remedies:
             return str(self.remedies[0])
-        nothing = "No change of a single channel frees it."
+        nothing = "No change of a single channel removes it."
         if not self.together:
             return nothing
         more = f" And so on, {len(self.together)} in all." if len(self.together) > SHOWN else ""
@@ -113,6 +113,17 @@ def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | Non
 
     Raises `InconsistentGraphError`, and `TooLargeError` after `step_limit` steps, each of which is
     a firing or a batch of whole cycles of phases.
+
+    >>> from fractions import Fraction
+    >>> from csdf import Actor, Channel, Graph
+    >>> actors = Actor("a", (Fraction(1),)), Actor("b", (Fraction(1),))
+    >>> there = Channel("there", "a", "b", (1,), (1,))
+    >>> back = Channel("back", "b", "a", (1,), (1,))
+    >>> print(check_liveness(Graph("ring", actors, (there, back))).remedies[0])
+    Channel 'back' would have to start with 1 token instead of 0.
+    >>> back = Channel("back", "b", "a", (1,), (1,), initial_tokens=1)
+    >>> check_liveness(Graph("ring", actors, (there, back))) is None
+    True
     """
     repetitions = repetition_vector(graph)
     lowered = lower(graph, concurrency=False)
@@ -120,32 +131,32 @@ def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | Non
     execution = Execution(lowered, wanted, step_limit)
     if execution.run():
         return None
-    mirrored = mirrors(graph)
+    bounded = reverse_channels(graph)
     cycle = waiting_cycle(execution)
     remedies = [
-        _describe_remedy(lowered.arcs[arc], amount, mirrored)
+        _describe_remedy(lowered.arcs[arc], amount, bounded)
         for _, arc, _ in cycle
         if (amount := _needed(execution, arc, wanted)) is not None
     ]
     return Deadlock(
         tuple(
-            _wait(execution, actor, arc, missing, mirrored)
+            _wait(execution, actor, arc, missing, bounded)
             for actor in execution.stuck
             for arc, missing in execution.state.missing(actor)
         ),
-        tuple(_wait(execution, actor, arc, missing, mirrored) for actor, arc, missing in cycle),
+        tuple(_wait(execution, actor, arc, missing, bounded) for actor, arc, missing in cycle),
         tuple(sorted(remedies, key=lambda r: (not r.is_capacity, r.needed - r.now, r.channel))),
     )
 
 
 def _wait(
-    execution: Execution, actor: int, number: int, missing: int, mirrors: Mapping[str, Channel]
+    execution: Execution, actor: int, number: int, missing: int, bounded: Mapping[str, Channel]
 ) -> Wait:
     graph = execution.state.graph
     arc = graph.arcs[number]
     assert arc.channel is not None  # noqa: S101 (bounds on concurrency are not lowered here)
     name = arc.channel.name
-    room_in = mirrors[name].name if arc.origin is Origin.TOKENS and name in mirrors else None
+    room_in = bounded[name].name if arc.origin is Origin.TOKENS and name in bounded else None
     return Wait(
         graph.names[actor],
         execution.state.phase(actor),
@@ -183,18 +194,18 @@ def _frees(graph: Lowered, wanted: list[int], added: Mapping[int, int]) -> bool:
     return execution.run()
 
 
-def _is_capacity(arc: Arc, mirrors: Mapping[str, Channel]) -> bool:
-    return arc.origin is Origin.SPACE or (arc.channel is not None and arc.channel.name in mirrors)
+def _is_capacity(arc: Arc, bounded: Mapping[str, Channel]) -> bool:
+    return arc.origin is Origin.SPACE or (arc.channel is not None and arc.channel.name in bounded)
 
 
-def _describe_remedy(arc: Arc, amount: int, mirrors: dict[str, Channel]) -> Remedy:
+def _describe_remedy(arc: Arc, amount: int, bounded: dict[str, Channel]) -> Remedy:
     channel = arc.channel
     assert channel is not None  # noqa: S101 (bounds on concurrency are not lowered here)
     if arc.origin is Origin.SPACE:
         assert channel.capacity is not None  # noqa: S101 (or there were no such arc)
         return Remedy(channel.name, True, channel.capacity, channel.capacity + amount)
-    if channel.name in mirrors:
-        forward = mirrors[channel.name]
+    if channel.name in bounded:
+        forward = bounded[channel.name]
         now = channel.initial_tokens + forward.initial_tokens
         return Remedy(forward.name, True, now, now + amount, channel.name)
     tokens = channel.initial_tokens
@@ -202,16 +213,17 @@ def _describe_remedy(arc: Arc, amount: int, mirrors: dict[str, Channel]) -> Reme
 
 
 def remedies_together(graph: Graph, effort: int = 1_000_000) -> tuple[Remedy, ...]:
-    """Return changes of several channels that together free a graph that deadlocks.
+    """Return changes of several channels that together remove a deadlock.
 
-    For one cycle of waits after another, the function adds what is missing: capacity before initial
-    tokens, and where least is missing. Then it makes each change as small as the others allow, as
-    far as `effort` firings go. Returns nothing if the first part alone takes more than that.
+    For one cycle of waits after another, the function adds what is missing in one channel: capacity
+    rather than initial tokens, and where least is missing. Then it makes each change as small as
+    the others allow, until `effort` firings are spent. It returns no change if the first part alone
+    needs more firings.
     """
     repetitions = repetition_vector(graph)
-    lowered, mirrored = lower(graph, concurrency=False), mirrors(graph)
+    lowered, bounded = lower(graph, concurrency=False), reverse_channels(graph)
     wanted = [repetitions[actor.name] * actor.phases for actor in graph.actors]
-    capacities = [_is_capacity(arc, mirrored) for arc in lowered.arcs]
+    capacities = [_is_capacity(arc, bounded) for arc in lowered.arcs]
     added: dict[int, int] = {}
     try:
         execution = Execution(lowered, wanted, effort)
@@ -236,7 +248,7 @@ def remedies_together(graph: Graph, effort: int = 1_000_000) -> tuple[Remedy, ..
                 low = added[arc] + 1
         added[arc] = high
     described = [
-        _describe_remedy(lowered.arcs[arc], amount, mirrored)
+        _describe_remedy(lowered.arcs[arc], amount, bounded)
         for arc, amount in added.items()
         if amount
     ]

@@ -1,29 +1,25 @@
-"""Compute the state after the prologue of pipelined orders, from which on no entry is skipped.
+"""Compute the state of a graph after the prologue of pipelined static orders.
 
-In period n of a processor, an entry with offset l fires for iteration n − l; in its first l periods
-there is no such iteration, and the entry is skipped. These periods are the **prologue**. Whatever
-is fired afterwards follows a fixed list for ever, so the state after the prologue is a graph with
-an ordinary static order, and everything long-run is the same in it.
+In period n of a processor, an entry with offset l fires for iteration n − l. In the first l periods
+there is no such iteration, and the entry is skipped; these periods are the **prologue**. After it,
+each processor repeats a fixed list for ever. So the state after the prologue is that of a graph
+with an ordinary static order, of which all long-run properties are the same.
 
-Best is a state in which all processors are at the first entry of their lists, since phases keep
-their numbers then. How many periods each must have been through for that is a matter of counting:
-each channel bounds how far its producer must be, or its consumer, for space. The least such numbers
-are taken. If the order is live from that state on, it can be kept from the beginning too: what is
-done in a period could have been done in every period before, and leaving out what did not exist yet
-delays nobody. If there are no such numbers, the prologue is executed
-(`csdf.execution.prologue`).
+The preferred state is one in which all processors are at the first entry of their lists, since
+phases keep their numbers then (`_Periods`). Counting gives the number of periods that each
+processor must have completed: each channel bounds how far its producer must be ahead, or its
+consumer, for space. The least numbers that satisfy all bounds are taken. If the order is live from
+that state on, it can also be kept from the beginning: whatever is fired in a period could have been
+fired in every earlier one, and leaving out firings of negative iterations delays no other firing.
+
+If there are no such numbers, the prologue is executed on demand (`PrologueRun`): to bring a
+processor past its prologue, it fires the next entry of the order, and first whatever that entry
+waits for, but nothing else. If these demands close a cycle, no order of firing helps: the orders
+deadlock, and the waits around the cycle explain why.
 
 Source: C. E. Leiserson and J. B. Saxe, "Retiming synchronous circuitry", Algorithmica, 1991; for
 dataflow graphs, P. Murthy and E. A. Lee, "On the optimal blocking factor for blocked,
 non-overlapped schedules", Asilomar, 1994.
-
-The firings that static orders list, and the state of a graph in which orders are under way.
-
-Execute the prologue of static orders on demand, firing by firing.
-
-To bring a processor past its prologue, the engine fires the next entry of its order, and before it
-whatever that entry waits for, but nothing else. If these demands close a cycle, no order of
-firing helps: the orders deadlock, and the waits around the cycle explain why.
 """
 
 from __future__ import annotations
@@ -39,8 +35,9 @@ from csdf.model.lowered import Arc, Origin, lower, moved
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An entry of an order: `firing` of `actor`, counted within an iteration, `lag` iterations
-    behind the processor's period.
+    """An entry of an order: a firing of an actor, `lag` iterations behind the processor's period.
+
+    `firing` is its index among the actor's firings of an iteration.
     """
 
     actor: str
@@ -50,7 +47,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class State:
-    """The firings of each actor, the tokens of each channel, and each processor's next slot."""
+    """Firings by actor, tokens by channel, and the index of the next slot by processor."""
 
     fired: Mapping[str, int]
     tokens: Mapping[str, int]
@@ -58,12 +55,12 @@ class State:
 
 
 FIRING_LIMIT = 2_000_000
-"""Firings of a prologue at most."""
+"""Largest number of firings of a prologue."""
 
 
 @dataclass
 class PrologueRun:
-    """A prologue under way; `passed` counts the entries behind each processor, skipped or not."""
+    """A prologue in progress; `passed` counts the entries that each processor fired or skipped."""
 
     graph: Graph
     orders: Mapping[str, Sequence[Slot]]
@@ -96,57 +93,58 @@ class PrologueRun:
         return State(fired, tokens, place)
 
     def demand(self, what: str | int) -> None:
-        """Fire `what` once, a processor or an actor in no order, and all that it waits for first.
+        """Fire `what` once, after everything that it waits for.
 
-        Raises `DeadlockError` and `TooLargeError`.
+        `what` is a processor, for the next entry of its order, or an actor in no order. Raises
+        `DeadlockError` and `TooLargeError`.
         """
-        asked: list[str | int] = [what]
-        because: list[str] = []
-        while asked:
-            actor = self._next_actor(asked[-1])
-            blocker, reason = self._blocker(asked[-1], actor)
+        demands: list[str | int] = [what]
+        reasons: list[str] = []
+        while demands:
+            actor = self._next_actor(demands[-1])
+            blocker, reason = self._blocker(demands[-1], actor)
             if blocker is None:
                 self._fire(actor)
-                asked.pop()
-                if because:
-                    because.pop()
+                demands.pop()
+                if reasons:
+                    reasons.pop()
                 continue
-            because.append(reason)
-            if blocker in asked:
-                cycle = "; ".join(because[asked.index(blocker) :][:6])
+            reasons.append(reason)
+            if blocker in demands:
+                cycle = "; ".join(reasons[demands.index(blocker) :][:6])
                 raise DeadlockError(f"the orders deadlock: {cycle}")
-            asked.append(blocker)
+            demands.append(blocker)
 
-    def _next_actor(self, who: str | int) -> int:
-        if isinstance(who, int):
-            return who
-        order = self.orders[who]
-        return self._number[order[self.passed[who] % len(order)].actor]
+    def _next_actor(self, what: str | int) -> int:
+        if isinstance(what, int):
+            return what
+        order = self.orders[what]
+        return self._number[order[self.passed[what] % len(order)].actor]
 
-    def _blocker(self, who: str | int, actor: int) -> tuple[str | int | None, str]:
-        """Return who has to fire before `actor` can fire for `who`, and why; None if nobody."""
+    def _blocker(self, what: str | int, actor: int) -> tuple[str | int | None, str]:
+        """Return what has to fire before `actor` can fire for `what`, and why; None if nothing."""
         firing = self._state.phase(actor)
-        if isinstance(who, str):
-            order = self.orders[who]
-            wanted = order[self.passed[who] % len(order)].firing
+        if isinstance(what, str):
+            order = self.orders[what]
+            wanted = order[self.passed[what] % len(order)].firing
             if wanted != firing:
                 name = self._names[actor]
-                return self._who_fires(actor), (
+                return self._what_fires(actor), (
                     f"firing {wanted} of {name!r} waits for firing {firing} of {name!r}"
                 )
         for number, _ in self._state.missing(actor)[:1]:
             arc = self._lowered.arcs[number]
-            return self._who_fires(arc.source), self._reason(actor, arc)
+            return self._what_fires(arc.source), self._reason(actor, arc)
         return None, ""
 
-    def _who_fires(self, actor: int) -> str | int:
+    def _what_fires(self, actor: int) -> str | int:
         firing = self._state.phase(actor)
         return self._owner.get((actor, firing), actor)
 
     def _reason(self, actor: int, arc: Arc) -> str:
         what = "room" if arc.origin is Origin.SPACE else "tokens"
         channel = arc.channel.name if arc.channel is not None else ""
-        other = self._who_fires(arc.source)
+        other = self._what_fires(arc.source)
         comes = "" if isinstance(other, int) else f", whose turn on {other!r} has not come"
         by = self._names[arc.source]
         return f"{self._names[actor]!r} waits for {what} in {channel!r} from {by!r}{comes}"
@@ -164,20 +162,20 @@ class PrologueRun:
             self._skip(owner)
 
     def _skip(self, processor: str) -> None:
-        """Pass the entries whose iteration would be a negative one."""
+        """Skip the entries of negative iterations."""
         order = self.orders[processor]
         while self.passed[processor] // len(order) < order[self.passed[processor] % len(order)].lag:
             self.passed[processor] += 1
 
 
 ROUNDS = 100
-"""Increases per number of periods, on average, after which no such numbers are assumed to exist."""
+"""Increases of each number of periods, on average, after which the search gives up."""
 
 
 def after_prologue(graph: Graph, orders: Mapping[str, Sequence[Slot]]) -> State:
     """Return the state of `graph` after the prologues of `orders`.
 
-    One cycle of an actor's phases is an iteration if it stands in an order. Raises
+    An actor that is in an order must have one cycle of phases per iteration. Raises
     `DeadlockError` and `TooLargeError`.
     """
     state = _Periods(graph, orders).state()
@@ -192,13 +190,16 @@ def after_prologue(graph: Graph, orders: Mapping[str, Sequence[Slot]]) -> State:
 
 
 class _Periods:
-    """How many periods lie behind each processor, and cycles of phases behind each other actor."""
+    """The least number of periods that each processor must complete for a common boundary.
+
+    For an actor in no order, a period is a cycle of its phases.
+    """
 
     def __init__(self, graph: Graph, orders: Mapping[str, Sequence[Slot]]) -> None:
         self._lowered = lower(graph, concurrency=False)
         self._orders = orders
         number = {name: a for a, name in enumerate(self._lowered.names)}
-        # Per actor: who goes through the periods, and the firings that it is behind by its offsets.
+        # Per actor: its processor (or itself), and the firings by which its offsets delay it.
         self._block: list[str | int] = list(range(len(number)))
         self._behind = [0] * len(number)
         self._ordered = [0] * len(number)
@@ -234,7 +235,7 @@ class _Periods:
         return self._periods[self._block[actor]] * per_period - self._behind[actor]
 
     def _satisfied(self) -> bool:
-        """Increase the periods until every channel holds what is taken; False if that fails."""
+        """Increase the periods until no channel holds less than 0; return False if that fails."""
         leads: dict[str | int, list[tuple[Arc, int]]] = {block: [] for block in self._periods}
         for arc in self._lowered.arcs:
             room = _held(arc, -self._behind[arc.source], -self._behind[arc.target])

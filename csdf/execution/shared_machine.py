@@ -1,24 +1,22 @@
-"""A simulated machine whose CPUs several processors share, and the progress of each firing.
+"""Simulate machines whose CPUs several processors share, and the progress of each firing on them.
 
-A processor of a simulation, such as a thread or a device, runs one firing at a time. Where several
-processors stand on one machine, their firings share its CPUs. A firing runs on one CPU, and firings
-on the same CPU progress equally fast (processor sharing, as by a fair scheduler). A firing starts
-on the CPU with the fewest firings among those that its processor may use; a CPU that has none left
-takes a firing over from one that has two or more. CPUs may slow each other down, as hyperthreads of
-one core do: `speeds[k − 1]` is the speed of each CPU when k are busy.
+A processor of a simulation, such as a thread or a device, runs one firing at a time. The firings of
+the processors of one machine share its CPUs, of which each firing uses one. There are two models:
 
-Time is counted in whole ticks. A firing that shares its CPU ends at the first whole tick by which
-it is done; one that has a CPU of speed 1 to itself ends exactly.
+- `Sharing`: firings on the same CPU progress equally fast (processor sharing). A firing starts on
+  the CPU with the fewest firings among those that its processor may use; an idle CPU takes a firing
+  over from one that has two or more.
+- `Slicing`: threads take turns on a CPU, as under Linux's scheduler (EEVDF). Where firings are as
+  short as a thread's turn, this makes a difference, because messages and firings come in bursts.
+  Each thread has a virtual runtime v, the time that it has run, and a deadline, v plus its *slice*.
+  A thread is *eligible* if its v is not beyond the mean of all threads that want the CPU. The
+  eligible thread with the earliest deadline runs next. It runs until its deadline, or until it has
+  nothing left to do, unless an eligible thread with a shorter slice wakes up. A thread that wakes
+  up starts at the mean.
 
-A simulated machine whose threads take turns on its CPUs, as under Linux's scheduler (EEVDF).
-
-Where firings are as short as a thread's turn, they do not progress equally fast
-(`csdf.execution.shared_machine.Sharing`): a thread that has the CPU keeps it until it has nothing
-left to do or has used up its *slice*, so messages and firings come in bursts. Each thread has a
-virtual runtime v, the time that it has run, and a deadline, v plus its slice. A thread is
-*eligible* if its v is not beyond the mean of all threads that want the CPU; the eligible thread
-with the earliest deadline runs next. It runs until its deadline, unless an eligible thread with a
-shorter slice wakes up. A thread that wakes up starts at the mean.
+CPUs may slow each other down, as the hyperthreads of a core do: `speeds[k − 1]` is the speed of
+each CPU when k are busy. Time is counted in whole ticks. A firing that shares its CPU ends at the
+first tick by which it is done; one that has a CPU of speed 1 to itself ends exactly.
 
 Source: Stoica & Abdel-Wahab, "Earliest eligible virtual deadline first", 1995; protection until the
 deadline and preemption by shorter slices are those of Linux 6.12 (kernel/sched/fair.c), with equal
@@ -34,16 +32,24 @@ from fractions import Fraction
 from csdf.errors import CsdfError
 
 EVEN = 720_720
-"""A number of ticks that 1 to 16 firings can share evenly."""
+"""A number of ticks that 1 to 16 firings can divide evenly between them."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """CPUs by name, and the CPUs that each processor may use.
+    """A machine: its CPUs, and those that each processor may use, by name.
 
-    `speeds` are above 0; beyond its length the last one holds, and without any the speed is 1. With
-    `slices`, one for each processor, firings do not progress equally fast: their processors take
-    turns as in `csdf.execution.shared_machine`, and an idle CPU takes the time `rouse` to wake up.
+    `speeds` are above 0, relative to the execution times of actors; beyond the length of the list
+    the last one holds, and without any the speed is 1. With `slices` (a time for each processor)
+    processors take turns on a CPU instead of sharing it evenly, and an idle CPU takes the time
+    `rouse` to wake up.
+
+    >>> from fractions import Fraction
+    >>> from csdf import Actor, Graph, simulate
+    >>> two = Graph("two", (Actor("a", (Fraction(1),), 1), Actor("b", (Fraction(1),), 1)), ())
+    >>> board = Machine(("cpu0",), {"A": ("cpu0",), "B": ("cpu0",)})
+    >>> simulate(two, 1, {"a": "A", "b": "B"}, platform=Platform((board,))).end
+    Fraction(2, 1)
     """
 
     cpus: tuple[str, ...]
@@ -71,16 +77,18 @@ class Machine:
 
 @dataclass(frozen=True)
 class Platform:
-    """How processors differ from ideal ones.
+    """How processors differ from ideal ones, by processor; `ranks` are by actor.
 
-    The processors of one of the `machines` share its CPUs. A processor that was idle takes the time
-    in `wakes` to begin a firing. A processor that looks `ahead` chooses so many firings while
-    another still runs; they consume their tokens at once, and what they produce for actors of the
-    same processor is there at once too, as an agent keeps its executor busy. A firing takes less or
-    more time than its actor's by up to its processor's `spread` (a share from 0 to 1), drawn from
-    `seed`: without that, firings fall into step as they never do. Among actors with `ranks`, a
-    processor fires those of the lowest rank first, and of these the one that was enabled first;
-    actors without a rank count as of rank 0, and the oldest iteration goes first.
+    - The processors of each of the `machines` share its CPUs.
+    - A processor that was idle takes the time in `wakes` to begin a firing.
+    - `ahead` is how many firings a processor chooses while another still runs, as an agent does to
+      keep its executor busy. These firings consume their tokens at once, and what they produce for
+      actors of the same processor is there at once too.
+    - A firing takes more or less time than its actor's by up to `spread` (a share from 0 to 1),
+      drawn at random from `seed`. Without spread, firings fall into a lockstep that does not occur
+      in practice.
+    - A processor fires actors of the lowest rank in `ranks` first, and of these the one that was
+      enabled first. Actors without a rank have rank 0, and the oldest iteration goes first.
     """
 
     machines: tuple[Machine, ...] = ()
@@ -105,7 +113,7 @@ class Platform:
 
 
 IDEAL = Platform()
-"""Processors that take exactly the actors' times, and choose a firing when the last has ended."""
+"""Processors that take exactly the actors' times and choose a firing when the last has ended."""
 
 
 @dataclass(slots=True)
@@ -115,7 +123,7 @@ class _SharedCpu:
 
 
 class Sharing:
-    """The firings that are under way on one machine; `now` never goes back."""
+    """The firings in progress on one machine that share its CPUs evenly; `now` must not fall."""
 
     def __init__(self, machine: Machine) -> None:
         number = {name: i for i, name in enumerate(machine.cpus)}
@@ -131,7 +139,7 @@ class Sharing:
         self._since = 0
 
     def start(self, now: int, processor: str, firing: int, work: int) -> None:
-        """Begin a firing of so much work. The caller has taken all that ended by `now`."""
+        """Begin a firing of `work` ticks; the caller has taken all firings that ended by `now`."""
         self._advance(now)
         allowed, latest = self._allowed[processor], self._latest[processor]
         cpu = min(allowed, key=lambda c: (len(self._cpus[c].jobs), c != latest))
@@ -140,7 +148,7 @@ class Sharing:
         self._cpus[cpu].jobs[firing] = work
 
     def next_end(self) -> int | None:
-        """Return when the next firing ends if none begins before; None if none runs."""
+        """Return when the next firing ends if none begins before; None if none is in progress."""
         number, over = self._speed()
         found = [
             self._since + -(-min(cpu.jobs.values()) * over * len(cpu.jobs) // number)
@@ -212,10 +220,10 @@ class _CpuInTurns:
 
 
 class Slicing:
-    """The firings that are under way on one machine; `now` never goes back.
+    """The firings in progress on one machine whose threads take turns; `now` must not fall.
 
-    A tick is 1 / `unit`. Decisions fall when time passes, so a thread whose next firing begins when
-    the last one ends does not give up the CPU in between.
+    A tick is 1 / `unit`. Threads are scheduled only when time passes, so a thread whose next firing
+    begins at the end of the last one keeps the CPU.
     """
 
     def __init__(self, machine: Machine, unit: int) -> None:
@@ -233,7 +241,7 @@ class Slicing:
         self._since = 0
 
     def start(self, now: int, processor: str, firing: int, work: int) -> None:
-        """Begin a firing of so much work. The caller has taken all that ended by `now`."""
+        """Begin a firing of `work` ticks; the caller has taken all firings that ended by `now`."""
         self._advance(now)
         thread = self._threads[processor]
         thread.firing, thread.left = firing, work
@@ -241,7 +249,7 @@ class Slicing:
             self._wake(thread)
 
     def next_end(self) -> int | None:
-        """Return when a firing ends or a slice is used up, if none begins; None if none runs."""
+        """Return when a firing or a slice ends if no other begins; None if none is in progress."""
         number, over = self._speed()
         found = []
         for cpu in self._cpus:

@@ -2,17 +2,16 @@
 
 Every actor fires as soon as its tokens and places are there and its processor is free. A processor
 (a device, or a link) runs one firing at a time. If several actors could fire on it, the one with
-the oldest iteration goes first, as on the agents, then the one named first in the graph; or it
-keeps to a static order. Actors without a processor only wait for tokens and places.
+the oldest iteration goes first, as on the agents, then the one named first in the graph; or the
+processor follows a static order. Actors without a processor wait only for tokens and places.
 
-A link is an actor too: `with_links` puts one into a channel, which carries the tokens of each
-firing in one go and takes time for it, on a processor that several channels may share.
+A link is an actor too: `with_links` puts one into a channel. It carries the tokens of each firing
+in one transfer, which takes time on a processor that several channels may share.
 
-Discrete-event simulation of a graph on processors: the engine of `csdf.execution.simulation`.
-
-A heap holds the ends of all firings under way. At each instant the engine ends the firings that are
-due, looks at the actors that their tokens wake (`csdf.execution.token_state`), and lets every free
-processor choose among its enabled actors. All times are whole ticks of `1 / unit`.
+The engine is a discrete-event simulation (`Run`). A heap holds the ends of all firings in progress.
+At each instant the engine ends the firings that are due, looks at the actors that may be enabled by
+their tokens (`csdf.execution.token_state`), and lets every free processor choose among its enabled
+actors. All times are whole ticks of 1 / `unit`.
 """
 
 from __future__ import annotations
@@ -44,15 +43,14 @@ class _Processor:
     spread: Fraction
     busy: bool = False
     worked: int = 0
-    """Ticks of work that it has done, at speed 1."""
+    """Ticks of work done, at speed 1."""
     next: int = 0
     ended: int = -1
     """When its last firing ended."""
     ready: list[tuple[int, int, int]] = field(default_factory=list)
-    """(rank, iteration or when it came, actor), as a heap; in a static order just the actors that
-    could fire."""
+    """Enabled actors, as a heap of (rank, iteration or arrival, actor)."""
     chosen: deque[tuple[int, int]] = field(default_factory=deque)
-    """Firings, as (actor, index), that have consumed their tokens but wait for the processor."""
+    """Firings, as (actor, index), that have consumed their tokens and wait for the processor."""
 
     def take(self) -> int | None:
         """Remove and return the ready actor to fire next; None if there is none."""
@@ -70,7 +68,7 @@ class _Processor:
 
 
 class Run:
-    """A simulation under way; `all` runs it to its end."""
+    """A simulation; `execute` runs it to its end."""
 
     def __init__(
         self,
@@ -116,22 +114,22 @@ class Run:
         place = {processor.name: i for i, processor in enumerate(self._processors)}
         self._processor = [place.get(on.get(name, ""), -1) for name in number]
         self._ranks = [platform.ranks.get(name) for name in number]
-        self._came = 0
-        self._stirred: set[int] = set()
-        self._settled = self._settled_when_chosen()
+        self._arrivals = 0
+        self._choosing: set[int] = set()
+        self._early_outputs = self._find_early_outputs()
         self._limit = [actor.concurrency for actor in graph.actors]
         self._running = [0] * len(number)
         self._now = 0
         self._ends: list[tuple[int, int]] = []
-        """(end, firing); for one on a machine, (when the machine is due, −1 − machine)."""
-        self.found: list[tuple[int, int, int]] = []
-        """(start, actor, index among the actor's firings) of all firings, by their starts."""
+        """A heap of (end, firing), and of (next end on a machine, −1 − machine)."""
+        self.started: list[tuple[int, int, int]] = []
+        """All firings in the order of starts: (start, actor, index among the actor's firings)."""
         self.ended: list[int] = []
-        """The end of each of them."""
+        """The end of each of these firings."""
         self._full = [False] * len(number)
 
-    def all(self) -> None:
-        """Fire every actor as often as asked. Raises `DeadlockError`."""
+    def execute(self) -> None:
+        """Execute all iterations. Raises `DeadlockError`."""
         while True:
             self._instant()
             if not self._ends:
@@ -139,25 +137,27 @@ class Run:
             self._now = self._ends[0][0]
         for actor, started in enumerate(self._state.fired):
             if started < self._wanted[actor]:
-                raise DeadlockError(self._story())
+                raise DeadlockError(self._describe_deadlock())
 
-    def _settled_when_chosen(self) -> dict[int, list[Rates]]:
+    def _find_early_outputs(self) -> dict[int, list[Rates]]:
         """Return, by actor and phase, what firings produce when they are chosen, not at their end.
 
-        Where a processor looks ahead, that is what goes to actors of the same processor: whatever
-        it chooses later begins after these firings have ended.
+        Where a processor chooses ahead, these are the tokens for actors of the same processor:
+        whatever it chooses later begins after these firings have ended.
         """
-        settled: dict[int, list[Rates]] = {}
+        early: dict[int, list[Rates]] = {}
         for actor, gives in enumerate(self._state.produces):
             own = self._processor[actor]
             if own < 0 or not self._processors[own].ahead:
                 continue
-            settled[actor] = [[give for give in phase if self._gets(own, give)] for phase in gives]
+            early[actor] = [
+                [rate for rate in phase if self._receives(own, rate)] for phase in gives
+            ]
             for phase in gives:
-                phase[:] = [give for give in phase if not self._gets(own, give)]
-        return settled
+                phase[:] = [rate for rate in phase if not self._receives(own, rate)]
+        return early
 
-    def _gets(self, processor: int, give: tuple[int, int]) -> bool:
+    def _receives(self, processor: int, give: tuple[int, int]) -> bool:
         return self._processor[self._state.targets[give[0]]] == processor
 
     def worked(self) -> dict[str, int]:
@@ -172,12 +172,12 @@ class Run:
                 if firing >= 0:
                     self._end(firing)
                 else:
-                    self._look_at(-1 - firing)
+                    self._end_on_machine(-1 - firing)
             while woken:
-                self._see(woken.popleft())
-            if self._stirred:
-                stirred, self._stirred = self._stirred, set()
-                for number in sorted(stirred) if len(stirred) > 1 else stirred:
+                self._queue_or_begin(woken.popleft())
+            if self._choosing:
+                choosing, self._choosing = self._choosing, set()
+                for number in sorted(choosing) if len(choosing) > 1 else choosing:
                     self._choose(self._processors[number])
             if not woken and not (ends and ends[0][0] == now):
                 return
@@ -187,51 +187,51 @@ class Run:
         chosen = processor.take()
         if chosen is not None:
             number = self._claim(chosen)
-            settled = self._settled.get(chosen)
-            if settled is not None:
-                self._state.produce(settled[number % self.phases[chosen]])
+            early = self._early_outputs.get(chosen)
+            if early is not None:
+                self._state.produce(early[number % self.phases[chosen]])
             processor.chosen.append((chosen, number))
             self._state.woken.append(chosen)
             if processor.ahead:
-                self._stirred.add(self._processor[chosen])
+                self._choosing.add(self._processor[chosen])
         if not processor.busy and processor.chosen:
             processor.busy = True
             self._begin(*processor.chosen.popleft(), processor)
 
-    def _look_at(self, machine: int) -> None:
+    def _end_on_machine(self, machine: int) -> None:
         if self._due[machine] != self._now:
             return  # a firing that began since then has changed when the machine is due
         for firing in self._sharings[machine].take_ended(self._now):
             self._end(firing)
-        self._call_again(machine)
+        self._schedule_machine(machine)
 
-    def _call_again(self, machine: int) -> None:
+    def _schedule_machine(self, machine: int) -> None:
         due = self._due[machine] = self._sharings[machine].next_end()
         if due is not None:
             heapq.heappush(self._ends, (due, -1 - machine))
 
-    def _see(self, actor: int) -> None:
+    def _queue_or_begin(self, actor: int) -> None:
         """Begin or queue the firings for which `actor` has tokens."""
         state, number = self._state, self._processor[actor]
         while state.fired[actor] < self._wanted[actor]:
             if not state.is_enabled(actor):
                 return
             if number >= 0:
-                heapq.heappush(self._processors[number].ready, self._urgency(actor))
-                self._stirred.add(number)
+                heapq.heappush(self._processors[number].ready, self._priority(actor))
+                self._choosing.add(number)
                 return
             if self._running[actor] == self._limit[actor]:
                 self._full[actor] = True
                 return
             self._begin(actor, self._claim(actor), None)
 
-    def _urgency(self, actor: int) -> tuple[int, int, int]:
+    def _priority(self, actor: int) -> tuple[int, int, int]:
         """Return the key by which a processor orders its ready actors, the smallest first."""
         rank = self._ranks[actor]
         if rank is None:
             return 0, self._state.fired[actor] // self.per_iteration[actor], actor
-        self._came += 1
-        return rank, self._came, actor
+        self._arrivals += 1
+        return rank, self._arrivals, actor
 
     def _claim(self, actor: int) -> int:
         """Consume the tokens of the actor's next firing; return its index among the actor's."""
@@ -239,8 +239,8 @@ class Run:
         return self._state.consume(actor)
 
     def _begin(self, actor: int, number: int, processor: _Processor | None) -> None:
-        firing, work = len(self.found), self._times[actor][number % self.phases[actor]]
-        self.found.append((self._now, actor, number))
+        firing, work = len(self.started), self._times[actor][number % self.phases[actor]]
+        self.started.append((self._now, actor, number))
         self.ended.append(self._now + work)
         if processor is not None:
             if processor.spread:
@@ -255,19 +255,19 @@ class Run:
             if processor.machine is not None:
                 sharing = self._sharings[processor.machine]
                 sharing.start(self._now, processor.name, firing, work)
-                self._call_again(processor.machine)
+                self._schedule_machine(processor.machine)
                 return
         heapq.heappush(self._ends, (self.ended[-1], firing))
 
     def _end(self, firing: int) -> None:
-        _, actor, number = self.found[firing]
+        _, actor, number = self.started[firing]
         self.ended[firing] = self._now
         self._running[actor] -= 1
         place = self._processor[actor]
         if place >= 0:
             processor = self._processors[place]
             processor.busy, processor.ended = False, self._now
-            self._stirred.add(place)
+            self._choosing.add(place)
         elif self._full[actor]:
             self._full[actor] = False
             self._state.woken.append(actor)
@@ -275,7 +275,7 @@ class Run:
         self.completed[iteration] = self._now
         self._state.produce(self._state.produces[actor][number % self.phases[actor]])
 
-    def _story(self) -> str:
+    def _describe_deadlock(self) -> str:
         waits = []
         for actor, (number, rate) in enumerate(self._state.awaited):
             arc = self._graph.arcs[number] if number >= 0 else None
@@ -286,16 +286,16 @@ class Run:
             name = self.names[actor]
             waits.append(f"{name!r} waits for {missing} more {what} in {arc.channel.name!r}")
         at = Fraction(self._now, self.unit)
-        return f"everything stands still at {at}: {'; '.join(waits[:6]) or 'the order forbids it'}"
+        return f"no firing can begin at {at}: {'; '.join(waits[:6]) or 'the order forbids it'}"
 
 
 FIRING_LIMIT = 2_000_000
-"""Firings that are simulated at most."""
+"""Largest number of firings that are simulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """One firing: phase and iteration count from 0; `row` is its processor, or its actor."""
+    """A firing; `phase` and `iteration` count from 0, `row` is its processor, or else its actor."""
 
     actor: str
     phase: int
@@ -306,7 +306,7 @@ class Firing:
 
 
 class Timeline:
-    """What happened in a simulation: firings in the order of their starts."""
+    """The result of a simulation; times are in the unit of the graph's execution times."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -315,7 +315,7 @@ class Timeline:
     @cached_property
     def firings(self) -> tuple[Firing, ...]:
         """Every firing, in the order of starts."""
-        return tuple(map(self._firing, range(len(self._run.found))))
+        return tuple(map(self._firing, range(len(self._run.started))))
 
     @cached_property
     def completed(self) -> tuple[Fraction, ...]:
@@ -332,17 +332,17 @@ class Timeline:
         return tuple(map(self._firing, self._by_actor.get(actor, ())))
 
     def busy(self) -> dict[str, Fraction]:
-        """Return the time of all firings of each row; overlapping ones count twice."""
+        """Return the sum of the durations of all firings by row; overlapping ones count twice."""
         found: dict[str, int] = {}
-        for (start, actor, _), end in zip(self._run.found, self._run.ended, strict=True):
+        for (start, actor, _), end in zip(self._run.started, self._run.ended, strict=True):
             row = self._run.rows[actor]
             found[row] = found.get(row, 0) + end - start
         return {row: Fraction(ticks, self._unit) for row, ticks in found.items()}
 
     def worked(self) -> dict[str, Fraction]:
-        """Return the execution times of each processor's firings and wake-ups.
+        """Return the sum of the execution times of firings and wake-ups, by processor.
 
-        They do not depend on how long these took on a machine that the processor shares.
+        Sharing the CPUs of a machine does not change it.
         """
         worked = self._run.worked()
         return {name: Fraction(ticks, self._unit) for name, ticks in worked.items()}
@@ -350,13 +350,13 @@ class Timeline:
     @cached_property
     def _by_actor(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
-        for number, (_, actor, _) in enumerate(self._run.found):
+        for number, (_, actor, _) in enumerate(self._run.started):
             found.setdefault(self._run.names[actor], []).append(number)
         return found
 
     def _firing(self, number: int) -> Firing:
         run, unit = self._run, self._unit
-        start, actor, nth = run.found[number]
+        start, actor, nth = run.started[number]
         return Firing(
             run.names[actor],
             nth % run.phases[actor],
@@ -369,7 +369,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link that carries a channel: its processor, its time per firing, and that per token."""
+    """A link that carries a channel: its processor, and its times per transfer and per token."""
 
     processor: str
     time: Fraction = Fraction(0)
@@ -385,10 +385,18 @@ def simulate(
 ) -> Timeline:
     """Simulate the first `iterations` of `graph`.
 
-    `processors` maps actors to processors; `orders` gives processors a static order, the list of
-    actors of one iteration, one name per firing; `platform` says what else is known of processors.
-    Raises `InconsistentGraphError`, `DeadlockError`, `TooLargeError`, and `CsdfError` if a name is
+    `processors` maps actors to processors. `orders` maps processors to static orders: the actors of
+    one iteration, a name per firing. `platform` has further properties of processors. Raises
+    `InconsistentGraphError`, `DeadlockError`, `TooLargeError`, and `CsdfError` if a name is
     unknown.
+
+    >>> from csdf import Actor, Channel, Graph
+    >>> actors = Actor("a", (Fraction(2),), 1), Actor("b", (Fraction(3),), 1)
+    >>> graph = Graph("g", actors, (Channel("c", "a", "b", (1,), (1,)),))
+    >>> [str(end) for end in simulate(graph, 3).completed]
+    ['5', '8', '11']
+    >>> [str(end) for end in simulate(graph, 3, {"a": "cpu", "b": "cpu"}).completed]
+    ['5', '10', '15']
     """
     repetitions = repetition_vector(graph)
     total = iterations * sum(repetitions[a.name] * a.phases for a in graph.actors)
@@ -403,15 +411,23 @@ def simulate(
         if name not in graph.actor:
             raise CsdfError(f"{name!r} is to run on {on[name]!r}, but is no actor of the graph")
     run = Run(graph, iterations, repetitions, on, orders or {}, platform)
-    run.all()
+    run.execute()
     return Timeline(run)
 
 
 def static_orders(graph: Graph, processors: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return a static order per processor in which `graph` is live: that of a simulated iteration.
+    """Return static orders in which `graph` is live: those of one simulated iteration.
 
-    It is not always the best order; finding the one of the shortest period is a hard problem.
-    `csdf.execution.static_orders.ordered` takes these orders. Raises as `simulate` does.
+    `processors` maps actors to processors, the result processors to actors, one per firing. The
+    period is not always the shortest, since finding the order with the shortest period is
+    NP-hard. The functions of `csdf.execution.static_orders` take these orders. Raises as `simulate`
+    does.
+
+    >>> from csdf import Actor, Channel, Graph
+    >>> actors = Actor("a", (Fraction(2),), 1), Actor("b", (Fraction(3),), 1)
+    >>> graph = Graph("g", actors, (Channel("c", "a", "b", (1,), (2,)),))
+    >>> static_orders(graph, {"a": "cpu", "b": "cpu"})
+    {'cpu': ['a', 'a', 'b']}
     """
     orders: dict[str, list[str]] = {processor: [] for processor in processors.values()}
     for firing in simulate(graph, 1, processors).firings:
@@ -421,11 +437,20 @@ def static_orders(graph: Graph, processors: Mapping[str, str]) -> dict[str, list
 
 
 def with_links(graph: Graph, links: Mapping[str, Link]) -> tuple[Graph, dict[str, str]]:
-    """Return `graph` with an actor in each of these channels, and the processors of those actors.
+    """Return `graph` with an actor in each channel of `links`, and the processors of these actors.
 
-    A link carries what one firing produces in one firing of its own. A capacity bounds what is
+    A link transfers what one firing produces in one firing of its own. A capacity bounds the tokens
     before, in and after the link together. Raises `CsdfError` if a channel is unknown, or a new
     name is already taken.
+
+    >>> from csdf import Actor, Channel, Graph
+    >>> actors = Actor("a", (Fraction(2),), 1), Actor("b", (Fraction(3),), 1)
+    >>> graph = Graph("g", actors, (Channel("c", "a", "b", (4,), (4,)),))
+    >>> linked, processors = with_links(graph, {"c": Link("wifi", time_per_token=Fraction(1, 2))})
+    >>> processors
+    {'c (link)': 'wifi'}
+    >>> simulate(linked, 1, processors).end
+    Fraction(7, 1)
     """
     for name in links:
         if name not in graph.channel:

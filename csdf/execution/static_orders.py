@@ -1,16 +1,14 @@
-"""Static orders: actors, or some of their phases, that share a processor or a link in turn.
+"""Express static orders of processors as channels, so that every analysis of graphs covers them.
 
-A **static order** is a processor's list of firings for one period, repeated for ever; it fires
-them one at a time, and in that order. The list of one period need not be one iteration's: an entry
-with an **offset** l fires for iteration n − l in period n, so a processor can work on early actors
-of one frame and late ones of an older frame in turn, as pipelines do. Offsets count within a
-processor; adding the same number to all of its entries changes nothing.
+A **static order** is a processor's list of firings for one period. The processor repeats it for
+ever, one firing at a time. An entry with an **offset** l fires for iteration n − l in period n, so
+a processor can alternate between early actors of one iteration and late ones of an older iteration
+(a pipelined, or retimed, order). Only differences between offsets of one processor matter.
 
-An order is written into the graph as channels: each firing gives a token to the next in the list,
-the last one to the first. All that is known of graphs then holds for the order, its exact period
-above all. The actors concerned are unrolled to one cycle of phases per iteration. With offsets, the
-graph is taken in the state after the order's prologue (`csdf.execution.prologue`): the same
-channels, with the tokens that are in them by then.
+To express an order, each firing produces a token for the next one in the list, and the last one for
+the first. The actors in the order are unrolled to one cycle of phases per iteration. With offsets,
+the result is the graph in its state after the order's prologue (`csdf.execution.prologue`): the
+same channels, with the tokens that they hold by then.
 
 Source: for orders as channels, N. Bambha et al., "Intermediate representations for design
 automation of multiprocessor DSP systems", Design Automation for Embedded Systems, 2002.
@@ -31,15 +29,18 @@ from csdf.model.graph import Channel, Graph
 T = TypeVar("T")
 
 LARGEST_OFFSET = 10**6
-"""Offsets beyond it are refused: nothing has so many iterations under way."""
+"""Largest offset that is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One firing of `actor` per period, for the iteration `offset` before the period's.
+    """One firing of `actor` per period, for the iteration that is `offset` before the period's.
 
-    With `phase`, only firings of that phase (counted from 0) stand in the order; other phases of
-    the actor may be elsewhere, or on no processor at all.
+    With `phase`, it is a firing of that phase (counted from 0); other phases of the actor may be in
+    another order or in none.
+
+    >>> str(Entry("A", offset=1, phase=0))
+    'A[0]@1'
     """
 
     actor: str
@@ -47,21 +48,21 @@ class Entry:
     phase: int | None = None
 
     def __str__(self) -> str:
-        """As `entry` reads it: `A`, `A@1`, `A[0]`, `A[0]@1`."""
+        """Return the text that `entry` reads: `A`, `A@1`, `A[0]` or `A[0]@1`."""
         phase = "" if self.phase is None else f"[{self.phase}]"
         return f"{self.actor}{phase}" + (f"@{self.offset}" if self.offset else "")
 
 
 Orders = Mapping[str, Sequence["str | Entry"]]
-"""Processor → its entries; text is read by `entry`."""
+"""Entries by processor; `entry` reads those that are text."""
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """A graph on processors: `graph` has the orders in it, as the channels called `turns`.
+    """A graph with static orders: `turns` are the names of the channels that express them.
 
-    It is in the state in which each actor has fired `fired` times. Where no entry has an offset,
-    that is the initial state, and all are 0.
+    Its initial state is that in which each actor of the original graph has fired `fired` times, by
+    name; 0 for all if no entry has an offset.
     """
 
     graph: Graph
@@ -70,7 +71,7 @@ class Ordered:
 
 
 def entry(text: str, graph: Graph) -> Entry:
-    """The entry that is written as `A`, `A@1`, `A[0]` or `A[0]@1`; a whole name goes first."""
+    """Parse `A`, `A@1`, `A[0]` or `A[0]@1`; an actor with the name `text` takes precedence."""
     if text in graph.actor:
         return Entry(text)
     name, at, number = text.rpartition("@")
@@ -84,21 +85,39 @@ def entry(text: str, graph: Graph) -> Entry:
 
 
 def with_orders(graph: Graph, orders: Orders) -> Graph:
-    """`ordered`'s graph: all that is needed for what holds in the long run."""
+    """Return the graph of `ordered`, which suffices for long-run properties such as the period.
+
+    >>> from fractions import Fraction
+    >>> from csdf import Actor, Channel, Graph, throughput
+    >>> actors = Actor("a", (Fraction(2),), 1), Actor("b", (Fraction(3),), 1)
+    >>> graph = Graph("g", actors, (Channel("c", "a", "b", (1,), (1,)),))
+    >>> throughput(graph).period, throughput(with_orders(graph, {"cpu": ["a", "b"]})).period
+    (Fraction(3, 1), Fraction(5, 1))
+    """
     return ordered(graph, orders).graph
 
 
 def ordered(graph: Graph, orders: Orders) -> Ordered:
-    """`graph` on processors.
+    """Return `graph` with static orders, a list of entries by processor.
 
-    Each list is one period's, so an actor stands in it as often as it fires its phases in an
-    iteration, or, if its entries name a phase, as often as that phase fires. Offsets of the entries
-    of one actor may fall by one along the list, since its firings stay in order: `A@1, A` fires the
-    second firing of the last iteration and the first of this one. Actors and phases in no list have
-    a processor of their own.
+    Each list is for one period, so an actor is in it as often as it fires in an iteration, or, if
+    its entries name a phase, as often as that phase fires. Along the list, the offset of an actor's
+    entries may fall by one, once, since its firings stay in order: `A@1, A` is the second firing of
+    the previous iteration and then the first of this one. Actors and phases in no list have a
+    processor of their own.
 
     Raises `CsdfError` if a list does not fit, `DeadlockError` if the entries never get past their
     offsets, `InconsistentGraphError`, and `TooLargeError`.
+
+    >>> from fractions import Fraction
+    >>> from csdf import Actor, Channel, Graph, latency
+    >>> actors = Actor("a", (Fraction(2),), 1), Actor("b", (Fraction(3),), 1)
+    >>> graph = Graph("g", actors, (Channel("c", "a", "b", (1,), (1,)),))
+    >>> pipelined = ordered(graph, {"cpu": ["a", "b@1"]})
+    >>> dict(pipelined.fired)
+    {'a': 1, 'b': 0}
+    >>> latency(pipelined, "a", "b").steady
+    Fraction(10, 1)
     """
     repetitions = repetition_vector(graph)
     if firings(graph, repetitions) > NODE_LIMIT:
@@ -133,7 +152,7 @@ def ordered(graph: Graph, orders: Orders) -> Ordered:
 def _slots(
     graph: Graph, repetitions: Mapping[str, int], orders: Mapping[str, Sequence[Entry]]
 ) -> dict[str, tuple[Slot, ...]]:
-    """Which firing of its actor each entry is."""
+    """Return each processor's entries as slots."""
     place: dict[tuple[str, int | None], str] = {}
     numbered: dict[str, tuple[Slot, ...]] = {}
     for processor, order in orders.items():
@@ -197,9 +216,9 @@ def _check_name(graph: Graph, processor: str, one: Entry) -> None:
 def _unrolled(
     graph: Graph, repetitions: Mapping[str, int], orders: Mapping[str, Sequence[Slot]]
 ) -> Graph:
-    """The actors of `orders` with one cycle of phases per iteration.
+    """Return `graph` with the actors of `orders` unrolled to one cycle of phases per iteration.
 
-    Those that fire on one processor only fire one firing at a time.
+    An actor all of whose firings are in one order gets a concurrency of 1.
     """
     places: dict[str, list[str]] = {}
     for processor, order in orders.items():
@@ -231,7 +250,7 @@ def _unrolled(
 
 
 def _rotated(graph: Graph, state: State) -> Graph:
-    """`graph` in that state: every actor's first phase is the one that comes next."""
+    """Return `graph` with `state` as its initial state; each actor's next phase becomes phase 0."""
     turn = {actor.name: state.fired[actor.name] % actor.phases for actor in graph.actors}
 
     def turned(values: tuple[T, ...], actor: str) -> tuple[T, ...]:
@@ -259,10 +278,10 @@ def _order_channels(
     phases: Mapping[str, int],
     taken: set[str],
 ) -> list[Channel]:
-    """One channel per pair of actors of which one ever follows the other.
+    """Return a channel for each pair of actors of which one directly follows the other.
 
-    `order` has actors and their phases; the firing at its end gives the token that is there at the
-    start.
+    `order` has actors and their phases. The channel from the last to the first firing starts with a
+    token. The names of the channels are added to `taken`.
     """
     rates: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
     for i, (name, firing) in enumerate(order):

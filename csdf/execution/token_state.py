@@ -1,11 +1,11 @@
-"""The state of an execution of a dataflow graph, which every engine that fires actors shares.
+"""The tokens and firings of an execution, and the actors that a change may have enabled.
 
-The state is the number of tokens in each arc and the number of firings that each actor has begun. A
-firing consumes tokens when it begins and produces tokens when it ends; an actor is *enabled* if all
-arcs that it consumes from hold enough. The engines differ in when they begin and end firings: in
-any order, without time (`csdf.execution.untimed`); as soon as possible (`csdf.timing.selftimed`);
-on processors (`csdf.execution.simulation`); or only where another firing needs it
-(`csdf.execution.prologue`).
+The state, which all engines share, is the number of tokens in each arc and the number of firings
+that each actor has begun. A firing consumes tokens when it begins and produces tokens when it ends;
+an actor is *enabled* if all arcs that it consumes from hold enough. The engines differ in when they
+begin and end firings: in any order, without time (`csdf.execution.untimed`); as soon as possible
+(`csdf.timing.selftimed`); on processors (`csdf.execution.simulation`); or only where another firing
+needs it (`csdf.execution.prologue`).
 
 An actor that is not enabled awaits one arc that holds too few tokens, and joins the queue `woken`
 when that arc holds enough. So an engine that looks only at the actors of this queue does work in
@@ -24,7 +24,7 @@ Rates = Sequence[tuple[int, int]]
 """What one firing consumes or produces, as (arc, tokens) without zero rates."""
 
 NOTHING = (-1, 0)
-"""What an actor awaits that does not wait for tokens: no arc."""
+"""The value of `awaited` for an actor that awaits no arc."""
 
 
 class TokenState:
@@ -63,7 +63,7 @@ class TokenState:
         return self.fired[actor] % len(self.consumes[actor])
 
     def missing(self, actor: int) -> list[tuple[int, int]]:
-        """Return (arc, tokens missing) for all that keeps `actor` from firing."""
+        """Return (arc, missing tokens) for all arcs that keep `actor` from firing."""
         return [
             (arc, rate - self.tokens[arc])
             for arc, rate in self.consumes[actor][self.phase(actor)]

@@ -1,9 +1,9 @@
-"""Untimed execution: fire every actor as often as it should, in any order, as far as that goes.
+"""Execute a graph without time, in any order, until all actors are done or none can fire.
 
 Whether and how far a dataflow graph can be executed does not depend on the order of its firings,
-because a firing that is enabled stays so until it happens. So one greedy execution decides. Its
-cost is in firings, not in tokens, and whole cycles of an actor's phases are fired at once where its
-channels allow, so that high rates and long buffers cost nothing.
+because an enabled firing stays enabled until it happens. So one greedy execution decides. Where its
+channels allow, an actor fires many cycles of its phases at once, so the cost does not depend on the
+height of rates and capacities.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from csdf.execution.token_state import TokenState
 from csdf.model.lowered import Lowered, readable
 
 STEP_LIMIT = 5_000_000
-"""Firings (or batches of whole cycles) after which an execution gives up."""
+"""Steps after which an execution gives up; a firing or a batch of whole cycles is one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Execution:
     def __init__(
         self, graph: Lowered, firings: Sequence[int], step_limit: int = STEP_LIMIT
     ) -> None:
-        """`firings` bounds how often each actor fires: whole cycles of its phases."""
+        """`firings` is how often each actor is to fire, a multiple of its number of phases."""
         self.state = TokenState(graph)
         self._firings = firings
         self._cycles = _cycles(graph)

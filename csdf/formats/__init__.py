@@ -1,1 +1,1 @@
-"""Graphs as files and pictures: SDF3 XML, JSON, NetworkX, SVG, traces."""
+"""Read, write and draw graphs: SDF3 XML, JSON, NetworkX, SVG, traces."""

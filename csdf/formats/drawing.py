@@ -1,14 +1,13 @@
-"""A picture of a graph, as an SVG that any browser shows.
+"""Draw a graph as an SVG, with its critical cycle in red.
 
 Actors carry their execution times, channels their rates (production → consumption), initial tokens
 (•) and capacities (≤); runs of equal numbers are written like `18*32`. Reverse channels that stand
-for capacities are drawn as the capacities that they are. What is on the critical cycle is red.
+for capacities are drawn as capacities.
 
-Where a picture's actors stand, and the ways of channels that have others between their ends.
-
-Actors stand in layers: each right of those that it reads from, apart from the channels that close
-cycles; within a layer, near those that it is connected to. A channel that leads back, or past a
-layer, keeps to a **lane** below all actors of the layers that it passes, so that it crosses none.
+Actors are placed in layers: each to the right of those from which channels lead to it, apart from
+channels that close cycles; within a layer, near the actors to which it is connected. A channel that
+leads back, or past a layer, has a **lane** below all actors of the layers that it passes, so that
+it crosses none.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ from fractions import Fraction
 
 from csdf.errors import TooLargeError
 from csdf.formats.safe_xml import escaped
-from csdf.model.channels import folded, mirrors
+from csdf.model.channels import fold_reverse_channels, reverse_channels
 from csdf.model.graph import Actor, Channel, Graph
 from csdf.timing.throughput import CycleStep
 
 BOX_WIDTH, BOX_HEIGHT, ROW, MARGIN = 120, 40, 110, 60
 LANE = 18
-"""Between lanes, if there are few of them."""
+"""Pixels between lanes, if there are few of them."""
 
 _ALL_LANES = 2000
-"""What lanes take up at most, one beside the other."""
+"""Largest height in pixels of all lanes together."""
 
 _SWEEPS = 6
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Actor → its upper left corner; channel → the height of its lane, if it has one; the size.
+    """Positions in pixels: the upper left corner of each actor, and the height of each lane.
 
-    `gap` is between layers.
+    `lanes` are by channel; `gap` is the space between layers.
     """
 
     corners: dict[str, tuple[int, int]]
@@ -49,9 +48,9 @@ class Layout:
 
 
 def layout(graph: Graph, gap: int) -> Layout:
-    """Places everything, layers with a `gap` between them.
+    """Place all actors and lanes, with `gap` pixels between layers.
 
-    Self-channels and those to the next layer need no lane.
+    Self-channels and channels to the next layer need no lane.
     """
     layer = _layers(graph)
     corners = _corners(graph, layer, BOX_WIDTH + gap)
@@ -64,7 +63,7 @@ def layout(graph: Graph, gap: int) -> Layout:
 def _lanes(
     graph: Graph, layer: dict[str, int], corners: dict[str, tuple[int, int]]
 ) -> dict[str, int]:
-    """The shortest first, each as high as others, and the actors above it, let it."""
+    """Return the lanes, the shortest first, each as high as actors and other lanes allow."""
     bottom = [0] * (max(layer.values(), default=-1) + 1)
     for name, (_, y) in corners.items():
         bottom[layer[name]] = max(bottom[layer[name]], y + BOX_HEIGHT)
@@ -88,7 +87,7 @@ def _lanes(
 
 
 def _corners(graph: Graph, layer: dict[str, int], column: int) -> dict[str, tuple[int, int]]:
-    """Upper left corners."""
+    """Return the upper left corner of each actor."""
     rows: list[list[str]] = [[] for _ in range(max(layer.values(), default=-1) + 1)]
     for name, number in layer.items():
         rows[number].append(name)
@@ -117,12 +116,12 @@ def _corners(graph: Graph, layer: dict[str, int], column: int) -> dict[str, tupl
 
 
 def _layers(graph: Graph) -> dict[str, int]:
-    """Actor → how many channels lead to it, those that close cycles left out."""
+    """Return the layer of each actor: the longest path to it without channels that close cycles."""
     follow: dict[str, list[str]] = {actor.name: [] for actor in graph.actors}
     for channel in graph.channels:
         if channel.source != channel.target:
             follow[channel.source].append(channel.target)
-    # Channels with fewer initial tokens point forwards; so start where least is waited for.
+    # Start at actors that wait for the fewest channels without initial tokens.
     into = dict.fromkeys(follow, 0)
     for channel in graph.channels:
         if channel.source != channel.target and not channel.initial_tokens:
@@ -139,7 +138,7 @@ def _layers(graph: Graph) -> dict[str, int]:
 def _depth_first(
     follow: dict[str, list[str]], starts: Iterable[str]
 ) -> tuple[list[str], set[tuple[str, str]]]:
-    """All actors, each after those that follow it; and the pairs that close a cycle."""
+    """Return all actors in postorder, and the pairs of actors that close a cycle."""
     done: dict[str, bool] = {}
     order: list[str] = []
     closing: set[tuple[str, str]] = set()
@@ -164,7 +163,7 @@ def _depth_first(
 
 
 MOST_ACTORS = 2000
-"""Actors that an SVG can show."""
+"""Largest number of actors that are drawn."""
 
 _RED, _GREY = "#c0392b", "#444444"
 _LABEL = 'text-anchor="middle" font-size="9" stroke="white" stroke-width="3" paint-order="stroke"'
@@ -173,7 +172,7 @@ _GAP, _GLYPH, _MOST_GLYPHS = 110, 5, 34
 
 @dataclass(frozen=True)
 class Marked:
-    """What to draw, and which of it is critical."""
+    """A graph to draw, and the names of its critical actors and channels."""
 
     graph: Graph
     actors: frozenset[str]
@@ -181,9 +180,9 @@ class Marked:
 
 
 def marked(graph: Graph, critical: Sequence[CycleStep] = ()) -> Marked:
-    """`graph` with its reverse channels folded, and the cycle `critical` marked."""
-    drawn = folded(graph)
-    bounds = mirrors(graph)
+    """Return `graph` with its reverse channels folded, and the cycle `critical` marked."""
+    drawn = fold_reverse_channels(graph)
+    bounds = reverse_channels(graph)
     channels = {
         bounds[step.channel].name if step.channel in bounds else step.channel
         for step in critical
@@ -196,12 +195,18 @@ def marked(graph: Graph, critical: Sequence[CycleStep] = ()) -> Marked:
 
 
 def as_svg(picture: Marked) -> str:
-    """An SVG document. Raises `TooLargeError` for more than `MOST_ACTORS` actors."""
+    """Return an SVG document. Raises `TooLargeError` for more than `MOST_ACTORS` actors.
+
+    >>> from csdf import Actor, Graph
+    >>> graph = Graph("one", (Actor("camera", (Fraction(2),)),), ())
+    >>> "camera" in as_svg(marked(graph))
+    True
+    """
     graph = picture.graph
     if len(graph.actors) > MOST_ACTORS:
         raise TooLargeError(
             f"{len(graph.actors)} actors do not fit a picture (at most {MOST_ACTORS} do); "
-            "`csdf.formats.networkx_form` hands the graph to tools that draw larger ones"
+            "`csdf.to_networkx` converts the graph for tools that draw larger ones"
         )
     labelled = (_title(channel) for channel in graph.channels if channel.source != channel.target)
     longest = max(map(len, labelled), default=0)
@@ -244,7 +249,7 @@ def _actor(actor: Actor, x: int, y: int, critical: bool) -> str:
 
 
 def _channel(channel: Channel, where: Layout, number: int, critical: bool) -> tuple[str, str]:
-    """Its line and its label; the `number`-th between the same actors bends further."""
+    """Return the line and the label; the `number`-th between the same actors bends further."""
     if channel.source == channel.target:
         path, label = _own(where.corners[channel.source], number)
     elif channel.name in where.lanes:
@@ -262,14 +267,14 @@ def _channel(channel: Channel, where: Layout, number: int, critical: bool) -> tu
 
 
 def _own(corner: tuple[int, int], number: int) -> tuple[str, tuple[int, int]]:
-    """A loop above the actor, and where its label stands."""
+    """Return the path of a loop above the actor, and the position of its label."""
     x, y, up = corner[0] + BOX_WIDTH // 2, corner[1], 34 + 26 * number
     path = f"M{x - 20},{y} C{x - 30},{y - up} {x + 30},{y - up} {x + 20},{y}"
     return path, (x, y - 3 * up // 4 - 4)
 
 
 def _across(channel: Channel, where: Layout, bend: int) -> tuple[str, tuple[int, int]]:
-    """To the next layer."""
+    """Return the path to the next layer, and the position of its label."""
     (x1, y1), (x2, y2) = _ends(channel, where)
     far = (x2 - x1) // 2
     path = f"M{x1},{y1} C{x1 + far},{y1 + bend} {x2 - far},{y2 + bend} {x2},{y2}"
@@ -277,7 +282,7 @@ def _across(channel: Channel, where: Layout, bend: int) -> tuple[str, tuple[int,
 
 
 def _in_lane(channel: Channel, where: Layout) -> tuple[str, tuple[int, int]]:
-    """Down right of the source, along the lane, and up left of the target."""
+    """Return the path along the channel's lane, and the position of its label."""
     (x1, y1), (x2, y2), lane = *_ends(channel, where), where.lanes[channel.name]
     near = where.gap // 2
     far = where.gap if x1 < x2 else 0
@@ -289,7 +294,7 @@ def _in_lane(channel: Channel, where: Layout) -> tuple[str, tuple[int, int]]:
 
 
 def _ends(channel: Channel, where: Layout) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The middle of the source's right side, and of the target's left one."""
+    """Return the middle of the source's right side and of the target's left side."""
     (x1, y1), (x2, y2) = where.corners[channel.source], where.corners[channel.target]
     return (x1 + BOX_WIDTH, y1 + BOX_HEIGHT // 2), (x2, y2 + BOX_HEIGHT // 2)
 
@@ -311,13 +316,13 @@ def _about_channel(channel: Channel) -> str:
 
 
 def _runs(values: Iterable[int | Fraction]) -> str:
-    """Like SDF3's lists."""
+    """Return values in the notation of SDF3's lists."""
     runs = [(str(value), len(list(run))) for value, run in itertools.groupby(values)]
     return ",".join(f"{count}*{value}" if count > 1 else value for value, count in runs)
 
 
 def _text(text: str, most: int | None = None) -> str:
-    """Escaped, shortened, and without the control characters that XML cannot hold."""
+    """Escape text, and shorten it to `most` characters."""
     if most is not None and len(text) > most:
         text = text[: most - 1] + "…"
-    return escaped("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
+    return escaped(text)

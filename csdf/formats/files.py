@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from csdf.errors import CsdfError
 from csdf.formats import json_format, sdf3
 from csdf.model.graph import Graph
 
@@ -13,7 +14,11 @@ from csdf.model.graph import Graph
 def read(path: str | Path, processor: str | None = None) -> Graph:
     """Return the graph in a file; `processor` is as in `csdf.formats.sdf3.parse`.
 
-    Raises `JsonError` or `Sdf3Error`.
+    Raises `CsdfError`, whose message starts with the path.
+
+    >>> graph = read("tests/fixtures/csdf_reference/twodev_2_3.xml")
+    >>> len(graph.actors), len(graph.channels)
+    (3, 7)
     """
     if Path(path).suffix.lower() == ".json":
         return json_format.read(path)
@@ -25,7 +30,7 @@ def read_for_analysis(
 ) -> tuple[Graph, tuple[str, ...]]:
     """Return the graph in a file, and the names of its actors without execution times.
 
-    Those have times of 0 in the graph. Otherwise as `read`.
+    In the graph, these actors have times of 0. Otherwise as `read`.
     """
     if Path(path).suffix.lower() == ".json":
         return json_format.read_for_analysis(path)
@@ -33,16 +38,36 @@ def read_for_analysis(
 
 
 def as_text(graph: Graph, path: str | Path) -> str:
-    """Return the text of a file of that name. Raises `CsdfError`."""
+    """Return what `write` writes into a file of that name."""
     if Path(path).suffix.lower() == ".json":
         return json_format.write(graph)
     return sdf3.write(graph)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that appears under its name once it is complete; raises `OSError`.
+def write(graph: Graph, path: str | Path) -> None:
+    """Write `graph` to a file, which appears under its name once it is complete.
 
-    What is no regular file (`/dev/stdout`) is written to as it is.
+    Raises `CsdfError` if the format cannot express a name, or the file cannot be written.
+
+    >>> from fractions import Fraction
+    >>> from tempfile import TemporaryDirectory
+    >>> from csdf import Actor
+    >>> graph = Graph("one", (Actor("a", (Fraction(1, 3),), concurrency=2),), ())
+    >>> with TemporaryDirectory() as folder:
+    ...     write(graph, f"{folder}/one.json")
+    ...     read(f"{folder}/one.json") == graph
+    True
+    """
+    try:
+        write_whole(Path(path), as_text(graph, path))
+    except OSError as error:
+        raise CsdfError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that appears under its name once it is complete. Raises `OSError`.
+
+    If `path` is not a regular file, as `/dev/stdout`, the text is written to it directly.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():

@@ -1,6 +1,6 @@
-"""Pictures of a simulation: an SVG Gantt chart, and the trace format that Perfetto opens.
+"""Draw a simulation as an SVG Gantt chart, or write it as a trace that Perfetto opens.
 
-Each row is a processor, or an actor that has none; a firing is a box, coloured by its iteration.
+Each row is a processor, or an actor without one; a firing is a box, coloured by its iteration.
 Firings of a row that overlap are drawn in lanes below each other.
 """
 
@@ -16,7 +16,7 @@ from csdf.execution.simulation import Firing, Timeline
 from csdf.formats.safe_xml import escaped
 
 MOST_BOXES = 20_000
-"""Firings that a picture can show."""
+"""Largest number of firings that are drawn."""
 
 _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f")
 _LEFT, _WIDTH, _LANE, _GAP, _TOP = 150, 1000, 18, 6, 24
@@ -24,10 +24,16 @@ _MOST_TICKS = 10
 
 
 def as_svg(timeline: Timeline) -> str:
-    """An SVG document. Raises `TooLargeError` for more than `MOST_BOXES` firings."""
+    """Return an SVG document. Raises `TooLargeError` for more than `MOST_BOXES` firings.
+
+    >>> from csdf import Actor, Graph, simulate
+    >>> one = Graph("one", (Actor("camera", (Fraction(2),), 1),), ())
+    >>> as_svg(simulate(one, iterations=3)).count("<rect")
+    3
+    """
     if len(timeline.firings) > MOST_BOXES:
         raise TooLargeError(
-            f"a chart of {len(timeline.firings)} firings could not be looked at; "
+            f"a chart of {len(timeline.firings)} firings would be unreadable; "
             f"simulate fewer iterations (at most {MOST_BOXES} firings), or write a trace"
         )
     scale = Fraction(_WIDTH) / timeline.end if timeline.end else Fraction(0)
@@ -36,7 +42,7 @@ def as_svg(timeline: Timeline) -> str:
     for row, firings in _rows(timeline.firings).items():
         lanes = _lanes(firings)
         height = _LANE * (max(lanes) + 1)
-        body.append(f'<text x="4" y="{top + 13}">{_text(row)}</text>')
+        body.append(f'<text x="4" y="{top + 13}">{escaped(row)}</text>')
         for firing, lane in zip(firings, lanes, strict=True):
             body.append(_box(firing, scale, top + lane * _LANE))
         top += height + _GAP
@@ -55,7 +61,10 @@ def as_svg(timeline: Timeline) -> str:
 
 
 def as_trace(timeline: Timeline, microseconds: Fraction = Fraction(1)) -> dict[str, object]:
-    """For `json.dumps`, in the Chrome trace format; a unit of time lasts that many microseconds."""
+    """Return a value for `json.dumps` in the Chrome trace format.
+
+    `microseconds` is the length of a unit of time.
+    """
     rows = list(_rows(timeline.firings))
     number = {row: i for i, row in enumerate(rows, 1)}
     events: list[dict[str, object]] = [
@@ -79,7 +88,7 @@ def as_trace(timeline: Timeline, microseconds: Fraction = Fraction(1)) -> dict[s
 
 
 def _step(end: Fraction) -> Fraction:
-    """1, 2 or 5 times a power of ten, of which not too many lead to the end."""
+    """Return a step of the axis: 1, 2 or 5 times a power of ten."""
     power = Fraction(10) ** math.floor(math.log10(end / _MOST_TICKS))
     return next(n * power for n in (1, 2, 5, 10, 20) if n * power * _MOST_TICKS >= end)
 
@@ -92,7 +101,7 @@ def _rows(firings: Iterable[Firing]) -> dict[str, list[Firing]]:
 
 
 def _lanes(firings: list[Firing]) -> list[int]:
-    """A lane for each firing, in which the one before has ended."""
+    """Return a lane for each firing in which no other firing overlaps it."""
     free: list[int] = []
     running: list[tuple[Fraction, int]] = []
     used = 0
@@ -115,16 +124,13 @@ def _box(firing: Firing, scale: Fraction, top: int) -> str:
     title = f"{name}, iteration {firing.iteration}, {firing.start} to {firing.end}"
     colour = _COLOURS[firing.iteration % len(_COLOURS)]
     where = f'x="{_number(left)}" y="{top}" width="{_number(max(width, Fraction(1, 2)))}"'
-    box = f'<rect {where} height="{_LANE - 2}" fill="{colour}"><title>{_text(title)}</title></rect>'
+    box = (
+        f'<rect {where} height="{_LANE - 2}" fill="{colour}"><title>{escaped(title)}</title></rect>'
+    )
     if width < 7 * len(name):
         return box
-    return f'{box}<text x="{_number(left + 3)}" y="{top + 12}" fill="white">{_text(name)}</text>'
+    return f'{box}<text x="{_number(left + 3)}" y="{top + 12}" fill="white">{escaped(name)}</text>'
 
 
 def _number(value: Fraction) -> str:
     return f"{float(value):.2f}".rstrip("0").rstrip(".")
-
-
-def _text(text: str) -> str:
-    """Escaped, without the control characters that XML cannot hold."""
-    return escaped("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))

@@ -1,13 +1,13 @@
-"""Graphs as JSON: all that a graph can say, capacities and bounds on overlap included.
+"""Read and write graphs as JSON, which can express capacities and bounds on concurrency.
 
     {"name": "example",
      "actors": [{"name": "A", "execution_times": [3, "1/2"], "concurrency": 1}],
      "channels": [{"name": "c", "source": "A", "target": "A", "production": [1, 0],
                    "consumption": [0, 1], "initial_tokens": 1, "capacity": 4, "token_bytes": 2}]}
 
-Times are numbers, read as the decimals that they are, or strings with a fraction. `concurrency`,
-`initial_tokens`, `capacity` and `token_bytes` may be left out, and `execution_times` where nothing
-but consistency and liveness is asked for (`read_for_analysis`).
+Times are numbers, read exactly as decimals, or strings with a fraction. `concurrency`,
+`initial_tokens`, `capacity` and `token_bytes` may be left out. `execution_times` may be left out if
+only consistency and liveness are analysed (`read_for_analysis`).
 """
 
 from __future__ import annotations
@@ -27,22 +27,27 @@ MAX_VALUES = 2_000_000
 
 _TIME = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}", re.ASCII)
 _COUNT = re.compile(r"-?\d{1,18}", re.ASCII)
-_HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _T = TypeVar("_T")
 
 
 class JsonError(CsdfError):
-    """A file that is not a graph in JSON; the message names the file and the place in it."""
+    """The file is not a graph in JSON; the message names the file and the place in it."""
 
 
 def write(graph: Graph) -> str:
-    """`graph` as JSON; `parse` gives it back."""
+    """Return `graph` as JSON, which `parse` reads back.
+
+    >>> graph = Graph("one", (Actor("a", (Fraction(1, 3),), concurrency=2),), ())
+    >>> parse(write(graph).encode()) == graph
+    True
+    """
     return json.dumps(as_json(graph), ensure_ascii=False, indent=1) + "\n"
 
 
 def as_json(graph: Graph) -> dict[str, Any]:
-    """`graph` for `json.dumps`."""
+    """Return `graph` as a value for `json.dumps`."""
     return {
         "name": graph.name,
         "actors": [
@@ -70,12 +75,12 @@ def as_json(graph: Graph) -> dict[str, Any]:
 
 
 def read(path: str | Path) -> Graph:
-    """The graph in a JSON file. Raises `JsonError`, which starts with the path."""
+    """Return the graph in a JSON file. Raises `JsonError`, which starts with the path."""
     return parse(_contents(path), str(path))
 
 
 def parse(data: bytes, origin: str = "JSON") -> Graph:
-    """The graph in `data`; `origin` starts the messages of errors. Raises `JsonError`."""
+    """Return the graph in `data`. Raises `JsonError`, whose message starts with `origin`."""
     graph, untimed = parse_for_analysis(data, origin)
     if untimed:
         number = list(graph.actor).index(untimed[0])
@@ -84,8 +89,11 @@ def parse(data: bytes, origin: str = "JSON") -> Graph:
 
 
 def read_for_analysis(path: str | Path) -> tuple[Graph, tuple[str, ...]]:
-    """Like `read`, of a file in which actors may lack execution times: their names come second, and
-    they have times of 0 in the graph, for as many phases as their channels have."""
+    """Return the graph in a file, and the names of its actors without execution times.
+
+    In the graph, these actors have times of 0, for as many phases as their channels have. Raises
+    as `read` does.
+    """
     return parse_for_analysis(_contents(path), str(path))
 
 
@@ -98,10 +106,10 @@ def _contents(path: str | Path) -> bytes:
 
 
 def parse_for_analysis(data: bytes, origin: str = "JSON") -> tuple[Graph, tuple[str, ...]]:
-    """Like `read_for_analysis`, of data."""
+    """Return what `read_for_analysis` does, from `data`."""
     if len(data) > MAX_BYTES:
         raise JsonError(f"{origin}: is larger than {MAX_BYTES >> 20} MiB")
-    if data.count(b",") > MAX_VALUES:  # before they take a hundred times as much memory
+    if data.count(b",") > MAX_VALUES:  # before parsing takes a hundred times as much memory
         raise JsonError(f"{origin}: has more than {MAX_VALUES} values")
     try:
         # Numbers stay as they are written, so decimals are exact and huge ones cost nothing.
@@ -110,7 +118,7 @@ def parse_for_analysis(data: bytes, origin: str = "JSON") -> tuple[Graph, tuple[
             parse_float=_Number,
             parse_int=_Number,
             parse_constant=_Number,
-            object_pairs_hook=_once,
+            object_pairs_hook=_object_without_duplicates,
         )
     except (ValueError, RecursionError) as error:
         raise JsonError(f"{origin}: is not JSON: {error}") from None
@@ -123,7 +131,7 @@ def parse_for_analysis(data: bytes, origin: str = "JSON") -> tuple[Graph, tuple[
 
 
 class _Number(str):
-    """A number as it is written."""
+    """A number as it is written in the file."""
 
     __slots__ = ()
 
@@ -132,7 +140,7 @@ class _PlaceError(Exception):
     pass
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
@@ -232,7 +240,7 @@ def _text(about: Mapping[str, object], key: str, place: str) -> str:
     found = _get(about, key, place)
     if not isinstance(found, str) or isinstance(found, _Number):
         raise _PlaceError(f"{place}.{key} should be a string")
-    if _HALF.search(found):
+    if _SURROGATE.search(found):
         raise _PlaceError(f"{place}.{key} holds half a character (a lone surrogate)")
     if "\n" in found:
         raise _PlaceError(f"{place}.{key} has several lines; a name stands on one")

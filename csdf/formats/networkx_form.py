@@ -1,4 +1,4 @@
-"""Graphs for NetworkX, and back: a `MultiDiGraph` whose edges are keyed by the channels' names.
+"""Convert graphs to NetworkX and back: a `MultiDiGraph` with the channels' names as edge keys.
 
 Nodes have `execution_times` and `concurrency`; edges `production`, `consumption`,
 `initial_tokens`, `capacity` and `token_bytes`, all as in `csdf.model.graph`.
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 def to_networkx(graph: Graph) -> networkx.MultiDiGraph:
-    """`graph`, with the same order of actors and channels."""
+    """Return `graph` as a `MultiDiGraph`, with the same order of actors and channels.
+
+    >>> actors = Actor("a", (Fraction(2),)), Actor("b", (Fraction(3),))
+    >>> graph = Graph("g", actors, (Channel("c", "a", "b", (1,), (1,)),))
+    >>> to_networkx(graph).edges["a", "b", "c"]["production"]
+    (1,)
+    """
     import networkx  # noqa: PLC0415 (slow to import)
 
     made = networkx.MultiDiGraph(name=graph.name)
@@ -42,10 +48,20 @@ def to_networkx(graph: Graph) -> networkx.MultiDiGraph:
 
 
 def from_networkx(made: networkx.MultiDiGraph) -> Graph:
-    """What `to_networkx` makes, or the like: names are made strings, and one value stands for all
-    phases. `execution_times` (as a list or one value) and both rates are needed, the rest is not.
+    """Return the graph of a `MultiDiGraph` such as `to_networkx` makes.
 
+    Nodes need `execution_times`, edges `production` and `consumption`, as a list with one entry per
+    phase or as one value for all phases; other attributes may be absent. Names become strings.
     Raises `GraphError`.
+
+    >>> import networkx
+    >>> made = networkx.MultiDiGraph(name="g")
+    >>> made.add_node("a", execution_times=2)
+    >>> made.add_node("b", execution_times=[1, 3])
+    >>> made.add_edge("a", "b", key="c", production=2, consumption=[1, 1])
+    'c'
+    >>> from_networkx(made).channel["c"].consumption
+    (1, 1)
     """
     actors = []
     for node, about in made.nodes(data=True):

@@ -1,8 +1,7 @@
-"""Reads XML that nobody vouches for: bounded in size and depth, no entities, nothing external.
+"""Read untrusted XML, bounded in size and depth and without entities, and escape text for XML.
 
-The tree keeps elements, attributes and line numbers; text between elements is left out.
-
-Text in XML. Python's `xml.sax.saxutils` does the same, and imports half the internet for it.
+The tree keeps elements, attributes and line numbers, but no text between elements. Escaping is the
+same as in Python's `xml.sax.saxutils`, whose import would load network modules.
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ _ATTRIBUTE = _TEXT | str.maketrans({'"': "&quot;", "\t": "&#9;", "\n": "&#10;", 
 
 
 def escaped(text: str) -> str:
-    """`text` as it stands between tags."""
-    return text.translate(_TEXT)
+    """Escape `text` for between tags; control characters, which XML cannot hold, are replaced."""
+    shown = (c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(shown).translate(_TEXT)
 
 
 def quoted(text: str) -> str:
-    """`text` as the value of an attribute, in double quotes."""
+    """Return `text` as the value of an attribute, in double quotes."""
     return f'"{text.translate(_ATTRIBUTE)}"'
 
 
@@ -32,7 +32,7 @@ MAX_DEPTH = 64
 
 
 class XmlError(CsdfError):
-    """Not XML, or XML that is refused; the message names the line."""
+    """The data are not XML, or XML that is refused; the message names the line."""
 
 
 @dataclass(slots=True)
@@ -45,12 +45,12 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
     def all(self, tag: str) -> list[Element]:
-        """The children with this tag."""
+        """Return the children with this tag."""
         return [child for child in self.children if child.tag == tag]
 
 
 def parse(data: bytes) -> Element:
-    """The root element of `data`. Raises `XmlError`."""
+    """Return the root element of `data`. Raises `XmlError`."""
     if len(data) > MAX_BYTES:
         raise XmlError(f"is larger than {MAX_BYTES >> 20} MiB")
     builder = _Builder()

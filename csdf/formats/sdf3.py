@@ -1,23 +1,17 @@
-"""SDF3 XML: the format in which the field exchanges dataflow graphs.
+"""Read and write SDF3 XML, the format in which dataflow graphs are exchanged.
 
-Rates and execution times are lists with one entry per phase (`csdf.formats.sdf3`); one value
-stands for all phases. An SDF graph is the case of one phase. SDF3 knows neither capacities nor
-bounds on overlapping firings: a capacity is written as a reverse channel, a bound as a
-self-channel, and both are read as the channels that they are. `tokenSize` counts bits. Buffer sizes
-(`bufferSize`) are results of a mapping in SDF3, not bounds, and are not read. Of several processors
-of an actor the default one counts, the last of them if there is more than one. Phases that happen
-once, before the cycle (`3,3;1,1,0`, as the K-Iter tool writes them), are refused.
+Rates and execution times are lists with one entry per phase, such as `1,2,1` or `18*32` for
+eighteen times 32; one value stands for all phases. An SDF graph is the case of one phase. SDF3 has
+neither capacities nor bounds on concurrency. A capacity is written as a reverse channel and a bound
+as a self-channel, and both are read as the channels that they are, so a graph with them does not
+read back the same but behaves the same. `tokenSize` counts bits. Buffer sizes (`bufferSize`) are
+results of a mapping in SDF3, not bounds, and are not read. If an actor has several processors, its
+default one counts, the last of them if there are several. Phases that happen once, before the cycle
+(`3,3;1,1,0`, as the K-Iter tool writes them), are refused.
+
+The number of entries of all lists of a file together is bounded, however briefly they are written.
 
 Source: S. Stuijk, M. C. W. Geilen, T. Basten, "SDF3: SDF for free", ACSD 2006.
-
-Read the lists of rates and times in SDF3 XML: `1,2,1`, or `18*32` for eighteen times 32.
-
-The entries of all lists of a file together are bounded, however briefly they are written.
-
-Writes a graph as SDF3 XML; what `csdf.formats.sdf3` reads back behaves the same.
-
-A graph without capacities and bounds on overlap comes back as it is. A capacity becomes a reverse
-channel, a bound a self-channel, because SDF3 has no other words for them.
 """
 
 from __future__ import annotations
@@ -35,7 +29,7 @@ from csdf.formats.safe_xml import Element, quoted
 from csdf.model.graph import Actor, Channel, Graph
 
 MAX_ENTRIES = 2_000_000
-"""Entries of all lists of a file, run lengths and single values written out."""
+"""Largest number of entries of all lists of a file, with runs and single values expanded."""
 
 COUNT = re.compile(r"\d{1,18}", re.ASCII)
 _TIME = re.compile(
@@ -46,30 +40,30 @@ _Number = TypeVar("_Number", int, Fraction)
 
 
 class ReadError(CsdfError):
-    """What is wrong with an element of the file; the message names its line."""
+    """An element of the file is wrong; the message names its line."""
 
     def __init__(self, element: Element, message: str) -> None:
         super().__init__(f"line {element.line}: {message}")
 
 
 class Lists:
-    """Reads the lists of one file. All methods raise `ReadError`."""
+    """The lists of one file. All methods raise `ReadError`."""
 
     def __init__(self) -> None:
         self._entries = 0
 
     def rates(self, port: Element) -> tuple[int, ...]:
-        """Of a `port` element."""
+        """Return the rates of a `port` element."""
         return self._read(port, "rate", COUNT, int)
 
     def times(self, execution_time: Element) -> tuple[Fraction, ...]:
-        """Of an `executionTime` element."""
+        """Return the times of an `executionTime` element."""
         return self._read(execution_time, "time", _TIME, Fraction)
 
     def spread(
         self, values: tuple[_Number, ...], phases: int, element: Element, what: str, actor: str
     ) -> tuple[_Number, ...]:
-        """As many values as the `phases` of `actor`: one stands for all."""
+        """Return as many values as the `phases` of `actor`; a single value stands for all."""
         if len(values) == phases:
             return values
         if len(values) != 1:
@@ -121,14 +115,14 @@ class Lists:
 
 
 def get(element: Element, attribute: str) -> str:
-    """An attribute that has to be there. Raises `ReadError`."""
+    """Return a required attribute. Raises `ReadError`."""
     if attribute not in element.attributes:
         raise ReadError(element, f"element {element.tag!r} has no attribute {attribute!r}")
     return element.attributes[attribute]
 
 
 def short(text: str) -> str:
-    """`text` in quotes, cut where it is long."""
+    """Return `text` in quotes, shortened if it is long."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
@@ -136,7 +130,15 @@ _SHORTEST_RUN = 4
 
 
 def write(graph: Graph) -> str:
-    """`graph` as SDF3 XML of type `csdf`. Raises `CsdfError` if a name cannot be written in XML."""
+    """Return `graph` as SDF3 XML of type `csdf`.
+
+    Raises `CsdfError` if a name has a control character, which XML cannot hold.
+
+    >>> actors = Actor("a", (Fraction(2),)), Actor("b", (Fraction(3),))
+    >>> graph = Graph("g", actors, (Channel("c", "a", "b", (1,), (1,)),))
+    >>> parse(write(graph).encode()) == graph
+    True
+    """
     for name in (graph.name, *graph.actor, *graph.channel):
         if any(ord(character) < 32 and character not in "\t\n\r" for character in name):
             raise CsdfError(f"the name {name!r} has a control character, which XML cannot hold")
@@ -185,7 +187,7 @@ def write(graph: Graph) -> str:
 
 
 def _implied(graph: Graph) -> list[Channel]:
-    """The channels that stand for capacities and bounds on overlap."""
+    """Return channels that express the graph's capacities and bounds on concurrency."""
     taken = set(graph.channel)
 
     def free(name: str) -> str:
@@ -239,7 +241,7 @@ def _list(values: Sequence[int | Fraction]) -> str:
 
 
 def _decimal(value: Fraction) -> str:
-    """Exactly: as a decimal if that ends, else as a fraction."""
+    """Return the exact value as a decimal, or as a fraction if its decimals do not end."""
     twos, fives, rest = 0, 0, value.denominator
     while rest % 2 == 0:
         rest, twos = rest // 2, twos + 1
@@ -253,7 +255,7 @@ def _decimal(value: Fraction) -> str:
 
 
 class Sdf3Error(CsdfError):
-    """A file that is not SDF3 XML or uses what cannot be read; names the file, line and element."""
+    """The file is not SDF3 XML that can be read; the message names file, line and element."""
 
 
 def read(path: str | Path, processor: str | None = None) -> Graph:
@@ -265,10 +267,11 @@ def read(path: str | Path, processor: str | None = None) -> Graph:
 
 
 def parse(data: bytes, origin: str = "SDF3 XML", processor: str | None = None) -> Graph:
-    """Return the graph in `data`; `origin` starts the messages of errors.
+    """Return the graph in `data`.
 
-    An actor's times are those of the processor type `processor` where it has that, else of its
-    (last) default one. Raises `Sdf3Error`, also if an actor has no execution time.
+    An actor's times are those of the processor type `processor` if it has that, otherwise those of
+    its (last) default one. Raises `Sdf3Error`, whose message starts with `origin`, also if an actor
+    has no execution time.
     """
     graph, untimed = _parse(data, origin, processor)
     for error in untimed.values():
@@ -281,7 +284,7 @@ def read_for_analysis(
 ) -> tuple[Graph, tuple[str, ...]]:
     """Return the graph in a file, and the names of its actors without execution times.
 
-    Those have times of 0 in the graph. Otherwise as `read`.
+    In the graph, these actors have times of 0. Otherwise as `read`.
     """
     return parse_for_analysis(_contents(path), str(path), processor)
 
@@ -289,7 +292,7 @@ def read_for_analysis(
 def parse_for_analysis(
     data: bytes, origin: str = "SDF3 XML", processor: str | None = None
 ) -> tuple[Graph, tuple[str, ...]]:
-    """Like `read_for_analysis`, of data."""
+    """Return what `read_for_analysis` does, from `data`."""
     graph, untimed = _parse(data, origin, processor)
     return graph, tuple(untimed)
 
@@ -324,7 +327,7 @@ class _Reader:
         self._rates: dict[tuple[str, str], tuple[int, ...]] = {}
         self._phases: dict[str, int] = {}
         self.untimed: dict[str, ReadError] = {}
-        """Actors without execution times, and the sentence for those who need them."""
+        """The error of each actor without execution times, for analyses that need them."""
 
     def graph(self) -> Graph:
         times: dict[str, Element] = {}
@@ -365,7 +368,7 @@ class _Reader:
         return Actor(name, self._lists.spread(own, phases, duration or element, "times", name))
 
     def _duration(self, element: Element, about: Element | None, actor: str) -> Element | None:
-        """Return the element with the actor's times; None, with a note in `untimed`, if none."""
+        """Return the element with the actor's times; if there is none, None and note that."""
         if about is None:
             why = f"actor {actor!r} has no execution time: there is no actorProperties for it"
             self.untimed[actor] = ReadError(element, why)
@@ -384,7 +387,7 @@ class _Reader:
         return durations[0]
 
     def _processor_of(self, about: Element, actor: str) -> Element | None:
-        """The processor that counts: the one asked for, else the last default one, as in SDF3."""
+        """Return the requested processor, otherwise the last default one, as SDF3 does."""
         processors = about.all("processor")
         named = [p for p in processors if p.attributes.get("type") == self._processor]
         if named:
@@ -431,7 +434,7 @@ class _Reader:
 
 
 def _parts(root: Element) -> tuple[Element, Element | None]:
-    """The graph and its properties."""
+    """Return the elements of the graph and of its properties."""
     if root.tag != "sdf3":
         raise ReadError(root, f"the root element is {root.tag!r}, not 'sdf3'")
     kind = root.attributes.get("type", "")

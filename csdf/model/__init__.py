@@ -1,1 +1,1 @@
-"""The graph and what holds for it before it is executed: consistency, components, static orders."""
+"""The graph, and what holds for it before it is executed: consistency and components."""

@@ -1,14 +1,7 @@
-"""Capacities written as channels, and back: SDF3 has no other words for them.
+"""Recognise reverse channels that stand for capacities, and turn them into capacities.
 
-A channel of bounded capacity is then two, in opposite directions and with each other's rates; the
-reverse one starts with as many tokens as there are free places.
-
-Channels in series, of whose capacities only the sum counts.
-
-Where an actor consumes and produces the same number of tokens in every firing, and all its firings
-take the same time, a firing that waits for room through both its input and its output channel does
-not distinguish room in the one from room in the other: what one gains, the other may lose. So a
-cycle of waits through such channels persists for every way to divide the room between them.
+SDF3 has no capacities. It expresses the capacity of a channel as a second channel in the opposite
+direction with each other's rates, which starts with as many tokens as there are free places.
 """
 
 from __future__ import annotations
@@ -18,11 +11,11 @@ from dataclasses import replace
 from csdf.model.graph import Channel, Graph
 
 
-def mirrors(graph: Graph) -> dict[str, Channel]:
-    """Reverse channels that stand for a capacity → the channels that they bound.
+def reverse_channels(graph: Graph) -> dict[str, Channel]:
+    """Return the channel that each reverse channel bounds, by the reverse channel's name.
 
-    The reverse one is recognised by a name that extends the other's, or by coming later and
-    starting with tokens where the other has none.
+    Of two channels with opposite ends and each other's rates, the reverse one is that whose name
+    extends the other's, or that comes later and starts with tokens where the other has none.
     """
     by_shape: dict[tuple[object, ...], list[Channel]] = {}
     bounds: dict[str, Channel] = {}
@@ -48,11 +41,11 @@ def mirrors(graph: Graph) -> dict[str, Channel]:
     return bounds
 
 
-def folded(graph: Graph) -> Graph:
-    """The same graph with capacities instead of the reverse channels that stand for them."""
+def fold_reverse_channels(graph: Graph) -> Graph:
+    """Return the graph with capacities instead of the reverse channels that stand for them."""
     bounds = {
         name: bounded
-        for name, bounded in mirrors(graph).items()
+        for name, bounded in reverse_channels(graph).items()
         if graph.channel[name].capacity is None
     }
     room: dict[str, int] = {}

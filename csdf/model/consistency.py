@@ -1,9 +1,10 @@
-"""Consistency: how often each actor fires in one iteration, or why there is no iteration.
+"""Compute the repetition vector of a graph, or show that its rates contradict each other.
 
 After one iteration every channel holds as many tokens as before. For a channel from a to b that
-means q(a) × Σ production = q(b) × Σ consumption, where q counts full cycles of phases. Walking from
-actor to actor along channels gives q up to a factor in each connected component; a channel that
-closes a loop of the walk either agrees or proves the graph inconsistent.
+means q(a) × Σ production = q(b) × Σ consumption, where the repetition vector q counts full cycles
+of phases. Walking from actor to actor along channels gives q up to a factor in each connected
+component. A channel that closes a loop of the walk either agrees with q or proves the graph
+inconsistent.
 
 Source: E. A. Lee and D. G. Messerschmitt, "Synchronous data flow", Proceedings of the IEEE, 1987;
 for cycles of phases Bilsen et al., 1996.
@@ -24,17 +25,24 @@ SHOWN = 8
 """Channels of a loop whose rates a message lists one by one."""
 
 NODE_LIMIT = 1_000_000
-"""Firings of an iteration beyond which they are not looked at one by one."""
+"""Firings of an iteration up to which analyses look at each of them."""
 
 MAX_BITS = 10_000
-"""Size of a repetition count beyond which no analysis could use it, nor anybody read it."""
+"""Size of the largest repetition count that is computed."""
 
 
 def repetition_vector(graph: Graph) -> dict[str, int]:
-    """Actor → full cycles of its phases in one iteration, the smallest in each component.
+    """Return how many cycles of its phases each actor fires in one iteration, by name.
 
-    Raises `InconsistentGraphError`, which names the channels that clash and their rates, and
-    `TooLargeError` where the counts would have more than `MAX_BITS` bits.
+    The counts are the smallest in each connected component. Raises `InconsistentGraphError`, which
+    names the channels and rates that contradict each other, and `TooLargeError` if the counts would
+    have more than `MAX_BITS` bits.
+
+    >>> from fractions import Fraction
+    >>> from csdf import Actor, Channel, Graph
+    >>> actors = Actor("p", (Fraction(1),)), Actor("c", (Fraction(1), Fraction(1)))
+    >>> repetition_vector(Graph("g", actors, (Channel("t", "p", "c", (2,), (3, 1)),)))
+    {'p': 2, 'c': 1}
     """
     touching: dict[str, list[_Link]] = {actor.name: [] for actor in graph.actors}
     for channel in graph.channels:
@@ -52,7 +60,7 @@ def repetition_vector(graph: Graph) -> dict[str, int]:
 
 
 class _Link(NamedTuple):
-    """A channel, and what its ends put in and take out in a cycle of their phases."""
+    """A channel, with the tokens that its ends produce and consume per cycle of phases."""
 
     channel: Channel
     put: int
@@ -60,7 +68,7 @@ class _Link(NamedTuple):
 
 
 def firings(graph: Graph, repetitions: Mapping[str, int]) -> int:
-    """Phase firings of all actors in one iteration."""
+    """Return the number of phase firings of all actors in one iteration."""
     return sum(repetitions[actor.name] * actor.phases for actor in graph.actors)
 
 
@@ -70,7 +78,7 @@ def _walk(
     rate: dict[str, Fraction],
     reached_by: dict[str, Channel],
 ) -> list[str]:
-    """Gives every actor of the component of `start` a rate; returns them."""
+    """Give every actor of the component of `start` a rate, and return these actors."""
     rate[start] = Fraction(1)
     component = [start]
     waiting = deque([start])
@@ -117,7 +125,7 @@ def _check_size(number: int) -> None:
 def _clash(
     channel: Channel, reached_by: Mapping[str, Channel], fitting: Fraction
 ) -> InconsistentGraphError:
-    """`fitting` is what production / consumption of `channel` would have to be."""
+    """Return the error; `fitting` is the ratio production / consumption that would agree."""
     cycle = [channel, *_path(channel.source, channel.target, reached_by)]
     names = tuple(member.name for member in cycle)
     if len(cycle) == 1:
@@ -143,7 +151,7 @@ def _clash(
 
 
 def _change(channel: Channel, fitting: Fraction) -> str:
-    """Of the rates at one end, where whole numbers do that."""
+    """Describe a change that makes the rates agree, at one end if integers allow it."""
     put, taken = sum(channel.production), sum(channel.consumption)
     if (taken * fitting).denominator == 1:
         return (
@@ -166,7 +174,7 @@ def _cycles(count: int) -> str:
 
 
 def _reduced(channel: Channel) -> Channel:
-    """The same channel with one rate at each end, in lowest terms."""
+    """Return the channel with one rate at each end, in lowest terms."""
     ratio = Fraction(sum(channel.production), sum(channel.consumption))
     return Channel(
         channel.name, channel.source, channel.target, (ratio.numerator,), (ratio.denominator,)
@@ -174,7 +182,7 @@ def _reduced(channel: Channel) -> Channel:
 
 
 def _path(source: str, target: str, reached_by: Mapping[str, Channel]) -> list[Channel]:
-    """The channels of the walk between two actors: up from both to where they meet."""
+    """Return the channels of the walk between two actors."""
 
     def upwards(actor: str) -> list[tuple[str, Channel]]:
         steps = []

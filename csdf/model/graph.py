@@ -1,10 +1,10 @@
-"""A cyclo-static dataflow (CSDF) graph: actors with phases, channels with rates per phase.
+"""Cyclo-static dataflow (CSDF) graphs: actors with phases, channels with rates per phase.
 
 An actor fires its phases 0, 1, …, P − 1, 0, … in turn. Firing phase p takes `consumption[p]`
 tokens from each input channel at its start, lasts `execution_times[p]`, and puts `production[p]`
-tokens into each output channel at its end. A bounded channel is the same as a reverse channel that
-starts with capacity − initial tokens: space is claimed at the start of a firing and freed at its
-end.
+tokens into each output channel at its end. A firing claims space in a bounded channel at its start
+and frees space at its end, so a capacity acts like a reverse channel that starts with
+capacity − initial tokens.
 
 Source: G. Bilsen et al., "Cycle-static dataflow", IEEE Transactions on Signal Processing, 1996.
 """
@@ -21,10 +21,14 @@ from csdf.errors import GraphError
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """An actor and the execution time of each of its phases (exact, any unit, ≥ 0).
+    """An actor, with the execution time of each of its phases (exact, in any unit, ≥ 0).
 
-    `concurrency` bounds how many of its firings may overlap: 1 for a device that runs one phase at
-    a time, None for no bound (the SDF3 format's meaning of an actor without a self-channel).
+    `concurrency` is the largest number of its firings that may overlap: 1 for a device that runs
+    one phase at a time, None for no bound (like an actor without a self-channel in SDF3).
+
+    >>> from fractions import Fraction
+    >>> Actor("camera", (Fraction(1, 30),), concurrency=1).phases
+    1
     """
 
     name: str
@@ -33,7 +37,7 @@ class Actor:
 
     @property
     def phases(self) -> int:
-        """Length of the actor's cycle."""
+        """The number of phases."""
         return len(self.execution_times)
 
 
@@ -42,8 +46,11 @@ class Channel:
     """A FIFO from `source` to `target`.
 
     `production` has one entry per phase of the source, `consumption` one per phase of the target;
-    all are token counts ≥ 0. `capacity` is in tokens, None if unbounded; `token_bytes` is the size
-    of one token.
+    all are numbers of tokens ≥ 0. `capacity` is in tokens, None if unbounded; `token_bytes` is the
+    size of one token.
+
+    >>> Channel("rows", "camera", "filter", (4,), (1, 3), capacity=8).consumption
+    (1, 3)
     """
 
     name: str
@@ -58,7 +65,19 @@ class Channel:
 
 @dataclass(frozen=True)
 class Graph:
-    """Actors and channels; construction validates and raises `GraphError` in a sentence."""
+    """A graph of actors and channels, which is checked when it is made.
+
+    Raises `GraphError`, whose message is a sentence.
+
+    >>> from fractions import Fraction
+    >>> camera, filter_ = Actor("camera", (Fraction(2),)), Actor("filter", (Fraction(1),) * 2)
+    >>> rows = Channel("rows", "camera", "filter", (4,), (1, 3))
+    >>> Graph("pipeline", (camera, filter_), (rows,)).channel["rows"].target
+    'filter'
+    >>> Graph("pipeline", (camera,), (rows,))
+    Traceback (most recent call last):
+    csdf.errors.GraphError: channel 'rows': its target 'filter' is no actor
+    """
 
     name: str
     actors: tuple[Actor, ...]

@@ -1,10 +1,11 @@
-"""A graph in the form that the algorithms work on: numbers instead of names, one kind of channel.
+"""Lower a graph to the form that the algorithms use: actors by number, and unbounded channels only.
 
-A capacity becomes a reverse channel that starts with capacity − initial tokens, a bound on
-overlapping firings a self-channel with one token per allowed firing. What is left are actors with
-phases and unbounded channels; each channel remembers where it comes from.
+A capacity becomes a reverse channel that starts with capacity − initial tokens. A bound on
+concurrency becomes a self-channel with one token per firing that may be in progress. Each of these
+channels, called arcs here, records what it stands for.
 
-Arrays of whole numbers of any size: int64 where they fit, else Python's own (dtype object).
+The module also has arrays of integers of any size: int64 where they fit, otherwise Python's own
+integers (dtype object).
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ from csdf.errors import TooLargeError
 from csdf.model.graph import Channel, Graph
 
 Integers = npt.NDArray[Any]
-"""Whole numbers: int64 where they fit, else Python's own (dtype object)."""
+"""Integers of any size: int64 where they fit, otherwise Python's own (dtype object)."""
 
 Indices = npt.NDArray[np.int64]
 """Numbers of firings, edges or actors."""
 
 SAFE = 2**62
-"""What int64 can hold with room for one addition."""
+"""Integers below this leave room for one addition in int64."""
 
 
 def readable(number: int) -> str:
-    """In digits, or roughly if those are many."""
+    """Return a number in digits, or rounded if it has many."""
     return str(number) if abs(number) < 10**15 else f"about {Decimal(number):.2e}"
 
 
 def integers(values: Iterable[int]) -> Integers:
-    """An array of whole numbers of any size."""
+    """Return an array of integers of any size."""
     listed = list(values)
     small = not listed or (min(listed) > -SAFE and max(listed) < SAFE)
     return np.array(listed, dtype=np.int64 if small else object)
 
 
 def products(parts: Sequence[Integers], factors: Sequence[int]) -> Integers:
-    """Each part × its factor, joined."""
+    """Return the concatenation of the parts, each multiplied by its factor."""
     values = joined(parts)
     if not len(values):
         return values
@@ -59,16 +60,16 @@ def products(parts: Sequence[Integers], factors: Sequence[int]) -> Integers:
 
 
 def joined(parts: Sequence[Integers]) -> Integers:
-    """All parts, one after the other."""
+    """Return the concatenation of the parts, of which there may be none."""
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 MAX_BITS = 2048
-"""Size of a common denominator of all times beyond which no analysis could use it."""
+"""Size of the largest common denominator of execution times that is used."""
 
 
 class Origin(Enum):
-    """What a lowered channel stands for."""
+    """What an arc stands for."""
 
     TOKENS = "tokens"
     SPACE = "space"
@@ -77,7 +78,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Arc:
-    """A lowered channel. `channel` is the one it comes from (None for a bound on concurrency)."""
+    """A lowered channel; `channel` is its origin (None for a bound on concurrency)."""
 
     source: int
     target: int
@@ -90,7 +91,7 @@ class Arc:
 
 @dataclass(frozen=True)
 class Lowered:
-    """Actors by number: `names[a]`, `times[a]` (one per phase); and the arcs between them."""
+    """A lowered graph: actor a has `names[a]` and `times[a]`, one time per phase."""
 
     names: tuple[str, ...]
     times: tuple[tuple[Fraction, ...], ...]
@@ -104,10 +105,10 @@ def moved(rates: Sequence[int], firings: int) -> int:
 
 
 def lower(graph: Graph, *, concurrency: bool = True) -> Lowered:
-    """`graph` without capacities and, if `concurrency`, without bounds on overlap.
+    """Return `graph` with capacities, and bounds on concurrency, as arcs.
 
-    Where time plays no part, `concurrency=False` leaves those bounds out: they never block for
-    good. Raises `TooLargeError` where times have no `common_denominator`.
+    With `concurrency=False` the latter are left out; they never cause a deadlock, so an untimed
+    execution does not need them. Raises `TooLargeError` as `common_denominator` does.
     """
     times = tuple(actor.execution_times for actor in graph.actors)
     common_denominator(times)
@@ -129,13 +130,13 @@ def lower(graph: Graph, *, concurrency: bool = True) -> Lowered:
 
 
 def common_denominator(several: Iterable[Sequence[Fraction]]) -> int:
-    """What makes all times whole numbers when they are multiplied by it.
+    """Return the least common denominator of all times.
 
-    Raises `TooLargeError` where it would have more than `MAX_BITS` bits.
+    Raises `TooLargeError` if it has more than `MAX_BITS` bits.
     """
     denominators: set[int] = set()
     for times in several:
-        # Long lists are mostly repetitions of one object; what it says is looked up once.
+        # Long lists are mostly repetitions of one object, so each object is looked at once.
         denominators.update(time.denominator for time in {id(t): t for t in times}.values())
     common = 1
     for one in denominators:

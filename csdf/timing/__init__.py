@@ -1,1 +1,1 @@
-"""Exact periods, latencies and schedules of self-timed execution."""
+"""Compute exact periods, latencies, slacks and schedules."""

@@ -1,27 +1,28 @@
-"""The maximum cycle ratio of a graph, exactly: max over cycles of Σ time / Σ delay.
+"""Find the critical cycle of a graph: the cycle of waiting firings that determines the period.
 
-Policy iteration in the manner of Howard, in whole numbers throughout. For a ratio λ = T / D, an
-edge weighs D × time − T × delay, and a walk may stop anywhere for 0. Every node has a policy: stop,
-or one edge to follow. Improving policies edge by edge either raises the value of nodes, or closes a
-cycle; a cycle that closes weighs more than 0, so its ratio exceeds λ and becomes the new λ. When
-nothing improves, the values are a proof that no cycle exceeds λ, and λ is the ratio of a cycle
-found. Policies are evaluated by pointer doubling, so long chains of firings cost little.
+The period is the maximum cycle ratio of the event graph (`csdf.timing.event_graph`): the largest
+Σ time / Σ delay of any cycle.
 
-Source: J. Cochet-Terrasson et al., "Numerical computation of spectral elements in max-plus
+**Maximum cycle ratio.** Policy iteration in the manner of Howard, in integers throughout. For a
+ratio λ = T / D, an edge weighs D × time − T × delay, and a walk may stop anywhere for 0. Every node
+has a policy: to stop, or to follow one edge. Improving policies node by node either raises the
+value of nodes, or closes a cycle; such a cycle weighs more than 0, so its ratio exceeds λ and
+becomes the new λ. When nothing improves, the values prove that no cycle exceeds λ. Policies are
+evaluated by pointer doubling, so long chains of firings cost little.
+
+**Growth of K.** The event graph of all firings of an iteration may be far larger than is needed to
+find the critical cycle. So each actor starts with K = 1 cycles of its phases, which gives the best
+strictly periodic schedule. If the critical cycle only binds because of that restriction, K is
+raised for the actors on it, until the cycle binds every schedule (K-Iter). It does so once each K
+on it is a multiple of q / g, where g is the greatest common divisor of the repetition counts q of
+the actors on it. With some K raised and others not, channels between them have up to K × K
+constraints, where all firings of an iteration have one each. So all are taken as soon as that is
+not much more work.
+
+Sources: J. Cochet-Terrasson et al., "Numerical computation of spectral elements in max-plus
 algebra", IFAC 1998, for Howard's algorithm on ratios; A. Dasdan, "Experimental analysis of the
-fastest optimum cycle ratio and mean algorithms", ACM TODAES, 2004.
-
-The cycle of waiting firings that holds the period, with as few firings looked at as will do.
-
-Expanding all firings of an iteration may take far more than is needed to find that cycle. So each
-actor starts with K = 1 cycles of its phases, which gives the best strictly periodic schedule; if
-the critical cycle of the event graph only binds because of that restriction, K is raised for its
-actors, until it holds for every schedule (K-Iter of Bodin et al., DAC 2016). A cycle does so once
-each K on it is a multiple of q / g, where g is the greatest common divisor of the repetition counts
-q of the actors on it.
-
-With some K raised and others not, channels between them have up to K × K constraints, where all
-firings of an iteration have one each. So all are taken as soon as that is not much more work.
+fastest optimum cycle ratio and mean algorithms", ACM TODAES, 2004; B. Bodin et al., "Optimal and
+fast throughput evaluation of CSDF", DAC 2016, for K-Iter.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from csdf.timing import event_graph
 
 @dataclass(frozen=True)
 class CycleRatio:
-    """The largest ratio, and the edges of a cycle that has it.
+    """The largest ratio of any cycle, and the edges of a cycle that has it.
 
     `ratio` is None if some cycle has a positive time and no delay (or less), so that no ratio is
     large enough; `cycle` is then that cycle. Without a cycle of positive time `ratio` is 0 and
@@ -63,23 +64,23 @@ def maximum_cycle_ratio(
     delay: Integers,
     at_least: Fraction = Fraction(0),
 ) -> CycleRatio:
-    """See the module's docstring. Times must be 0 or more; delays may be negative.
+    """Return the maximum cycle ratio of a graph, of which each array has an entry per edge.
 
-    `at_least` is a ratio that some cycle is known to have; it saves steps, but if no other cycle
-    exceeds it, `cycle` is empty.
+    Times must be 0 or more; delays may be negative. `at_least` is a ratio that some cycle is known
+    to have. It saves steps, but if no cycle exceeds it, the result has no cycle.
     """
     return PolicyIteration(nodes, source).run(target, time, delay, at_least)
 
 
 class PolicyIteration:
-    """Searches for one graph after another in which the same nodes have the same number of edges.
+    """Policy iteration for several graphs in which the same nodes have the same number of edges.
 
-    Each starts from the policies with which the one before it ended, so that little is to be done
-    where little has changed. `steps` counts improvements of policies, over all searches.
+    Each search starts from the policies with which the one before ended, so it is short if little
+    has changed. `steps` counts improvements of policies, over all searches.
     """
 
     def __init__(self, nodes: int, source: Indices) -> None:
-        """`source` has the node that each edge leaves."""
+        """`source` is the node that each edge leaves."""
         order = np.argsort(source, kind="stable")
         self._order = None if np.array_equal(order, np.arange(len(order))) else order
         self._leaving, self._starts = np.unique(source[order], return_index=True)
@@ -96,10 +97,7 @@ class PolicyIteration:
         at_least: Fraction = Fraction(0),
         enough: Fraction | None = None,
     ) -> CycleRatio:
-        """Like `maximum_cycle_ratio`; ends at once where a cycle has a ratio of `enough` or more.
-
-        The ratio is then that of this cycle, which need not be the largest.
-        """
+        """Return what `maximum_cycle_ratio` does, or any cycle with a ratio of `enough` or more."""
         if self._order is not None:
             target, time, delay = target[self._order], time[self._order], delay[self._order]
         self._target = target
@@ -130,12 +128,12 @@ class PolicyIteration:
         self._weights = time * denominator - delay * numerator
 
     def _improve(self) -> bool:
-        """Better policies, node by node; False if there are none."""
+        """Improve policies, node by node; return False if no policy can be improved."""
         reached = self._weights + self._values[self._target]
         best = np.maximum.reduceat(reached, self._starts)
         current = self._values[self._leaving]
         rising = (best > current) & (best > 0)
-        # Where the policy's own value has fallen below 0, or below what stopping gives, stop.
+        # A policy with a value below 0 is worse than stopping.
         falling = (current < 0) & ~rising
         if not (rising.any() or falling.any()):
             return False
@@ -148,23 +146,23 @@ class PolicyIteration:
         return True
 
     def _leave(self, chosen: npt.NDArray[np.bool_]) -> tuple[Indices, Indices]:
-        """The edges that leave the chosen nodes, and which of these each leaves."""
+        """Return the edges that leave the chosen nodes, and the index of the node of each edge."""
         lengths = self._lengths[chosen]
         groups = np.repeat(np.arange(len(lengths)), lengths)
         before = np.cumsum(lengths) - lengths
         return np.arange(len(groups)) + (self._starts[chosen] - before)[groups], groups
 
     def _settle(self, enough: Fraction | None) -> None:
-        """Evaluates the policies, once their cycles have been opened."""
+        """Open the cycles of the policies, which may raise the ratio, and evaluate the policies."""
         while (around := self._evaluate()) is not None:
             self._close(around)
             if self._ended(enough):
                 return
 
     def _evaluate(self) -> Indices | None:
-        """The value of every node: what its policy's walk weighs until it stops.
+        """Set the value of every node: the weight of its policy's walk until it stops.
 
-        If some walks never stop, returns all nodes on their cycles instead.
+        If some walks never stop, return the nodes on their cycles and set nothing.
         """
         going = self._policy >= 0
         ends = np.where(going, self._target[self._policy], np.arange(self._nodes))
@@ -180,9 +178,9 @@ class PolicyIteration:
         return np.flatnonzero(around)
 
     def _close(self, around: Indices) -> None:
-        """Raises the ratio to that of the best cycle of the policies, and opens all of them.
+        """Raise the ratio to that of the best cycle of the policies, and open all cycles.
 
-        `around` are all nodes on cycles.
+        `around` are the nodes on cycles.
         """
         place = np.empty(self._nodes, dtype=np.int64)
         place[around] = np.arange(len(around))
@@ -215,7 +213,7 @@ class PolicyIteration:
             self._set_ratio(ratio)
 
     def _cycle(self) -> tuple[int, ...]:
-        """The edges of the best cycle, in order, by the numbers that the caller knows."""
+        """Return the edges of the best cycle in order, in the caller's numbering."""
         if not self._best:
             return ()
         node, edges = next(iter(self._best)), []
@@ -230,29 +228,29 @@ def _magnitude(values: Integers) -> int:
 
 
 def _summable(values: Integers, count: int) -> Integers:
-    """In Python's own numbers where a sum of so many would not fit."""
+    """Convert to Python's own integers if a sum of `count` values might not fit."""
     return values.astype(object) if _magnitude(values) * count >= SAFE else values
 
 
 Growth = Literal["auto", "step by step", "at once"]
-"""How K is raised from 1: step by step, at once to the whole iteration, or what seems cheaper."""
+"""How K grows: step by step, at once to the whole iteration, or whichever seems cheaper."""
 
 EFFORT = 6_000_000
-"""Firings and constraints that are looked at together at most: about half a minute's work."""
+"""Largest number of firings and constraints of an event graph: about half a minute's work."""
 
 LITTLE = 500_000
-"""Work of a whole iteration that is soon done."""
+"""Work up to which the event graph of a whole iteration counts as small."""
 
 WORTHWHILE, WORTHWHILE_FOR_LITTLE = 3, 10
-"""Step by step goes on while a step is that many times less work than a whole iteration."""
+"""K grows step by step while the next step is this many times less work than all firings."""
 
 
 @dataclass(frozen=True, slots=True)
 class CriticalLink:
-    """On a critical cycle: a firing of `arc`'s target that waits for one of its source.
+    """A wait on a critical cycle: a firing of an arc's target waits for one of its source.
 
-    Firings count from 0 within the `cycles` of phases of source and target that were looked at;
-    `arc` is its number, −1 for the order of an actor's firings.
+    `arc` is the arc's number, −1 for the order of an actor's firings; `actor` is the source.
+    Firings count from 0 within the `cycles` of phases of source and target in the event graph.
     """
 
     arc: int
@@ -266,7 +264,7 @@ class CriticalLink:
 class Critical:
     """The period (None: deadlock) and the cycle that proves it.
 
-    As long as its links stay what they are, no other change of the graph gives a shorter period.
+    No change of the graph that leaves these links as they are gives a shorter period.
     """
 
     period: Fraction | None
@@ -279,10 +277,10 @@ def critical_cycle(
     growth: Growth = "auto",
     effort: int = EFFORT,
 ) -> Critical:
-    """The period of a graph whose firings cannot overtake each other.
+    """Return the period of a graph whose firings cannot overtake each other, and a critical cycle.
 
-    A deadlock is found if it takes time to go round its cycle.
-    Raises `PeriodBoundsError` if `effort` does not suffice.
+    A deadlock is found only if some firing on its cycle takes time. Raises `PeriodBoundsError` if
+    `effort` does not suffice.
     """
     lone = busiest(graph, repetitions)
     least, most = lone.period or Fraction(0), None
@@ -318,7 +316,7 @@ def critical_cycle(
         if wanted == cycles:
             return Critical(period, _links(events, edges, ends, cycles))
         if period is not None:
-            # What K-periodic schedules can keep, all can.
+            # A K-periodic schedule is a schedule, so its period is an upper bound.
             most = period if most is None else min(most, period)
         cycles = wanted
         if growth == "auto" and every <= effort:
@@ -327,9 +325,9 @@ def critical_cycle(
 
 
 def has_schedule(graph: Lowered, repetitions: Sequence[int]) -> bool:
-    """Whether there is a strictly periodic schedule, whatever the execution times.
+    """Return whether there is a strictly periodic schedule for any execution times.
 
-    Then the graph is live. If there is none, it may still be.
+    If so, the graph is live; if not, it may still be live.
     """
     events = event_graph.build(_untimed(graph), repetitions, [1] * len(repetitions))
     found = maximum_cycle_ratio(
@@ -339,24 +337,27 @@ def has_schedule(graph: Lowered, repetitions: Sequence[int]) -> bool:
 
 
 def cycle_of_deadlock(graph: Lowered, repetitions: Sequence[int]) -> tuple[CriticalLink, ...]:
-    """Firings that wait for each other; empty if the graph is live. Raises `TooLargeError`."""
+    """Return firings that wait for each other for ever; none if the graph is live.
+
+    Raises `TooLargeError`.
+    """
     try:
         found = critical_cycle(_untimed(graph), repetitions)
     except PeriodBoundsError as error:
         if error.at_most is not None:
             return ()
-        raise TooLargeError(f"to tell whether the graph is live, {error}") from None
+        raise TooLargeError(f"to decide whether the graph is live, {error}") from None
     return found.links if found.period is None else ()
 
 
 def _untimed(graph: Lowered) -> Lowered:
-    """With times of 1, because a cycle of firings that take no time would not show."""
+    """Return the graph with times of 1, because a cycle of firings without time is not found."""
     ones = tuple((Fraction(1),) * len(times) for times in graph.times)
     return Lowered(graph.names, ones, graph.arcs)
 
 
 def _wanted(repetitions: Sequence[int], cycles: Sequence[int], around: set[int]) -> list[int]:
-    """`cycles`, raised where they are too few to know what a cycle of these actors means."""
+    """Return `cycles`, raised for the actors `around` a cycle until it binds every schedule."""
     common = math.gcd(*(repetitions[actor] for actor in around))
     found = list(cycles)
     for actor in around:
@@ -365,9 +366,9 @@ def _wanted(repetitions: Sequence[int], cycles: Sequence[int], around: set[int])
 
 
 def busiest(graph: Lowered, repetitions: Sequence[int]) -> Critical:
-    """The actor that takes longest by itself, of those that fire one firing at a time.
+    """Return the busiest of the actors that fire one firing at a time, as a critical cycle.
 
-    A bound from below that is often the period, and spares the search for it.
+    It is a lower bound on the period, and often the period itself.
     """
     unit = event_graph.time_unit(graph)
     alone = [

@@ -1,29 +1,25 @@
-"""Which firing waits for which: the constraints on start times, as a graph of firings.
+"""Build the event graph of a graph: which firing waits for which, as constraints on start times.
 
-Firing j of an actor that takes tokens up to the x-th ever put into a channel must wait for the end
-of the one firing i that puts the x-th in. Since schedules repeat themselves, it is enough to look
+Firing j of an actor that consumes tokens up to the x-th ever put into a channel must wait for the
+end of the firing i that produces the x-th. Since schedules repeat themselves, it is enough to look
 at K cycles of phases of each actor, repeated for ever with period λ × K / q, where q is the actor's
 repetition count and λ the period of an iteration. A channel with W tokens per iteration then gives
 
     S(j) − S(i) ≥ time(i) − λ × delay,   delay = −α / W
 
-for all firings i and j of which some repetitions depend on each other; S is the start of the first
-repetition, and α is the largest number of tokens by which the repetition of i can then lie ahead
-of that of j. With K = q every j depends on one i per channel and delays are whole iterations: the
-usual expansion of a CSDF graph into its firings. With K = 1 the event graph is as small as the
-CSDF graph itself, and λ is that of the best strictly periodic schedule. The smallest feasible λ is
-the largest ratio of time to delay of any cycle (see `csdf.timing.cycle_ratio`).
+for all firings i and j of which some repetitions depend on each other. S is the start of the first
+repetition, and α is the largest number of tokens by which the repetition of i can then lie ahead of
+that of j. With K = q every j depends on one i per channel and delays are whole iterations: the
+usual expansion of a CSDF graph into its firings. With K = 1 the event graph is as small as the CSDF
+graph itself, and λ is that of the best strictly periodic schedule. The smallest feasible λ is the
+largest ratio of time to delay of any cycle (see `csdf.timing.cycle_ratio`).
 
 Actors start their firings in order, so j also waits for the start of j − 1, and a constraint that
-j − 1 has already is left out.
+j − 1 has already is left out. Many channels of a graph are alike, and most are small, so the
+constraints of those are computed together, in one array operation.
 
 Sources: B. Bodin, A. Munier-Kordon, B. Dupont de Dinechin, "Optimal and fast throughput evaluation
 of CSDF", DAC 2016, for K between 1 and q; Bilsen et al., 1996, for K = q.
-
-Which firings of a channel's ends depend on each other, and at which lead.
-
-The constraints of one channel in an event graph (`csdf.timing.event_graph`), without times and
-periods. Many channels of a graph are alike, and most are small, so those are worked out together.
 """
 
 from __future__ import annotations
@@ -50,19 +46,19 @@ from csdf.model.lowered import (
 )
 
 SMALL = 64
-"""Pairs of firings of one channel up to which it is looked at together with others like it."""
+"""Pairs of firings up to which a channel is treated together with others like it."""
 
 MATRIX = 4_000_000
-"""Candidate pairs of firings of one channel that are looked at together."""
+"""Candidate pairs of firings of one channel in one array."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
-    """Of a channel: which producing and consuming firings depend on each other, and α.
+class FiringPairs:
+    """The pairs of producing and consuming firings of a channel that depend on each other.
 
-    α is in multiples of the grain, the greatest common divisor of what both ends move in one
-    repetition: any multiple of it is the lead of some repetition of the one over some repetition of
-    the other.
+    `leads` are the α, in multiples of the grain, which is the greatest common divisor of what both
+    ends move in one repetition: each multiple is the lead of some repetition of the one over some
+    repetition of the other.
     """
 
     producing: npt.NDArray[np.int64]
@@ -70,19 +66,19 @@ class Pairs:
     leads: Integers
 
 
-class PairsOfAll:
-    """The pairs of all channels for one choice of cycles after another.
+class FiringPairsCache:
+    """The firing pairs of all arcs, for one choice of cycles after another.
 
-    Those of a channel are worked out anew only where the cycles of its ends changed.
+    The pairs of an arc are computed again only if the cycles of its ends have changed.
     """
 
     def __init__(self, arcs: Sequence[Arc]) -> None:
         self._arcs = arcs
         self._totals = [(sum(arc.production), sum(arc.consumption)) for arc in arcs]
-        self._known: dict[int, tuple[tuple[int, int], Pairs]] = {}
+        self._known: dict[int, tuple[tuple[int, int], FiringPairs]] = {}
 
-    def at(self, cycles: Sequence[int]) -> list[Pairs]:
-        """Of every arc, for `cycles[a]` cycles of actor a's phases."""
+    def at(self, cycles: Sequence[int]) -> list[FiringPairs]:
+        """Return the pairs of each arc for `cycles[a]` cycles of actor a's phases."""
         alike: dict[tuple[int, int], list[int]] = {}
         for number, arc in enumerate(self._arcs):
             ends = cycles[arc.source], cycles[arc.target]
@@ -100,7 +96,7 @@ class PairsOfAll:
         return [self._known[number][1] for number in range(len(self._arcs))]
 
     def work(self, cycles: Sequence[int]) -> int:
-        """About how many pairs of firings `at` would look at."""
+        """Estimate how many pairs of firings `at` would consider."""
         total = 0
         for arc, (put, taken) in zip(self._arcs, self._totals, strict=True):
             k = cycles[arc.source]
@@ -115,8 +111,8 @@ def _is_small(arc: Arc, source_cycles: int, target_cycles: int) -> bool:
     return 4 * max(put + taken, abs(arc.tokens)) < SAFE
 
 
-def _pairs(arc: Arc, source_cycles: int, target_cycles: int) -> Pairs:
-    """Those of one channel."""
+def _pairs(arc: Arc, source_cycles: int, target_cycles: int) -> FiringPairs:
+    """Return the pairs of one arc."""
     put, taken = source_cycles * sum(arc.production), target_cycles * sum(arc.consumption)
     grain = math.gcd(put, taken)
     dtype = np.int64 if _is_small(arc, source_cycles, target_cycles) else object
@@ -135,17 +131,17 @@ def _pairs(arc: Arc, source_cycles: int, target_cycles: int) -> Pairs:
             _all_leads(before, after, needed, low, min(low + rows, len(needed)), grain)
             for low in range(0, len(needed), rows)
         ]
-    return Pairs(
+    return FiringPairs(
         producing[joined([i for i, _, _ in found]).astype(np.int64)],
         consuming[joined([j for _, j, _ in found]).astype(np.int64)],
         joined([lead for _, _, lead in found]),
     )
 
 
-def _pairs_of_alike(arcs: Sequence[Arc]) -> list[Pairs]:
-    """Those of channels between single cycles of as many phases each, all at once.
+def _pairs_of_alike(arcs: Sequence[Arc]) -> list[FiringPairs]:
+    """Return the pairs of arcs whose ends have one cycle and equal numbers of phases, by arc.
 
-    Arrays have one row per channel, then one per consuming and one per producing firing.
+    Arrays have the axes (arc, consuming firing, producing firing).
     """
     production = np.array([arc.production for arc in arcs], dtype=np.int64)
     consumption = np.array([arc.consumption for arc in arcs], dtype=np.int64)
@@ -162,13 +158,13 @@ def _pairs_of_alike(arcs: Sequence[Arc]) -> list[Pairs]:
     leads = largest[number, j, i]
     ends = np.cumsum(np.bincount(number, minlength=len(arcs)))[:-1]
     parts = (np.split(each, ends) for each in (i, j, leads))
-    return [Pairs(*each) for each in zip(*parts, strict=True)]
+    return [FiringPairs(*each) for each in zip(*parts, strict=True)]
 
 
 def _at_lead(
     after: Integers, needed: Integers, lead: int, put: int, grain: int
 ) -> tuple[Integers, Integers, Integers]:
-    """For each consumer the one producer it waits for when `lead` grains ahead, modulo `put`."""
+    """Return for each consumer the producer for which it waits at `lead` grains modulo `put`."""
     token = needed + lead * grain
     ahead = (token - 1) // put
     i = np.searchsorted(after, token - ahead * put, side="left")
@@ -181,7 +177,7 @@ def _at_lead(
 def _all_leads(
     before: Integers, after: Integers, needed: Integers, low: int, high: int, grain: int
 ) -> tuple[Integers, Integers, Integers]:
-    """For consumers `low` ≤ j < `high` every producer they can wait for, at the largest lead."""
+    """Return for consumers `low` ≤ j < `high` all producers, each at the largest lead."""
     previous = max(low - 1, 0)
     rows = needed[previous:high, None]
     largest = (rows - before[None, :] - 1) // grain
@@ -197,10 +193,11 @@ def _all_leads(
 
 @dataclass(frozen=True)
 class EventGraph:
-    """Nodes are firings: `first[a] + k` is the k-th of actor a.
+    """An event graph, whose nodes are firings: `first[a] + k` is the k-th of actor a.
 
-    Edge e says S(target[e]) − S(source[e]) ≥ time[e] / time_unit − λ × delay[e] / delay_unit. `arc`
-    is the number of the lowered arc that it comes from, −1 for the order of an actor's firings.
+    Edge e means S(target[e]) − S(source[e]) ≥ time[e] / time_unit − λ × delay[e] / delay_unit.
+    `arc` is the number of the lowered arc that it comes from, −1 for the order of an actor's
+    firings.
     """
 
     nodes: int
@@ -214,22 +211,20 @@ class EventGraph:
     delay_unit: int
 
     def actors(self, nodes: Indices) -> Indices:
-        """The actors of which `nodes` are firings."""
+        """Return the actors of which `nodes` are firings."""
         return np.searchsorted(np.array(self.first), nodes, side="right") - 1
 
 
 def build(graph: Lowered, repetitions: Sequence[int], cycles: Sequence[int]) -> EventGraph:
-    """The event graph for `cycles[a]` cycles of actor a's phases, which must divide its repetitions
-    (`repetitions[a]`, in cycles of phases).
+    """Return the event graph for `cycles[a]` cycles of actor a's phases.
+
+    They must divide `repetitions[a]`, the cycles of phases of an iteration.
     """
     return Builder(graph, repetitions).build(cycles)
 
 
 class Builder:
-    """Event graphs of one graph for one choice of cycles after another.
-
-    The constraints of a channel are worked out anew only where the cycles of its ends changed.
-    """
+    """The event graphs of one graph, for one choice of cycles after another."""
 
     def __init__(self, graph: Lowered, repetitions: Sequence[int]) -> None:
         self._graph, self._repetitions = graph, repetitions
@@ -237,10 +232,10 @@ class Builder:
         self._times = [integers(scaled(times, self._time_unit)) for times in graph.times]
         sequential = {arc.source for arc in graph.arcs if is_sequential(arc)}
         self._unordered = [a for a in range(len(graph.names)) if a not in sequential]
-        self._pairs = PairsOfAll(graph.arcs)
+        self._pairs = FiringPairsCache(graph.arcs)
 
     def build(self, cycles: Sequence[int]) -> EventGraph:
-        """As the function `build`."""
+        """Return what the function `build` does."""
         per_iteration = [q // k for q, k in zip(self._repetitions, cycles, strict=True)]
         delay_unit = math.lcm(*per_iteration)
         counts = [len(times) * k for times, k in zip(self._times, cycles, strict=True)]
@@ -288,14 +283,14 @@ class Builder:
         )
 
     def work(self, cycles: Sequence[int]) -> int:
-        """About how many firings and pairs of firings `build` would look at."""
+        """Estimate how many firings and pairs of firings `build` would consider."""
         firings = sum(len(times) * k for times, k in zip(self._times, cycles, strict=True))
         return firings + self._pairs.work(cycles)
 
     def _order(
         self, counts: Sequence[int], first: Sequence[int]
     ) -> list[tuple[int, Indices, Indices]]:
-        """(actor, sources, targets): its firings start one after the other."""
+        """Return (actor, sources, targets) of the edges that keep firings in order."""
         found = []
         for actor in self._unordered:
             if counts[actor] > 1:
@@ -305,7 +300,7 @@ class Builder:
 
 
 def is_sequential(arc: Arc) -> bool:
-    """Whether `arc` is a self-channel that lets its actor start no firing before the last ended."""
+    """Return whether `arc` is a self-channel that keeps its actor's firings from overlapping."""
     if arc.source != arc.target or not all(arc.consumption):
         return False
     taken, put = arc.consumption[0], 0
@@ -319,11 +314,11 @@ def is_sequential(arc: Arc) -> bool:
 
 
 def time_unit(graph: Lowered) -> int:
-    """What makes all times whole numbers when they are multiplied by it."""
+    """Return the least number that makes all execution times integers when it multiplies them."""
     return common_denominator(graph.times)
 
 
 def scaled(times: Sequence[Fraction], unit: int) -> list[int]:
-    """`times` × `unit`, which are whole numbers."""
+    """Return `times` × `unit`, which must be integers."""
     known = {id(time): int(time * unit) for time in {id(t): t for t in times}.values()}
     return [known[id(time)] for time in times]

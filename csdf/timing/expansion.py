@@ -1,26 +1,20 @@
-"""All firings of one iteration, what each waits for, and when it starts at the earliest.
+"""Expand a graph into all firings of an iteration, with their earliest starts at a given period.
 
 With every actor's K at its repetition count (`csdf.timing.event_graph`), firing j of iteration n
 waits for firing i of iteration n − delay, delay ≥ 0, so the constraints are exact, firing by
-firing. At a period λ that the graph can keep, the earliest start times of a schedule that repeats
-itself after λ are the longest walks to each firing, where an edge weighs time − λ × delay. An
-edge's
-**float** is how much later its target starts than the edge asks; floats are not negative, so what
-else is asked of the schedule is a shortest path over floats.
+firing. The earliest start times of a schedule with period λ are the longest paths to each firing,
+where an edge weighs time − λ × delay. The **float** of an edge is by how much its target starts
+later than the edge requires. Floats are not negative, so further questions about the schedule are
+shortest paths over floats.
 
-Whether firings that may overlap end in the order in which they start all the same.
-
-Firings of an actor start in the order of its phases, and overlap where no channel prevents it. A
-later, shorter one could then end before an earlier one: it **overtakes** it, its tokens come first,
-and a consumer takes them, for a channel counts tokens and does not distinguish them. The
-constraints of `csdf.timing.event_graph` say who waits for whom on the understanding that nobody
-overtakes.
-
-Very often nobody can: the cycles that the actor is on keep its firings far enough apart. Let f and
-g be consecutive firings. If a way of constraints from f to g, over as many iterations as lie
-between them, takes time(f) − time(g) or longer, then g ends no earlier than f. And if that holds
-for all of them, the constraints are exact: whatever leads to a first overtaking lies before it,
-when tokens have come in order.
+The constraints presume that the firings of an actor end in the order in which they start. Firings
+may overlap where no channel prevents it, and a later, shorter one might then end before an earlier
+one and **overtake** it: its tokens arrive first, and a consumer takes them, because a channel
+counts tokens and does not distinguish them. Often the cycles through an actor keep its firings so
+far apart that this is impossible. Let f and g be consecutive firings. If some path of constraints
+from f to g, over as many iterations as lie between them, takes time(f) − time(g) or longer, then g
+ends no earlier than f. If there is such a path for all consecutive firings, the constraints are
+exact: whatever leads to a first overtaking lies before it, when tokens have arrived in order.
 """
 
 from __future__ import annotations
@@ -44,11 +38,11 @@ from csdf.timing.event_graph import EventGraph
 from csdf.timing.throughput import overtaking, throughput
 
 WORK_LIMIT = 2_000_000
-"""Constraints that are looked at; beyond, firings are taken to overtake."""
+"""Constraints after which firings that are not proved to keep their order count as overtaking."""
 
 
-class Ways:
-    """The constraints of `events`, which has all firings of an iteration: delays are whole ones."""
+class ConstraintPaths:
+    """Paths along the constraints of `events`, which has all firings of an iteration."""
 
     def __init__(self, events: EventGraph) -> None:
         self._waiting: list[list[tuple[int, int, int]]] = [[] for _ in range(events.nodes)]
@@ -61,9 +55,10 @@ class Ways:
         self._order, _ = topological_order(before)
 
     def longest(self, start: int, target: int, iterations: int) -> int | None:
-        """The longest way from firing `start` to `target`, so many iterations on, if there is one.
+        """Return the length of the longest path from firing `start` to `target`.
 
-        In units of 1 / `events.time_unit`.
+        The path spans `iterations`; the length is in units of 1 / `events.time_unit`, None if there
+        is no such path.
         """
         found = {(0, start): 0}
         for iteration in range(iterations + 1):
@@ -81,12 +76,12 @@ class Ways:
 def first_to_overtake(
     events: EventGraph, times: Sequence[Sequence[int]], actors: Iterable[int]
 ) -> int | None:
-    """The first of `actors` that is not proved to end its firings in order; None if all are.
+    """Return the first of `actors` that is not proved to end its firings in order, or None.
 
     `events` has all firings of an iteration of a live graph; `times` has the duration of each phase
     of each actor, in units of 1 / `events.time_unit`.
     """
-    ways = Ways(events)
+    paths = ConstraintPaths(events)
     ends = [*events.first[1:], events.nodes]
     left = WORK_LIMIT
     for actor in actors:
@@ -100,17 +95,18 @@ def first_to_overtake(
             if left < 0:
                 return actor
             after, iterations = (place + 1) % count, int(place + 1 == count)
-            if (ways.longest(first + place, first + after, iterations) or 0) < apart:
+            if (paths.longest(first + place, first + after, iterations) or 0) < apart:
                 return actor
     return None
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """Firing `first[a] + k` is the k-th of actor a in an iteration; `actors` are their names.
+    """All firings of an iteration; firing `events.first[a] + k` is the k-th of actor a.
 
-    `starts` are the earliest start times, in units of 1 / `unit`; `period` is λ, in the graph's own
-    unit. `events` are the constraints (delays in whole iterations).
+    `actors` are the names. `starts` are the earliest start times of iteration 0, in units of
+    1 / `unit`; `period` is λ, in the graph's unit of time. `events` are the constraints, whose
+    delays are whole iterations.
     """
 
     actors: tuple[str, ...]
@@ -119,22 +115,22 @@ class Expansion:
     starts: Sequence[int]
     unit: int
     channels: Mapping[int, str]
-    """Number of a constraint's arc (`events.arc`) → its channel, where it has one."""
+    """Channels by the number of their arc (`events.arc`)."""
 
     def firings(self, actor: str) -> range:
-        """The numbers of the firings of `actor`."""
+        """Return the numbers of the firings of `actor`."""
         place = self.actors.index(actor)
         ends = [*self.events.first[1:], self.events.nodes]
         return range(self.events.first[place], ends[place])
 
     def start(self, firing: int) -> Fraction:
-        """When `firing` of iteration 0 starts."""
+        """Return when `firing` of iteration 0 starts."""
         return Fraction(self.starts[firing], self.unit)
 
     def earliest(self, iterations: Sequence[int]) -> list[Fraction]:
-        """The earliest starts if firing v of this iteration 0 counts as one of `iterations[v]`.
+        """Return the earliest starts if iteration 0 of firing v is renumbered to `iterations[v]`.
 
-        Of each firing the start in iteration 0 of that count.
+        The starts are those of iteration 0 in the new numbering.
         """
         if not any(iterations):
             return [self.start(firing) for firing in range(self.events.nodes)]
@@ -151,7 +147,7 @@ class Expansion:
 
     @cached_property
     def leaving(self) -> list[list[tuple[int, int]]]:
-        """Per firing the firings that wait for it, with the floats in units of 1 / `unit`."""
+        """The firings that wait for each firing, with the floats in units of 1 / `unit`."""
         found: list[list[tuple[int, int]]] = [[] for _ in range(self.events.nodes)]
         scale = self.unit // self.events.time_unit
         turn = int(self.period * self.unit)
@@ -167,7 +163,7 @@ class Expansion:
         return found
 
     def least_float(self, source: int, target: int) -> Fraction | None:
-        """The least sum of floats on a way of at least one edge; None if there is no way."""
+        """Return the least sum of floats on a path of at least one edge; None without a path."""
         found = shortest_path(self.leaving.__getitem__, source, target)
         return None if found is None else Fraction(found, self.unit)
 
@@ -175,9 +171,9 @@ class Expansion:
 def expand(
     graph: Graph, period: Fraction | None = None, shortest: Fraction | None = None
 ) -> Expansion:
-    """The expansion of a live `graph` at `period`, by default the smallest that it can keep.
+    """Return the expansion of a live `graph` at `period`, by default its shortest period.
 
-    `shortest` is that smallest period, where it is known.
+    `shortest` is the shortest period, if the caller has computed it.
 
     Raises `InconsistentGraphError`, `DeadlockError`, `TooLargeError`, `OvertakingError` if firings
     may overtake each other, and `CsdfError` if `period` is too short.
@@ -200,7 +196,7 @@ def expand(
     events = event_graph.build(lowered, counts, counts)
     if unordered:
         _require_order(lowered, events, unordered)
-    # Edges are turned round so that the potentials are walks to, not from, each firing.
+    # Edges are reversed so that the potentials are walks to, not from, each firing.
     edges = events.nodes, events.target, events.source, events.time, events.delay
     if shortest is None:
         ratio = maximum_cycle_ratio(*edges).ratio

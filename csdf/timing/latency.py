@@ -1,49 +1,39 @@
-"""Latency: from the start of a source's first firing of an iteration until all firings of the sink
-have ended that belong to it.
+"""Compute the latency from a source to a sink: how long the firings of an iteration take.
 
-Those are the firings of the sink's iteration of the same number, or, if initial tokens lie between,
-of the first one that waits for the source's (`csdf.timing.latency`): `distance` is how many
-later.
+It is the time from the start of the source's first firing of an iteration to the end of the sink's
+last firing of the same iteration. If initial tokens lie between, the sink's iteration k need not
+wait for the source's iteration k at all; then the sink's first iteration that does counts, which is
+k + `distance`. The distance is the least number of iterations on any path of constraints from the
+one firing to the other.
 
-It depends on who decides when the source fires:
+The latency depends on what decides when the source fires:
 
-- in **self-timed** execution everybody fires as soon as possible. `first` is the latency of the
+- In **self-timed** execution every actor fires as soon as possible. `first` is the latency of the
   first iteration, `steady` the largest of those that recur for ever, `worst` the largest of all. If
   nothing slows the source down to the pace of the sink, iterations queue up and there is no worst.
-- with **the source paced** at the period of the graph, `periodic` is the smallest latency of any
-  schedule that repeats itself after that period: the longest walk from the source's to the sink's
+- With **the source paced** at the period of the graph, `periodic` is the smallest latency of any
+  schedule that repeats itself after that period: the longest path from the source's to the sink's
   firing, where a constraint weighs time − λ × delay (`csdf.timing.expansion`).
-- with the source paced as slowly as it may be, `minimal` is the smallest latency of all schedules:
-  the longest way from the source's to the sink's firing that is no more iterations long.
+- With the source paced as slowly as it may be, `minimal` is the smallest latency of all schedules:
+  the longest path from the source's to the sink's firing that spans `distance` iterations.
 
-How the self-timed execution is followed until it recurs is in `csdf.timing.latency`, or, for
-firings that may overtake each other, in `csdf.timing.schedule`. Only what the sink depends on
-takes part.
+Only actors on which the sink depends take part.
 
-Source: A. H. Ghamarian et al., "Latency minimization for synchronous data flow graphs", DSD 2007.
-
-How many iterations lie between a source's firing and what the sink makes of it.
-
-Initial tokens let a sink fire before the source does, so iteration k of the sink need not wait for
-iteration k of the source at all. What comes in with the source's iteration k comes out with the
-sink's iteration k + d, the first that cannot be completed without it: d is the least number of
-iterations on any way of constraints from the one firing to the other.
-
-Source: for SDF, the latency analyses of S. Stuijk, M. Geilen, T. Basten, "SDF³: SDF for free",
-ACSD 2006, which count what the sink can fire while the source does not.
-
-Self-timed start times, iteration by iteration, until they recur.
-
-Start times obey x_j(n) = max over constraints of x_i(n − delay) + time (`csdf.timing.expansion`),
-so they are computed one iteration after the other. Let λ be the pace at which the firings can go on
-in the long run, and S their earliest starts in a schedule of period λ. Then y_j(n) = x_j(n) − n λ −
-S_j obeys y_j(n) = max of y_i(n − delay) − float: it never exceeds the largest value before it.
-Firings that depend on a critical cycle (floats of 0 all round) are **held**: their y recur. The
-others run ahead, their y fall without end, and they cease to matter: at the latest when all of
-theirs are below all that the held ones take from then on.
-
-So the starts recur as soon as the y of the held firings are, as far back as anything looks, what
+**Self-timed execution by constraints.** Start times obey x_j(n) = max over constraints of
+x_i(n − delay) + time, so they are computed iteration by iteration, until they recur. Let λ be the
+period of the firings, and S their earliest starts in a schedule of period λ. Then
+y_j(n) = x_j(n) − n λ − S_j obeys y_j(n) = max of y_i(n − delay) − float, so it never exceeds the
+largest value before it. Firings that depend on a critical cycle (floats of 0 all round) are
+**held** at the period: their y recur. The others run ahead, and their y fall without end. They
+cease to matter at the latest when all of their y are below all y of held firings from then on. So
+the starts recur once the y of the held firings are, as far back as any constraint reaches, what
 they were before, provided that by then the others had ceased to matter.
+
+If firings may overtake each other, the execution itself is recorded (`csdf.timing.selftimed`).
+
+Sources: A. H. Ghamarian et al., "Latency minimization for synchronous data flow graphs", DSD 2007;
+for the distance, the latency analyses of S. Stuijk, M. Geilen, T. Basten, "SDF³: SDF for free",
+ACSD 2006, which count what the sink can fire while the source does not.
 """
 
 from __future__ import annotations
@@ -64,7 +54,7 @@ from csdf.model.lowered import lower
 from csdf.timing import event_graph
 from csdf.timing.cycle_ratio import maximum_cycle_ratio
 from csdf.timing.event_graph import EventGraph
-from csdf.timing.expansion import Expansion, Ways, expand
+from csdf.timing.expansion import ConstraintPaths, Expansion, expand
 from csdf.timing.selftimed import record
 from csdf.timing.throughput import throughput
 
@@ -72,10 +62,10 @@ from csdf.timing.throughput import throughput
 def iterations_apart(
     events: EventGraph, source: int, sink: int, without: Collection[int] = ()
 ) -> int | None:
-    """The least sum of delays on a way from firing `source` to `sink`; None if there is no way.
+    """Return the least sum of delays on a path from firing `source` to `sink`; None without a path.
 
-    `events` has all firings of an iteration, so that delays are whole and not negative. Constraints
-    that come from the arcs `without` do not count.
+    `events` must have all firings of an iteration, so that delays are integers ≥ 0. Constraints of
+    the arcs `without` do not count.
     """
     if source == sink:
         return 0
@@ -89,10 +79,11 @@ def iterations_apart(
 
 @dataclass(frozen=True)
 class Starts:
-    """`begins[k][w]` is the start of watched firing w in the k-th iteration of all.
+    """Start times: `begins[k][w]` is that of watched firing w in the k-th iteration.
 
-    In units of 1 / `events.time_unit`; None if it does not exist. From place `recurs` on they come
-    back every `length` iterations, later by as many times λ; both are None if that was not found.
+    The unit is 1 / `events.time_unit`; a firing that does not exist has None. From iteration
+    `recurs` on the starts recur every `length` iterations, later by `length` × λ; both are None if
+    no recurrence was found.
     """
 
     begins: Sequence[Sequence[int | None]]
@@ -103,9 +94,9 @@ class Starts:
 class SelfTimedFirings:
     """The self-timed execution of `firings`, which must depend on no others.
 
-    The expansion's iteration 0 comes after the prologue of `placed`; what was fired then is in
-    earlier ones. Their other firings do not exist, except that on its processor one passes on the
-    turn.
+    The expansion's iteration 0 comes after the prologue of `placed`; firings of the prologue are in
+    negative iterations. Other firings of negative iterations do not exist, but pass on the turn in
+    the order of their processor.
     """
 
     def __init__(self, expansion: Expansion, placed: Ordered, firings: Collection[int]) -> None:
@@ -117,23 +108,23 @@ class SelfTimedFirings:
             np.searchsorted(np.array(chosen), ends[inside])
             for ends in (events.source, events.target)
         )
-        turns = [number for number, name in expansion.channels.items() if name in placed.turns]
+        order_arcs = [number for number, name in expansion.channels.items() if name in placed.turns]
         columns = (
             source,
             target,
             events.time[inside],
             events.delay[inside],
-            np.isin(events.arc[inside], np.array(turns, np.int64)),
+            np.isin(events.arc[inside], np.array(order_arcs, np.int64)),
         )
         edges = list(zip(*(column.tolist() for column in columns), strict=True))
         self._waits: list[list[tuple[int, int, int, bool]]] = [[] for _ in chosen]
-        self._look = [0] * len(chosen)
-        for from_, to, time, delay, is_turn in edges:
-            self._waits[to].append((from_, time, delay, is_turn))
-            self._look[from_] = max(self._look[from_], delay)
-        self._memory = max(self._look, default=0) or 1
-        self._work = len(edges) + len(chosen) + sum(self._look)
-        # Edges are turned round so that the potentials are walks to, not from, each firing.
+        self._lookback = [0] * len(chosen)
+        for from_, to, time, delay, is_order in edges:
+            self._waits[to].append((from_, time, delay, is_order))
+            self._lookback[from_] = max(self._lookback[from_], delay)
+        self._memory = max(self._lookback, default=0) or 1
+        self._work = len(edges) + len(chosen) + sum(self._lookback)
+        # Edges are reversed so that the potentials are paths to, not from, each firing.
         result = maximum_cycle_ratio(len(chosen), target, source, *columns[2:4])
         assert result.ratio is not None  # noqa: S101 (the graph is live)
         self._pace = result.ratio
@@ -149,16 +140,17 @@ class SelfTimedFirings:
                     begins = -((placed.fired[actor] + number) // len(own))
                     self._begins[self._place[firing]] = begins
         self.earliest = min(self._begins)
-        """The expansion's iteration in which the first of them is."""
+        """The first iteration, in the expansion's numbering, that has any of the firings."""
 
     def is_held(self, firing: int) -> bool:
-        """Whether it goes at the pace of all, and does not run ahead."""
+        """Return whether `firing` is held at the period, and does not run ahead."""
         return self._held[self._place[firing]]
 
     def run(self, watched: Sequence[int], work_limit: int, needed: int) -> Starts:
-        """Until the starts recur, once all over again, and `needed` iterations more.
+        """Return the starts of the firings `watched`, until all that recur have recurred once.
 
-        After `work_limit` constraints, only until there are `needed`.
+        The starts cover `needed` further iterations; after `work_limit` constraints without a
+        recurrence, they cover only `needed` iterations.
         """
         places = [self._place[firing] for firing in watched]
         recent: deque[list[int | None]] = deque(maxlen=self._memory)
@@ -172,7 +164,7 @@ class SelfTimedFirings:
             begins.append([now[place] for place in places])
             work += self._work
             if length is None and self.earliest + len(begins) >= self._memory:
-                length = memory.came_back(len(begins), recent, self._held, self._look)
+                length = memory.recurred_after(len(begins), recent, self._held, self._lookback)
                 if length is not None:
                     recurs = len(begins) - length
                     end = len(begins) + needed
@@ -181,18 +173,21 @@ class SelfTimedFirings:
     def _iteration(
         self, iteration: int, recent: Sequence[Sequence[int | None]]
     ) -> list[int | None]:
-        """Starts; for what does not exist, when its processor passes it by (None: at once)."""
+        """Return the starts of an iteration.
+
+        For a firing that does not exist, that is when its processor passes it (None: at once).
+        """
         now: list[int | None] = [None] * len(self._waits)
         done = len(recent)
         for firing in self._order:
             exists = iteration >= self._begins[firing]
             start = 0 if exists else None
-            for source, time, delay, is_turn in self._waits[firing]:
+            for source, time, delay, is_order in self._waits[firing]:
                 if delay > done:
                     continue
                 before = iteration - delay >= self._begins[source]
                 end = now[source] if delay == 0 else recent[-delay][source]
-                if end is None or not (is_turn or (before and exists)):
+                if end is None or not (is_order or (before and exists)):
                     continue
                 if before:
                     end += time
@@ -202,7 +197,7 @@ class SelfTimedFirings:
         return now
 
     def _within_iteration(self) -> list[int]:
-        """The firings in an order in which those of one iteration wait for each other."""
+        """Return a topological order of the firings by their waits within an iteration."""
         waits = [[source for source, _, delay, _ in own if delay == 0] for own in self._waits]
         order, rest = topological_order(waits)
         assert not any(rest)  # noqa: S101 (the graph is live)
@@ -232,27 +227,27 @@ class SelfTimedFirings:
 
 
 class _Memory:
-    """What the y of the held firings have been, and the most that anything else was then."""
+    """The y of the held firings in earlier iterations, and the largest y of the others then."""
 
     def __init__(self, scale: int, turn: int, potentials: Sequence[int]) -> None:
         self._scale, self._turn, self._potentials = scale, turn, potentials
         self._seen: dict[tuple[int, ...], tuple[int, int | None]] = {}
         self._least: list[int] = []
-        """Of the held ones, per iteration."""
+        """The least y of the held firings, by iteration."""
 
-    def came_back(
+    def recurred_after(
         self,
         iteration: int,
         recent: Sequence[Sequence[int | None]],
         held: Sequence[bool],
-        look: Sequence[int],
+        lookback: Sequence[int],
     ) -> int | None:
-        """How many iterations ago everything that matters was the same."""
+        """Return how many iterations ago all that matters was the same; None if it never was."""
         state: list[int] = []
-        # Nobody starts before 0: that, too, bounds from below, and falls behind with time.
+        # No firing starts before 0. That, too, is a lower bound whose y falls with time.
         others: int | None = -iteration * self._turn if self._turn else None
         least: int | None = None
-        for firing, back in enumerate(look):
+        for firing, back in enumerate(lookback):
             for k in range(max(1, back)):
                 start = recent[-1 - k][firing]
                 assert start is not None  # noqa: S101 (nothing looks back to before the prologue)
@@ -275,16 +270,16 @@ class _Memory:
 
 
 WORK_LIMIT = 4_000_000
-"""Constraints evaluated until the execution is to recur."""
+"""Evaluations of constraints after which the search for a recurrence ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """See the module's docstring; all in the graph's unit of time.
+    """Latencies as in the module's docstring, in the unit of the graph's execution times.
 
-    `steady` and `worst` are None if they do not exist or were not found; `reason` says which.
-    `periodic` and `minimal` are None where firings may overtake each other, `minimal` for pipelined
-    orders, too.
+    `steady` and `worst` are None if they do not exist or were not found; `reason` is a sentence
+    that says which. `periodic` and `minimal` are None if firings may overtake each other, `minimal`
+    also for pipelined orders.
     """
 
     source: str
@@ -298,7 +293,7 @@ class Latency:
     minimal: Fraction | None
 
     def as_json(self) -> dict[str, str | int | None]:
-        """For `json.dumps`."""
+        """Return a value for `json.dumps`."""
         figures = {
             "first": self.first,
             "steady": self.steady,
@@ -318,12 +313,18 @@ class Latency:
 def latency(
     graph: Graph | Ordered, source: str, sink: str, work_limit: int = WORK_LIMIT
 ) -> Latency:
-    """The latency from actor `source` to actor `sink` of a live graph, on processors or not.
+    """Return the latency from actor `source` to actor `sink` of a live graph, or of static orders.
 
-    For a pipelined order the execution begins with its prologue (`csdf.execution.prologue`).
+    With pipelined orders the execution begins with their prologue (`csdf.execution.prologue`).
+    Raises as `csdf.timing.expansion.expand` does, and `CsdfError` if a name is no actor, or no path
+    leads from the source to the sink.
 
-    Raises as `csdf.timing.expansion.expand` does, and `CsdfError` if one of the names is no actor,
-    or nothing leads from the one to the other.
+    >>> from csdf import Actor, Channel
+    >>> actors = Actor("a", (Fraction(2),), 1), Actor("b", (Fraction(3),), 1)
+    >>> channel = Channel("c", "a", "b", (1,), (1,), capacity=2)
+    >>> found = latency(Graph("g", actors, (channel,)), "a", "b")
+    >>> found.first, found.steady, found.minimal
+    (Fraction(5, 1), Fraction(6, 1), Fraction(5, 1))
     """
     placed = graph if isinstance(graph, Ordered) else ordered(graph, {})
     graph = placed.graph
@@ -347,10 +348,10 @@ def _by_constraints(
     last = _place(expansion, sink, len(expansion.firings(sink)) - 1 - placed.fired[sink])
     upstream = _ancestors(expansion, expansion.firings(sink))
     if first.firing not in upstream:
-        raise _no_way(source, sink)
-    turns = {number for number, name in expansion.channels.items() if name in placed.turns}
-    apart = iterations_apart(expansion.events, first.firing, last.firing, turns)
-    # Where only taking turns leads from the one to the other, it is the same iteration.
+        raise _unconnected(source, sink)
+    order_arcs = {number for number, name in expansion.channels.items() if name in placed.turns}
+    apart = iterations_apart(expansion.events, first.firing, last.firing, order_arcs)
+    # If only static orders connect the two firings, the distance is 0.
     distance = 0 if apart is None else apart + first.iteration - last.iteration
     last = replace(last, iteration=last.iteration + distance)
     same = first.firing == last.firing
@@ -362,13 +363,13 @@ def _by_constraints(
     walk += (last.iteration - first.iteration) * expansion.period
     way = None
     if not any(placed.fired.values()):
-        way = Ways(expansion.events).longest(first.firing, last.firing, distance)
+        way = ConstraintPaths(expansion.events).longest(first.firing, last.firing, distance)
     unit = expansion.events.time_unit
     execution = SelfTimedFirings(expansion, placed, upstream)
     follows = execution.is_held(first.firing)
     found = _self_timed(execution, first, last, work_limit if follows else 0)
     latencies = [Fraction(one, unit) + duration for one in found.latencies]
-    return _summed_up(
+    return _with_steady_state(
         Latency(
             source,
             sink,
@@ -389,7 +390,7 @@ def _recorded(placed: Ordered, source: str, sink: str, work_limit: int) -> Laten
     graph = placed.graph
     upstream = _upstream(graph, sink)
     if source not in upstream.actor:
-        raise _no_way(source, sink)
+        raise _unconnected(source, sink)
     repetitions = repetition_vector(graph)
     paces = [_pace(part, repetitions) for part in (_upstream(graph, source), upstream)]
     follows = paces[0] == paces[1]
@@ -398,26 +399,28 @@ def _recorded(placed: Ordered, source: str, sink: str, work_limit: int) -> Laten
     events = event_graph.build(lowered, counts, counts)
     first, last = (events.first[lowered.names.index(name)] for name in (source, sink))
     last += repetitions[sink] * graph.actor[sink].phases - 1
-    turns = {
+    order_arcs = {
         number
         for number, arc in enumerate(lowered.arcs)
         if arc.channel is not None and arc.channel.name in placed.turns
     }
-    distance = iterations_apart(events, first, last, turns) or 0
+    distance = iterations_apart(events, first, last, order_arcs) or 0
     found = record(upstream, repetitions, sink, work_limit // 4 if follows else 0, distance)
     begins, ends = found.begins(source), found.ends(sink)[distance:]
     latencies = [end - begin for begin, end in zip(begins, ends, strict=False)]
     recurs = max(found.recurs[source], found.recurs[sink]) if found.length else None
     reason = None if follows else _queues_up(source, sink)
-    return _summed_up(
+    return _with_steady_state(
         Latency(source, sink, distance, latencies[0], None, None, reason, None, None),
         latencies,
         recurs,
     )
 
 
-def _summed_up(found: Latency, latencies: Sequence[Fraction], recurs: int | None) -> Latency:
-    """`found` with what the latencies of a self-timed execution say, or why they do not."""
+def _with_steady_state(
+    found: Latency, latencies: Sequence[Fraction], recurs: int | None
+) -> Latency:
+    """Return `found` with the steady state of a self-timed execution, or why there is none."""
     if found.reason is not None:
         return found
     if recurs is None:
@@ -426,7 +429,7 @@ def _summed_up(found: Latency, latencies: Sequence[Fraction], recurs: int | None
     return replace(found, steady=max(latencies[recurs:]), worst=max(latencies))
 
 
-def _no_way(source: str, sink: str) -> CsdfError:
+def _unconnected(source: str, sink: str) -> CsdfError:
     return CsdfError(f"nothing leads from {source!r} to {sink!r}, so there is no latency")
 
 
@@ -436,7 +439,7 @@ def _queues_up(source: str, sink: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _SelfTimed:
-    """From start to start, per iteration; and from which on they recur (None: not found)."""
+    """Latencies from start to start by iteration, which recur from `recurs` on (None: unknown)."""
 
     latencies: Sequence[int]
     recurs: int | None
@@ -458,9 +461,7 @@ def _self_timed(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A firing of the expansion, its number within its actor's, and the expansion's iteration that
-    it is in when it is the wanted one of iteration 0.
-    """
+    """A firing of the expansion, its index among its actor's firings, and its iteration."""
 
     firing: int
     number: int
@@ -468,14 +469,14 @@ class _Place:
 
 
 def _place(expansion: Expansion, actor: str, number: int) -> _Place:
-    """Where firing `number` of `actor` is, counted from the expansion's initial state on."""
+    """Locate firing `number` of `actor`, counted from the expansion's initial state on."""
     own = expansion.firings(actor)
     iteration, place = divmod(number, len(own))
     return _Place(own[place], place, iteration)
 
 
 def _ancestors(expansion: Expansion, firings: Collection[int]) -> set[int]:
-    """All firings on which `firings` depend, themselves included."""
+    """Return all firings on which `firings` depend, these included."""
     waits: list[list[int]] = [[] for _ in range(expansion.events.nodes)]
     ends = (expansion.events.source.tolist(), expansion.events.target.tolist())
     for source, target in zip(*ends, strict=True):
@@ -484,7 +485,7 @@ def _ancestors(expansion: Expansion, firings: Collection[int]) -> set[int]:
 
 
 def _upstream(graph: Graph, actor: str) -> Graph:
-    """The part of `graph` on which `actor` depends, itself included."""
+    """Return the part of `graph` on which `actor` depends, the actor included."""
     waits: dict[str, list[str]] = {name: [] for name in graph.actor}
     for channel in graph.channels:
         waits[channel.target].append(channel.source)
@@ -499,6 +500,6 @@ def _upstream(graph: Graph, actor: str) -> Graph:
 
 
 def _pace(part: Graph, repetitions: Mapping[str, int]) -> Fraction:
-    """The period of `part` by itself, which is connected; per iteration of `repetitions`."""
+    """Return the period of `part`, a connected graph, per iteration of `repetitions`."""
     name, own = part.actors[0].name, repetition_vector(part)
     return throughput(part).period * Fraction(repetitions[name], own[name])

@@ -1,20 +1,13 @@
-"""When every firing starts: a schedule that repeats itself after the period.
+"""Compute a periodic schedule: a start time for every firing of an iteration.
 
 A **periodic schedule** gives each firing of an iteration a start time; firing k of iteration n
 starts at start(k) + n × λ. The earliest such schedule at the graph's own period is as fast as
 self-timed execution, and needs no more room in any channel than its capacity
 (`csdf.timing.expansion`).
 
-Where firings may overtake each other, there need not be one. But what self-timed execution does
-over and over again (`csdf.timing.selftimed`) is a schedule of several iterations; it can be kept
-from the first iteration on, when all initial tokens have been there for ever.
-
-Every start of a self-timed execution, until a state comes back: for firings that overtake.
-
-Where firings may overtake each other (`csdf.timing.expansion`), who waits for whom is decided only
-as they go. So the execution is followed instant by instant (`csdf.timing.selftimed`) until tokens,
-phases and what is left of the firings under way are what they were before. From then on all of it
-repeats itself.
+If firings may overtake each other, there may be no such schedule. But what self-timed execution
+repeats in the long run (`csdf.timing.selftimed`) is a schedule of several iterations, which can be
+kept from the first iteration on if its initial tokens are there early enough.
 """
 
 from __future__ import annotations
@@ -31,13 +24,15 @@ from csdf.timing.expansion import expand
 from csdf.timing.selftimed import record
 
 FIRING_LIMIT = 1_000_000
-"""Firings after which an execution is taken not to recur."""
+"""Firings after which the search for a recurrence ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Actor → start times of its firings in the first `iterations`, which is 1 unless firings may
-    overtake. After them all comes again, `iterations` × `period` later. The earliest start is 0.
+    """Start times, by actor, of the firings of some `iterations`; the earliest start is 0.
+
+    All of them repeat after `iterations` × `period`. There is one iteration unless firings may
+    overtake each other.
     """
 
     period: Fraction
@@ -46,12 +41,18 @@ class Schedule:
 
 
 def periodic_schedule(graph: Graph | Ordered, period: Fraction | None = None) -> Schedule:
-    """The earliest schedule with `period` (None: the shortest that the graph can keep).
+    """Return the earliest schedule with `period` (None: the graph's shortest period).
 
-    On processors, it keeps to their orders; firings are in the order of their iteration.
+    With static orders, the schedule keeps to them; start times are listed by iteration.
 
-    Raises as `csdf.timing.expansion.expand` does: `OvertakingError` only if a period is given, for
-    a pipelined order, or if the execution does not recur.
+    Raises as `csdf.timing.expansion.expand` does, but `OvertakingError` only if a period is given,
+    the orders are pipelined, or the execution does not recur.
+
+    >>> from csdf import Actor, Channel
+    >>> actors = Actor("a", (Fraction(2),), 1), Actor("b", (Fraction(3),), 1)
+    >>> found = periodic_schedule(Graph("g", actors, (Channel("c", "a", "b", (1,), (1,)),)))
+    >>> found.period, found.starts["b"]
+    (Fraction(3, 1), (Fraction(2, 1),))
     """
     placed = graph if isinstance(graph, Ordered) else ordered(graph, {})
     try:
@@ -64,7 +65,7 @@ def periodic_schedule(graph: Graph | Ordered, period: Fraction | None = None) ->
             raise
         return recurring
     lengths = {name: len(found.firings(name)) for name in found.actors}
-    # Firing i of the expansion, which comes after the prologue, is number i + fired of all.
+    # The expansion comes after the prologue, so its firing i is number i + fired in the execution.
     numbers = [divmod(i + placed.fired[a], n) for a, n in lengths.items() for i in range(n)]
     starts: dict[str, list[Fraction]] = {name: [Fraction(0)] * n for name, n in lengths.items()}
     earliest = iter(found.earliest([iteration for iteration, _ in numbers]))

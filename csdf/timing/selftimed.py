@@ -1,11 +1,13 @@
-"""Self-timed execution: every actor fires as soon as it can, until a state recurs.
+"""Execute a graph self-timed, every actor firing as soon as it can, until a state recurs.
 
-The state is the tokens in all channels, the phases of all actors, and the times that remain of the
-firings under way. A strongly connected, live graph has finitely many such states, so one recurs,
-and the time between its two visits, divided by the iterations between them, is the exact period.
+The state is the tokens in all channels, the phases of all actors, and the remaining times of the
+firings in progress. A strongly connected, live graph has finitely many such states, so one recurs;
+the time between its two visits, divided by the iterations between them, is the exact period
+(`period`). `record` also keeps the start of every firing.
+
 This follows the definition of the model to the letter, overtaking firings included, but takes as
-many steps as there are firings until then. `csdf.timing.throughput` uses it where cycle ratios do
-not apply.
+many steps as there are firings until then. So it is used only where firings may overtake each
+other, since only the execution decides then which firing waits for which.
 
 Source: A. H. Ghamarian et al., "Throughput analysis of synchronous data flow graphs", ACSD 2006.
 """
@@ -24,16 +26,16 @@ from csdf.model.graph import Graph
 from csdf.model.lowered import Lowered, lower
 
 FIRING_LIMIT = 2_000_000
-"""Firings after which the search for a recurring state gives up."""
+"""Firings after which the search for a recurrence ends."""
 
 STATE_LIMIT = 10_000_000
-"""Numbers in all states that are kept at most: some hundred MB."""
+"""Largest number of integers in all states that are kept: some hundred MB."""
 
 
 class SelfTimed:
     """A self-timed execution from the initial state on, one instant after the other.
 
-    `per_iteration` is how often each actor fires in an iteration, in phase firings.
+    `per_iteration` is the number of phase firings of each actor in an iteration.
     """
 
     def __init__(self, graph: Lowered, per_iteration: Sequence[int]) -> None:
@@ -51,10 +53,10 @@ class SelfTimed:
         return self._state.fired
 
     def instant(self) -> bool:
-        """Let everything happen that happens now; return False if that never ends.
+        """End and start all firings that end or start now; return False if that never stops.
 
-        It never ends if tokens and phases come back although no time has passed, as around a cycle
-        of zero times. Raises `TooLargeError` if that is not seen within `FIRING_LIMIT` firings.
+        It never stops if tokens and phases recur although no time has passed, as around a cycle of
+        zero times. Raises `TooLargeError` if that is not detected within `FIRING_LIMIT` firings.
         """
         state, ends, now, produces = self._state, self._ends, self.now, self._state.produces
         started, seen = 0, set()
@@ -77,7 +79,7 @@ class SelfTimed:
                 raise TooLargeError(f"more than {FIRING_LIMIT} firings start at the same time")
 
     def advance(self) -> bool:
-        """Let time pass until the next firing ends; return False if none is under way."""
+        """Advance the time to the next end of a firing; return False if none is in progress."""
         if not self._ends:
             return False
         self.now = self._ends[0][0]
@@ -88,12 +90,12 @@ class SelfTimed:
         return tuple(n % len(times) for n, times in zip(self.started, self._times, strict=True))
 
     def state(self) -> tuple[tuple[object, ...], ...]:
-        """Return all that decides what happens from now on, with times relative to now."""
+        """Return all that determines the future execution, with times relative to now."""
         left = tuple(sorted((end - self.now, actor, phase) for end, actor, phase in self._ends))
         return (tuple(self._state.tokens), self.phases(), left)
 
     def _start(self, actor: int) -> int:
-        """Start firings of `actor`, an iteration's worth at most; return how many."""
+        """Start firings of `actor`, at most those of one iteration; return how many."""
         state, times, ends, now = self._state, self._times[actor], self._ends, self.now
         started, most = 0, self._at_once[actor]
         while started < most:
@@ -111,9 +113,9 @@ class SelfTimed:
 
 
 def period(graph: Lowered, repetitions: Sequence[int]) -> Fraction:
-    """The exact time of one iteration of a live, strongly connected graph.
+    """Return the exact period of a live, strongly connected graph.
 
-    `repetitions` counts cycles of phases; they may be a multiple of the smallest possible. Raises
+    `repetitions` counts the cycles of phases of an iteration. Raises
     `TooLargeError` after `FIRING_LIMIT` firings, or `STATE_LIMIT` numbers in all states.
     """
     common = math.gcd(*repetitions)
@@ -151,10 +153,10 @@ def period(graph: Lowered, repetitions: Sequence[int]) -> Fraction:
 
 @dataclass(frozen=True)
 class Recording:
-    """Per actor the starts of its firings, `per_iteration` of them in each iteration.
+    """The starts of each actor's firings, of which each iteration has `per_iteration[actor]`.
 
-    From iteration `recurs[actor]` on they come back every `length` iterations, later by `turn`;
-    `length` is 0 if that was not found.
+    From iteration `recurs[actor]` on they recur every `length` iterations, later by `turn`;
+    `length` is 0 if no recurrence was found.
     """
 
     graph: Graph
@@ -165,17 +167,17 @@ class Recording:
     turn: Fraction
 
     def start(self, actor: str, number: int) -> Fraction:
-        """When firing `number` of `actor` starts, of all; `length` is not 0."""
+        """Return the start of firing `number` of `actor`, however late; `length` must not be 0."""
         own, every = self.starts[actor], self.length * self.per_iteration[actor]
         turns = max(0, -(-(number + 1 - len(own)) // every))
         return own[number - turns * every] + turns * self.turn
 
     def begins(self, actor: str) -> list[Fraction]:
-        """When its first firing of each iteration starts."""
+        """Return the start of each iteration's first firing of `actor`."""
         return list(self.starts[actor][:: self.per_iteration[actor]])
 
     def ends(self, actor: str) -> list[Fraction]:
-        """When all its firings of each iteration have ended."""
+        """Return when all firings of `actor` of each iteration have ended."""
         times, per = self.graph.actor[actor].execution_times, self.per_iteration[actor]
         own = [start + times[i % len(times)] for i, start in enumerate(self.starts[actor])]
         return [max(own[i : i + per]) for i in range(0, len(own) - per + 1, per)]
@@ -184,13 +186,13 @@ class Recording:
 def record(
     graph: Graph, repetitions: Mapping[str, int], paced_by: str, firing_limit: int, more: int = 0
 ) -> Recording:
-    """Follows `graph` until it recurs, on until every recurring iteration has begun, and `more`.
+    """Execute `graph` until it has recurred once, and for `more` iterations.
 
     `repetitions` counts the cycles of phases of an iteration. States are compared when actor
-    `paced_by` begins one. After `firing_limit` firings, or if parts without a channel between them
-    go at different paces, it ends with the first iteration that is complete, and `more`.
+    `paced_by` begins an iteration. After `firing_limit` firings, or if unconnected parts have
+    different periods, the recording ends with the first complete iteration and `more`.
 
-    Raises `CsdfError` if firings start without end at one instant.
+    Raises `CsdfError` if infinitely many firings start at one instant.
     """
     per = [repetitions[actor.name] * actor.phases for actor in graph.actors]
     execution = SelfTimed(lower(graph), per)
@@ -201,7 +203,7 @@ def record(
     while True:
         if not execution.instant():
             raise CsdfError(
-                "firings start without end at one instant, so nothing can be told of each of them; "
+                "infinitely many firings start at one instant, so they cannot be listed; "
                 "give every actor a self-channel or a concurrency"
             )
         now = Fraction(execution.now, execution.unit)

@@ -1,15 +1,14 @@
-"""How much each actor has to spare: what may take longer without lengthening the period.
+"""Compute the slack of each actor: how much longer it may take without a longer period.
 
 The **slack** of an actor is by how much any one of its firings may take longer, once per iteration,
 before the period grows: the least sum of floats of any cycle through one of its firings
-(`csdf.timing.expansion`). Actors of the critical cycle have none; an actor on no cycle has no
-limit. Where firings overlap, it presumes that tokens go on coming in order: the longer firing is
-not overtaken.
+(`csdf.timing.expansion`). Actors on the critical cycle have no slack; an actor on no cycle has
+unlimited slack. Where firings overlap, slack presumes that tokens still arrive in order.
 
-Firings on cycles without any float hold the period together. Between those of one such group there
-is a way without a float, so a group counts as one node. Of the others, each firing is looked at in
-turn: the shortest way back to it, no longer than what was found for the actor before, and past none
-of its firings that have had their turn.
+Firings on cycles without floats are contracted to one node per strongly connected component, since
+paths without floats connect them. For each other firing, a search finds the shortest cycle through
+it. It leaves out cycles that are not shorter than the actor's best so far, and those through
+firings of the actor that have been searched already.
 """
 
 from __future__ import annotations
@@ -25,23 +24,28 @@ from csdf.model.graph_algorithms import shortest_path, strongly_connected
 from csdf.timing.expansion import Expansion, expand
 
 WORK_LIMIT = 100_000_000
-"""Constraints looked at until it is given up."""
+"""Constraints after which the search gives up."""
 
 PER_FIRING = 20
-"""What it costs to make the constraints of a firing, at least."""
+"""Work per firing to make its constraints, at least."""
 
 Leaving = Sequence[Mapping[int, int]]
-"""Per node the nodes after it, and the least float on the way there."""
+"""The edges that leave each node, as target and least float."""
 
 
 def slack(
     graph: Graph, work_limit: int = WORK_LIMIT, period: Fraction | None = None
 ) -> Mapping[str, Fraction | None]:
-    """Actor → its slack, None if unlimited; `period` is the graph's, where it is known.
+    """Return the slack of each actor, None if unlimited.
 
-    Raises as `expand` does, and `TooLargeError`.
+    `period` is the graph's period, if the caller has computed it. Raises as `expand` does, and
+    `TooLargeError` if more than `work_limit` constraints would have to be searched.
+
+    >>> from csdf import Actor, Channel
+    >>> actors = Actor("a", (Fraction(2),), 1), Actor("b", (Fraction(3),), 1)
+    >>> slack(Graph("g", actors, (Channel("c", "a", "b", (1,), (1,)),)))
+    {'a': Fraction(1, 1), 'b': Fraction(0, 1)}
     """
-    # Known without making them.
     work = PER_FIRING * firings(graph, repetition_vector(graph))
     search = _Search(work_limit)
     search.spend(work)
@@ -60,7 +64,7 @@ def slack(
 
 
 def _groups(expansion: Expansion) -> tuple[list[int], set[int]]:
-    """The node of each firing; and those nodes that are on a cycle without floats."""
+    """Return the node of each firing, and the nodes that are on a cycle without floats."""
     tight = [
         (source, target)
         for source, own in enumerate(expansion.leaving)
@@ -78,7 +82,7 @@ def _groups(expansion: Expansion) -> tuple[list[int], set[int]]:
 
 
 def _between(expansion: Expansion, group: Sequence[int]) -> Leaving:
-    """The least floats between nodes that are on a cycle together."""
+    """Return the least floats between nodes of the same strongly connected component."""
     nodes = 1 + max(group, default=-1)
     least: list[dict[int, int]] = [{} for _ in range(nodes)]
     for source, own in enumerate(expansion.leaving):
@@ -102,15 +106,15 @@ class _Search:
         self._limit = self._left = limit
 
     def spend(self, work: int) -> None:
-        """Raises `TooLargeError` if that is more than what is left."""
+        """Count work. Raises `TooLargeError` if it exceeds the limit."""
         self._left -= work
         if self._left < 0:
             raise TooLargeError(
-                f"to find the slack of all actors takes more than {self._limit} steps"
+                f"finding the slack of all actors takes more than {self._limit} steps"
             )
 
     def shortest_cycle(self, leaving: Leaving, nodes: Sequence[int]) -> int | None:
-        """The least length of a cycle through one of `nodes`; None if there is none."""
+        """Return the length of a shortest cycle through one of `nodes`; None if there is none."""
 
         def spending(node: int) -> Iterable[tuple[int, int]]:
             self.spend(len(leaving[node]) + 1)
@@ -126,6 +130,6 @@ class _Search:
 
 
 def _round(leaving: Leaving, nodes: Sequence[int]) -> int | None:
-    """The length of the cycle of an actor's own firings, if each waits for the one before it."""
+    """Return the length of the cycle of an actor's firings, if each waits for the one before."""
     around = [leaving[a].get(b) for a, b in pairwise([*nodes, nodes[0]])]
     return None if None in around else sum(one for one in around if one is not None)

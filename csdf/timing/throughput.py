@@ -1,17 +1,17 @@
-"""The exact period of self-timed execution, and the cycle that holds it.
+"""Compute the exact period of self-timed execution, and the critical cycle that determines it.
 
 The period is the time of one iteration in the long run when every actor fires as soon as it can;
-the throughput is 1 / period. It is the largest ratio of time to delay of any cycle of waiting
-firings (`csdf.timing.cycle_ratio`, `csdf.timing.event_graph`, `csdf.timing.cycle_ratio`); without
-such a cycle it is 0: there is no bound.
+the throughput is 1 / period. The period is the maximum cycle ratio of the waiting firings
+(`csdf.timing.cycle_ratio`, `csdf.timing.event_graph`). Without a cycle it is 0: nothing bounds the
+throughput.
 
-Cycle ratios presume that the firings of an actor end in the order in which they start. Where they
-may overtake each other (phases of different times that may overlap), they do not if all phases of
-the actor last as long as its shortest one, or its longest. That gives a period that is not longer,
-and one that is not shorter. Where these differ, self-timed execution is followed until a state
-comes back (`csdf.timing.selftimed`), in each strongly connected component.
+Cycle ratios presume that the firings of an actor end in the order in which they start. Firings of
+different times that may overlap could overtake each other. If all phases of such an actor last as
+long as its shortest phase, none overtakes, and the period is a lower bound; with its longest phase
+it is an upper bound. If the bounds differ, the self-timed execution of each strongly connected
+component is followed until a state recurs (`csdf.timing.selftimed`).
 
-That the graph is live is found by executing an iteration, or, where that is long, by a schedule.
+Liveness is decided by executing an iteration, or, if that is long, by finding a periodic schedule.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from csdf.timing.cycle_ratio import EFFORT, CriticalLink, Growth, critical_cycle
 
 Method = Literal["auto", "cycle ratio", "expansion", "state space"]
 
-EXECUTED = 30_000
-"""Firings of an iteration up to which liveness is decided by executing it before anything else."""
+EXECUTED_AT_FIRST = 30_000
+"""Firings of an iteration up to which liveness is decided by executing it at first."""
 
 EXECUTION_LIMIT = 1_000_000
-"""Steps in which liveness is decided by executing an iteration that is longer than that."""
+"""Steps of a longer execution that decides liveness if no periodic schedule was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class CycleStep:
-    """A firing on a critical cycle, and what the next one waits for.
+    """A firing on a critical cycle, and the channel through which the next firing waits for it.
 
-    `phase` counts from 0. `channel` is the one through which the next firing waits: for its tokens,
-    or, if `for_space`, for room in it. It is None where the next firing is the actor's own and
-    waits for this one to start or end.
+    `phase` counts from 0. The next firing waits for tokens of `channel`, or, if `for_space`, for
+    room in it. `channel` is None if the next firing is one of the same actor, which waits for this
+    one to start or end.
     """
 
     actor: str
@@ -56,9 +56,9 @@ class CycleStep:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """The exact period (0: unbounded throughput) and a cycle of firings that takes that long.
+    """The exact period (0: unbounded throughput), and a critical cycle of firings.
 
-    `critical` is empty if the period is 0, or if it was found by following the execution.
+    `critical` is empty if the period is 0, or if it was found by execution.
     """
 
     period: Fraction
@@ -66,15 +66,22 @@ class Throughput:
 
 
 def throughput(graph: Graph, method: Method = "auto", effort: int = EFFORT) -> Throughput:
-    """The period of `graph`, in the unit of its execution times, per iteration of smallest size.
+    """Return the period of `graph` in the unit of its execution times, and a critical cycle.
 
-    `method` chooses how: `cycle ratio` raises K step by step, `expansion` takes all firings at
-    once, `state space` follows the execution, `auto` takes the quickest that applies. All give the
-    same period. `effort` bounds the firings and constraints that are looked at together.
+    All methods give the same period: `cycle ratio` raises K step by step, `expansion` takes all
+    firings at once, `state space` executes the graph, `auto` takes the quickest that applies.
+    `effort` bounds the firings and constraints of an event graph.
 
     Raises `InconsistentGraphError`, `DeadlockError`, `TooLargeError` (`PeriodBoundsError` if the
     graph is live), and `ValueError` if the method does not apply because firings may overtake each
     other.
+
+    >>> from csdf import Actor, Channel
+    >>> actors = Actor("p", (Fraction(2),), 1), Actor("c", (Fraction(1), Fraction(3)), 1)
+    >>> channel = Channel("tokens", "p", "c", (2,), (1, 1), capacity=2)
+    >>> found = throughput(Graph("pair", actors, (channel,)))
+    >>> found.period, sorted({step.actor for step in found.critical})
+    (Fraction(6, 1), ['c', 'p'])
     """
     repetitions = repetition_vector(graph)
     lowered = lower(graph)
@@ -94,9 +101,9 @@ def throughput(graph: Graph, method: Method = "auto", effort: int = EFFORT) -> T
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """A component's period is not shorter than that of `least`, and not longer than `most`.
+    """Bounds on a component's period: that of `least`, and `most` (None: not known).
 
-    `why` says what kept the exact one from being found; empty if nothing did.
+    `why` is a sentence that says why the exact period was not found; empty if it was.
     """
 
     least: Throughput
@@ -105,9 +112,9 @@ class _Bounds:
 
 
 def _slowest(parts: Sequence[tuple[Lowered, list[int]]], effort: int) -> Throughput:
-    """What holds a graph of these components. Raises `PeriodBoundsError`.
+    """Return the throughput of the slowest component. Raises `PeriodBoundsError`.
 
-    The execution of a component is followed only if it could be the slowest one.
+    A component is executed only if it could be the slowest one.
     """
     found = [_bounds(part, counts, effort) for part, counts in parts]
     surest = max((one.least for one in found), key=_period, default=_UNBOUNDED)
@@ -132,12 +139,12 @@ def _period(one: Throughput) -> Fraction:
 
 
 def _bounds(part: Lowered, counts: Sequence[int], effort: int) -> _Bounds:
-    """From cycle ratios: exact, unless firings overtake each other or there are too many."""
-    quick = _even(part, min)
+    """Return bounds by cycle ratios; they agree unless firings overtake or are too many."""
+    quick = _with_equal_times(part, min)
     most: Fraction | None
     try:
         least = _by_cycle_ratio(quick, counts, "auto", effort)
-        most = _by_cycle_ratio(_even(part, max), counts, "auto", effort).period
+        most = _by_cycle_ratio(_with_equal_times(part, max), counts, "auto", effort).period
     except PeriodBoundsError as error:
         most = None if overtaking(part) else error.at_most
         return _Bounds(Throughput(error.at_least, ()), most, str(error))
@@ -159,7 +166,7 @@ def _by_execution(part: Lowered, counts: Sequence[int], known: _Bounds) -> _Boun
 def _require_live(graph: Graph, lowered: Lowered, counts: Sequence[int]) -> None:
     """Raise `DeadlockError` if the graph deadlocks, `TooLargeError` if that takes too long."""
     firings = sum(q * len(times) for q, times in zip(counts, lowered.times, strict=True))
-    if firings > EXECUTED and cycle_ratio.has_schedule(lowered, counts):
+    if firings > EXECUTED_AT_FIRST and cycle_ratio.has_schedule(lowered, counts):
         return
     try:
         deadlock = check_liveness(graph, EXECUTION_LIMIT)
@@ -173,8 +180,10 @@ def _require_live(graph: Graph, lowered: Lowered, counts: Sequence[int]) -> None
         raise DeadlockError(str(deadlock))
 
 
-def _even(graph: Lowered, choose: Callable[[tuple[Fraction, ...]], Fraction]) -> Lowered:
-    """With the same time for all phases of an actor whose firings may overtake each other."""
+def _with_equal_times(
+    graph: Lowered, choose: Callable[[tuple[Fraction, ...]], Fraction]
+) -> Lowered:
+    """Give all phases of each actor whose firings may overtake each other the chosen time."""
     unordered = overtaking(graph)
     if not unordered:
         return graph
@@ -186,7 +195,7 @@ def _even(graph: Lowered, choose: Callable[[tuple[Fraction, ...]], Fraction]) ->
 
 
 def overtaking(graph: Lowered) -> set[int]:
-    """Actors of which a firing may end before one that started earlier."""
+    """Return the actors of which a firing may end before one that started earlier."""
     sequential = {arc.source for arc in graph.arcs if event_graph.is_sequential(arc)}
     return {
         actor

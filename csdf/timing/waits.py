@@ -1,10 +1,17 @@
-"""The waits between the firings of an iteration, updated while the tokens in arcs change.
+"""Keep the waits between the firings of an iteration up to date while capacities change.
 
 With all firings of an iteration taken at once (K = q in `csdf.timing.event_graph`), each firing
 waits for one other per arc that it consumes from: the firing that produces the last of its tokens.
 More tokens in an arc only move these waits to earlier firings. So when many distributions of
-capacities are analysed one after the other, the same edges stay, most of them unchanged, and the
-search for the slowest cycle (`csdf.timing.cycle_ratio`) starts from where it ended the last time.
+capacities are analysed one after the other, the edges stay the same, most of them unchanged, and
+the search for the slowest cycle (`csdf.timing.cycle_ratio`) starts from where it ended the last
+time.
+
+The **sensitivity** of a cycle of waits is the least increase of room that changes it. Channels may
+be **in series**: if an actor consumes and produces the same number of tokens in every firing, and
+all its firings take the same time, then for a cycle that waits for room through both its input and
+its output channel only the sum of both capacities counts. Such a cycle persists however the room is
+divided between them.
 """
 
 from __future__ import annotations
@@ -30,8 +37,8 @@ MOST_FIRINGS = 200_000
 class Sensitivity:
     """The least increase of room that changes a cycle of waits: `tokens` in the last of `arcs`.
 
-    The arcs are in series on the cycle, so only their sum counts: as many firings' worth of tokens
-    in any of the others changes it too, and what one gains and another loses changes nothing.
+    The arcs are in series on the cycle, so room for as many firings in any other of them changes
+    the cycle too.
     """
 
     arcs: tuple[int, ...]
@@ -40,7 +47,7 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class Slowest:
-    """A cycle of waits that takes `period` (None: for ever), and its `sensitivities`."""
+    """A cycle of waits with its period (None: it waits for ever) and its `sensitivities`."""
 
     period: Fraction | None
     sensitivities: tuple[Sensitivity, ...]
@@ -50,8 +57,8 @@ class Slowest:
 class _Arc:
     """An arc's waits: the numbers of its `edges`, in the order of the firings that wait.
 
-    `needed` are the tokens consumed by each of these and before; `makers` the firings that produce,
-    `made` the tokens produced by each of those and before, and `put` those of a whole iteration.
+    `needed` are the tokens consumed up to each of these firings; `makers` are the firings that
+    produce, `made` the tokens produced up to each of them, and `put` those of a whole iteration.
     """
 
     edges: Indices
@@ -145,10 +152,10 @@ class Waits:
         self._delay[about.edges] = -iteration
 
     def slowest(self, at_least: Fraction, enough: Fraction | None = None) -> Slowest:
-        """Return the slowest cycle if it takes longer than `at_least`, else that period and none.
+        """Return the slowest cycle if it takes longer than `at_least`, otherwise that period alone.
 
-        The search ends early at a cycle that takes `enough`. A cycle that takes no time at all is
-        not found, even if its firings wait for themselves (`deadlock`).
+        The search ends early at a cycle that takes `enough`. A cycle without time is not found,
+        even if its firings wait for themselves (see `deadlock`).
         """
         found = self._search.run(
             self._on,
@@ -163,7 +170,7 @@ class Waits:
     def deadlock(self) -> tuple[Sensitivity, ...] | None:
         """Return the sensitivities of a cycle that waits for ever; None if the graph is live.
 
-        Firings of such a cycle all wait for others of the same iteration.
+        All firings of such a cycle wait for others of the same iteration.
         """
         from scipy.sparse import csr_array  # noqa: PLC0415 (slow to import)
         from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
@@ -231,7 +238,10 @@ def arcs_in_series(graph: Lowered, sized: Iterable[int]) -> set[tuple[int, int]]
 def _series_on_cycle(
     arcs: Sequence[int], series: Collection[tuple[int, int]]
 ) -> dict[tuple[int, ...], list[int]]:
-    """Return the series that a cycle of `arcs` passes only as a whole → where it leaves each."""
+    """Return the series that a cycle of `arcs` passes only as a whole, and where it leaves them.
+
+    The keys are the arcs of each series, the values indices into the cycle.
+    """
     runs = _runs(arcs, series)
     alone = set(range(len(arcs))) - {i for run in runs for i in run}
     spoiled = {arcs[i] for i in alone}
@@ -249,7 +259,7 @@ def _series_on_cycle(
 
 
 def _runs(arcs: Sequence[int], series: Collection[tuple[int, int]]) -> list[list[int]]:
-    """Return the runs of two or more places of the cycle whose arcs are in series."""
+    """Return the runs of two or more indices of the cycle whose arcs are in series."""
     count = len(arcs)
     joined = [(arcs[i], arcs[(i + 1) % count]) in series for i in range(count)]
     if not any(joined) or all(joined):

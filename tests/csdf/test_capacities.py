@@ -12,12 +12,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from csdf.buffers.capacities import Search
+from csdf.buffers.capacities import CapacitySearch
 from csdf.buffers.storage import unbounded, with_capacities
 from csdf.errors import CsdfError, DeadlockError
 from csdf.execution.liveness import check_liveness
 from csdf.formats import sdf3
-from csdf.model.channels import folded
+from csdf.model.channels import fold_reverse_channels
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
 from csdf.timing.throughput import throughput
@@ -56,7 +56,7 @@ def test_the_front_is_that_of_all_distributions(tries: int) -> None:
         names = unbounded(found)
         assume(1 <= len(names) <= 3)
         assume(check_liveness(found) is None)
-        search = Search(found)
+        search = CapacitySearch(found)
         try:
             front = search.front()
         except CsdfError:  # more room always helps
@@ -80,8 +80,8 @@ def test_the_front_is_that_of_all_distributions(tries: int) -> None:
             assert throughput(candidate).period == point.period
             assert sum(point.capacities.values()) == point.size
         # Of several smallest ones, the front takes the fastest; here any will do.
-        assert Search(found).smallest_live().point.size == front.points[0].size
-        last = Search(found).smallest(front.goal)
+        assert CapacitySearch(found).smallest_live().point.size == front.points[0].size
+        last = CapacitySearch(found).smallest(front.goal)
         assert last.at_least <= size <= last.point.size
         assert last.exact or search.overtakes
 
@@ -95,11 +95,11 @@ def test_bounds_hold_however_early_the_search_ends(tries: int) -> None:
         assume(unbounded(found))
         assume(check_liveness(found) is None)
         try:
-            true = Search(found).front()
+            true = CapacitySearch(found).front()
         except CsdfError:
             return
         assume(true.complete)
-        hasty = Search(found, effort=effort).front()
+        hasty = CapacitySearch(found, effort=effort).front()
         assert hasty.points == true.points[: len(hasty.points)]
         if hasty.rest is None:
             assert hasty == true
@@ -115,7 +115,7 @@ def test_bounds_hold_however_early_the_search_ends(tries: int) -> None:
 def test_the_reference_front_comes_out_exactly() -> None:
     expected = json.loads((REFERENCE / "reference.json").read_text())["cnnrows_unbounded.xml"]
     about = expected["storage_throughput_pareto"]
-    front = Search(sdf3.read(REFERENCE / "cnnrows_unbounded.xml")).front()
+    front = CapacitySearch(sdf3.read(REFERENCE / "cnnrows_unbounded.xml")).front()
     found = [
         {
             "capacities": [point.capacities[n] for n in about["channels"]],
@@ -134,44 +134,44 @@ def test_bytes_weigh_tokens() -> None:
         ("A", "B", (1,), (1,), 0, None, 1),
         ("B", "C", (1,), (1,), 0, None, 100),
     )
-    by_bytes = Search(found, unit="bytes").front()
+    by_bytes = CapacitySearch(found, unit="bytes").front()
     assert [(p.size, p.period, dict(p.capacities)) for p in by_bytes.points] == [
         (101, 4, {"c1": 1, "c2": 1}),
         (202, 2, {"c1": 2, "c2": 2}),
     ]
     found = with_capacities(found, {"c1": 5})
-    assert Search(found, unit="bytes").smallest(Fraction(2)).point.capacities == {"c2": 2}
+    assert CapacitySearch(found, unit="bytes").smallest(Fraction(2)).point.capacities == {"c2": 2}
 
 
 def test_where_room_always_helps_a_period_is_asked_for() -> None:
     found = graph({"A": (2,), "B": (3,)}, ("A", "B", (1,), (1,)), concurrency=None)
     with pytest.raises(CsdfError, match="more room always helps; name a period"):
-        Search(found).front()
-    assert Search(found).smallest(Fraction(1, 2)).point.capacities == {"c1": 10}
+        CapacitySearch(found).front()
+    assert CapacitySearch(found).smallest(Fraction(1, 2)).point.capacities == {"c1": 10}
 
 
 def test_a_period_out_of_reach() -> None:
     found = graph({"A": (2,), "B": (3,)}, ("A", "B", (1,), (1,)))
     with pytest.raises(CsdfError, match="no capacities give a period of 2; without any it is 3"):
-        Search(found).front(Fraction(2))
+        CapacitySearch(found).front(Fraction(2))
 
 
 def test_what_no_capacities_free() -> None:
     found = graph({"A": (1,), "B": (1,)}, ("A", "B", (1,), (1,)), ("B", "A", (1,), (1,)))
     with pytest.raises(DeadlockError, match="'A' waits"):
-        Search(found)
+        CapacitySearch(found)
 
 
 def test_channels_that_cannot_be_sized() -> None:
     found = graph({"A": (1,)}, ("A", "A", (1,), (1,), 1))
     with pytest.raises(CsdfError, match="'c1' is a self-channel"):
-        Search(found, ["c1"])
+        CapacitySearch(found, ["c1"])
     with pytest.raises(CsdfError, match="'c9' is no channel"):
-        Search(found, ["c9"])
+        CapacitySearch(found, ["c9"])
 
 
 def test_reverse_channels_fold_into_capacities() -> None:
-    found = folded(sdf3.read(REFERENCE / "residual_skip4.xml"))
+    found = fold_reverse_channels(sdf3.read(REFERENCE / "residual_skip4.xml"))
     assert {c.name: c.capacity for c in found.channels if c.capacity} == {"m": 4, "k": 4, "skip": 4}
     assert throughput(found).period == 8
 
@@ -184,5 +184,5 @@ def test_high_rates_are_stepped_over() -> None:
         ("iq", "idct", (1,), (1,)),
         ("idct", "mc", (1,), (594,)),
     )
-    live = Search(found).smallest_live()
+    live = CapacitySearch(found).smallest_live()
     assert (live.exact, live.point.size) == (True, 594 + 1 + 594)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from csdf.buffers.capacities import Search, Unit
+from csdf.buffers.capacities import CapacitySearch, Unit
 from csdf.buffers.storage import unbounded, with_capacities
 from csdf.errors import CsdfError
 from csdf.execution.liveness import check_liveness
@@ -83,7 +83,7 @@ def test_fronts(tries: int, unit: Unit) -> None:
     def check(found: Graph) -> None:
         names = unbounded(found)
         cost = [found.channel[name].token_bytes if unit == "bytes" else 1 for name in names]
-        search = Search(found, unit=unit, effort=EFFORT)
+        search = CapacitySearch(found, unit=unit, effort=EFFORT)
         try:
             front = search.front()
         except CsdfError:  # more room always helps
@@ -102,10 +102,10 @@ def test_fronts(tries: int, unit: Unit) -> None:
             capacities = [point.capacities[name] for name in names]
             assert sum(n * c for n, c in zip(capacities, cost, strict=True)) == point.size
             assert brute_force.period(with_capacities(found, point.capacities)) == point.period
-        live = Search(found, unit=unit, effort=EFFORT).smallest_live()
+        live = CapacitySearch(found, unit=unit, effort=EFFORT).smallest_live()
         assert (live.exact, live.point.size) == (True, expected[0][0])
         for size, period in expected:
-            smallest = Search(found, unit=unit, effort=EFFORT).smallest(period)
+            smallest = CapacitySearch(found, unit=unit, effort=EFFORT).smallest(period)
             assert smallest.at_least <= size <= smallest.point.size
             assert smallest.exact or search.overtakes
             assert smallest.point.period <= period

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
-from csdf.buffers.capacities import Search
+from csdf.buffers.capacities import CapacitySearch
 from csdf.buffers.storage import unbounded
 from csdf.errors import CsdfError
 from csdf.execution.liveness import check_liveness
@@ -40,7 +40,7 @@ def scaled(found: Graph, tokens: int, time: int) -> Graph:
 
 
 def front(found: Graph) -> list[tuple[int, Fraction]]:
-    points = Search(found, effort=3000).front()
+    points = CapacitySearch(found, effort=3000).front()
     assert points.complete
     return [(point.size, point.period) for point in points.points]
 
@@ -75,5 +75,5 @@ def test_what_nobody_waits_for_costs_nothing(many: int, room: int | None) -> Non
         ("A", "A", (1,), (1,), many),
     )
     base = many if room is None else 0  # that channel is sized too
-    points = Search(found).front().points
+    points = CapacitySearch(found).front().points
     assert [(p.size - base, p.period) for p in points] == [(4, 10), (5, 8), (6, 7)]

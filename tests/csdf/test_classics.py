@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from csdf.buffers.capacities import Search
+from csdf.buffers.capacities import CapacitySearch
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
 from csdf.timing.throughput import throughput
@@ -59,7 +59,7 @@ def test_buffers_and_throughput_of_the_first_example() -> None:
         ("a", "b", (2,), (3,)),
         ("b", "c", (1,), (2,)),
     )
-    points = Search(found).front().points
+    points = CapacitySearch(found).front().points
     assert [(point.size, point.period) for point in points] == [(6, 7), (8, 6), (9, 5), (10, 4)]
     assert points[0].capacities == {"c1": 4, "c2": 2}
 
@@ -67,4 +67,4 @@ def test_buffers_and_throughput_of_the_first_example() -> None:
 def test_the_sample_rate_converter_needs_32_places() -> None:
     """As many as the literature says (Geilen, Basten, Stuijk, DAC 2005)."""
     found = sample_rate_converter()
-    assert Search(found).smallest_live().point.size == 32
+    assert CapacitySearch(found).smallest_live().point.size == 32

@@ -110,7 +110,7 @@ def test_a_simulation(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
 
 def test_a_simulation_that_cannot_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["simulate", str(REFERENCE / "residual_skip3.xml")]) == 1
-    assert "stands still" in capsys.readouterr().err
+    assert "no firing can begin" in capsys.readouterr().err
     file = str(REFERENCE / "twodev_4_4.xml")
     assert main(["simulate", file, "--gantt", str(tmp_path / "no" / "chart.svg")]) == 2
     assert "cannot be written: No such file" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import pytest
 
 from csdf.cli.command import main
 from csdf.formats import json_format
+from csdf.timing.throughput import throughput
 
 ROOT = Path(__file__).parent.parent.parent
 TEXT = (ROOT / "docs" / "csdf.md").read_text(encoding="utf-8")
@@ -36,10 +37,10 @@ def test_the_library_does_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monk
     (code,) = blocks("python")
     found = dict[str, object]()
     # The graph shown is bounded, so there is nothing left to size.
-    exec(code.replace("Search(graph", "Search(graph, []"), found)
+    exec(code.replace("CapacitySearch(graph", "CapacitySearch(graph, []"), found)
     shown = re.search(r"period +# Fraction\((\d+), 1\)", code)
     assert shown is not None
-    assert found["throughput"](found["graph"]).period == Fraction(shown[1])  # type: ignore[operator]
+    assert throughput(found["graph"]).period == Fraction(shown[1])  # type: ignore[operator]
 
 
 def test_the_json_shown_is_a_graph() -> None:

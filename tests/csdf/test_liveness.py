@@ -107,11 +107,11 @@ def test_changes_of_several_channels_are_told_where_one_does_not_do() -> None:
     )
     deadlock = check_liveness(found)
     assert deadlock is not None
-    assert deadlock.advice() == "No change of a single channel frees it."
+    assert deadlock.advice() == "No change of a single channel removes it."
     deadlock = replace(deadlock, together=remedies_together(found))
     assert deadlock.advice() == (
-        "No change of a single channel frees it. Together these do: Channel 'c1' needs a capacity "
-        "of 4 instead of 3. Channel 'c2' needs a capacity of 2 instead of 1."
+        "No change of a single channel removes it. Together these do: Channel 'c1' needs a "
+        "capacity of 4 instead of 3. Channel 'c2' needs a capacity of 2 instead of 1."
     )
 
 

@@ -87,7 +87,7 @@ def test_when_iterations_are_complete() -> None:
 
 def test_an_order_that_cannot_be_kept() -> None:
     found = graph({"A": (2,), "B": (5,)}, ("A", "B", (1,), (1,), 0, 2))
-    with pytest.raises(DeadlockError, match="stands still at 0: 'B' waits for 1 more tokens"):
+    with pytest.raises(DeadlockError, match="no firing can begin at 0: 'B' waits for 1 more"):
         simulate(found, 1, orders={"P": ["B", "A"]})
 
 

@@ -42,16 +42,6 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(csdf_edge, "nothing")
 
 
-def test_the_examples_of_the_documentation_run() -> None:
-    subprocess.run(
-        [sys.executable, "-m", "doctest", "csdf_edge/__init__.py"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        env={"ORT_DISABLE_TELEMETRY": "1"},
-    )
-
-
 def test_importing_it_imports_nothing_else_of_ours() -> None:
     code = (
         "import csdf_edge, csdf_edge.entry, sys; "

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
 
 import pytest
 
-PACKAGES = ("cnn", "partition", "ga")
+import csdf
+
+PACKAGES = ("cnn", "csdf", "csdf_edge", "partition", "ga")
 
 
 def modules(package: str) -> Iterator[str]:
@@ -19,9 +24,20 @@ def modules(package: str) -> Iterator[str]:
     yield from (module.name for module in pkgutil.walk_packages(path, f"{package}."))
 
 
+def exported(package: ModuleType) -> Iterator[str]:
+    """The functions, and the classes that a user makes, that `package` exports, by full name."""
+    for name in package.__all__:
+        thing = getattr(package, name)
+        if not inspect.isclass(thing) or name in MADE_BY_USERS:
+            yield f"{thing.__module__}.{name}"
+
+
+MADE_BY_USERS = ("Actor", "CapacitySearch", "Channel", "Entry", "Graph", "Machine")
+
 FINDER = doctest.DocTestFinder(exclude_empty=True)
 
 
+@cache
 def examples(package: str) -> list[doctest.DocTest]:
     found = (FINDER.find(importlib.import_module(name), name) for name in modules(package))
     return [test for tests in found for test in tests if test.examples]
@@ -53,6 +69,7 @@ def test_every_example_gives_what_it_says(package: str) -> None:
         "cnn.rewrite.rewrites.Bands",
         "cnn.rewrite.rewrites.Copies",
         "cnn.rewrite.rewrites.Slices",
+        *exported(csdf),
         "partition.devices.Device",
         "partition.planner.make_plan",
         "partition.strategies.base.Problem",

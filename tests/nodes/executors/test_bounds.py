@@ -33,7 +33,7 @@ QUOTA = 20_000_000
 FITS, TOO_MUCH = 3_000_000, 30_000_000
 
 
-def folded(floats: int) -> bytes:
+def fold_reverse_channels(floats: int) -> bytes:
     """x + a constant of so many floats, which is made by an operator."""
     return models.model(
         f"of {floats}",
@@ -77,14 +77,14 @@ def engine(store: BlobStore) -> Iterator[OnnxRuntimeExecutor]:
 def test_constants_that_fit_are_kept_though_more_than_was_guessed(
     store: BlobStore, engine: OnnxRuntimeExecutor
 ) -> None:
-    engine.prepare([put(store, folded(FITS))], OPTIONS)
+    engine.prepare([put(store, fold_reverse_channels(FITS))], OPTIONS)
     assert 4 * FITS < disk_bytes(store.room.root) <= QUOTA
 
 
 def test_constants_beyond_the_quota_end_in_a_sentence_and_leave_nothing(
     store: BlobStore, engine: OnnxRuntimeExecutor
 ) -> None:
-    graph = put(store, folded(TOO_MUCH))
+    graph = put(store, fold_reverse_channels(TOO_MUCH))
     with pytest.raises(
         NoRoomError, match=rf"subnet of {TOO_MUCH}: .* quota of 20.0 MB; raise the quota"
     ):
@@ -96,12 +96,12 @@ def test_constants_beyond_the_quota_end_in_a_sentence_and_leave_nothing(
 def test_many_networks_whose_constants_fit_one_by_one_stay_under_the_quota(
     store: BlobStore, engine: OnnxRuntimeExecutor
 ) -> None:
-    graphs = [put(store, folded(FITS + number)) for number in range(3)]
+    graphs = [put(store, fold_reverse_channels(FITS + number)) for number in range(3)]
     with pytest.raises(NoRoomError, match="quota"):
         engine.prepare(graphs, OPTIONS)
     assert disk_bytes(store.room.root) <= QUOTA
     store.unpin()
-    engine.prepare([put(store, folded(FITS + 3))], OPTIONS)
+    engine.prepare([put(store, fold_reverse_channels(FITS + 3))], OPTIONS)
     assert disk_bytes(store.room.root) <= QUOTA
 
 
@@ -109,7 +109,7 @@ def test_others_are_evicted_for_what_is_needed(store: BlobStore) -> None:
     engine = OnnxRuntimeExecutor(store.derived, room=store.room)
     for number in range(4):
         store.unpin()
-        engine.prepare([put(store, folded(FITS + number))], OPTIONS)
+        engine.prepare([put(store, fold_reverse_channels(FITS + number))], OPTIONS)
         assert disk_bytes(store.room.root) <= QUOTA
     engine.close()
 
@@ -124,7 +124,7 @@ def test_a_disk_that_fills_up_while_an_engine_writes_is_said_so(tmp_path: Path) 
         store = BlobStore(small / "cache", QUOTA)
         engine = OnnxRuntimeExecutor(store.derived, room=store.room)
         with pytest.raises(ExecutorError, match="No space left on device; make room"):
-            engine.prepare([put(store, folded(FITS))], OPTIONS)
+            engine.prepare([put(store, fold_reverse_channels(FITS))], OPTIONS)
         assert not list(store.derived.iterdir())
         engine.close()
         store.release()
@@ -195,12 +195,12 @@ def test_constants_beyond_what_memory_is_free_cost_a_sentence_and_no_process(
 ) -> None:
     """It holds the constant (60 MB) and a copy that it writes."""
     store = BlobStore(tmp_path / "cache", 1 << 30)
-    graph = put(store, folded(15_000_000))
+    graph = put(store, fold_reverse_channels(15_000_000))
     leave_free(90_000_000)
     engine = OnnxRuntimeExecutor(store.derived, room=store.room)
     with pytest.raises(ExecutorError, match=r"subnet of 15000000: .* than the 90 MB of memory"):
         engine.prepare([graph], OPTIONS)
-    engine.prepare([put(store, folded(1000))], OPTIONS)
+    engine.prepare([put(store, fold_reverse_channels(1000))], OPTIONS)
     engine.close()
     store.release()
 
@@ -211,7 +211,7 @@ def test_a_constant_that_no_machine_holds_is_refused_when_the_subnet_first_runs(
 ) -> None:
     """ONNX Runtime leaves it uncomputed until then."""
     with pytest.raises(ExecutorError, match=rf"subnet of {floats}: .* of memory that are free"):
-        engine.prepare([put(store, folded(floats))], OPTIONS)
+        engine.prepare([put(store, fold_reverse_channels(floats))], OPTIONS)
     assert not list(store.derived.iterdir())
 
 
