@@ -1,7 +1,7 @@
-"""What a program may import from csdf-edge; everything else may change without notice.
+"""Export the names that a program may import from csdf-edge; all others may change without notice.
 
-Each name is imported from its own package when it is first used, so that `import csdf_edge` costs a
-device nothing. Two actors and a bounded channel, analysed and simulated:
+Each name is imported from its own package when it is first used, so `import csdf_edge` costs
+nothing. Two actors and a bounded channel, analysed and simulated:
 
 >>> from csdf_edge import Actor, Channel, Graph, analyze, simulate
 >>> from fractions import Fraction
@@ -15,7 +15,7 @@ device nothing. Two actors and a bounded channel, analysed and simulated:
 >>> len(simulate(graph, iterations=3).firings)
 9
 
-A network over two devices, and what is predicted of it:
+A network partitioned over two devices:
 
 >>> from csdf_edge import Device, partition_network, read_network
 >>> model = read_network("examples/digits/digits.onnx")
@@ -111,7 +111,7 @@ _HOMES = {
     "read_network": "cnn.model:read",
     "simulate": "csdf.execution.simulation",
 }
-"""Public name → the module that defines it, and its name there where that is another one."""
+"""The module of each public name, followed by `:` and its name there if that is another one."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,13 @@
-"""The console scripts: `csdf-edge COMMAND`, and the commands that are installed by themselves.
+"""Start the console scripts: `csdf-edge COMMAND`, and the commands that have a script of their own.
 
-This module imports nothing but the standard library until it knows which command was called, since
-importing that one takes 0.2 s. Until then Ctrl-C ends the process at once; as an exception it would
-not, because extension modules turn it into an ImportError.
+This module imports only the standard library before the command is known, since the import of a
+command takes 0.2 s. Until then Ctrl-C ends the process at once: as an exception it would not,
+because extension modules turn it into an ImportError.
 
-Our packages have names that other distributions use too (`partition` and `autodice` both
-install a package `partition`), and installing one of them overwrites our files without a word. So
-where a command ends in an exception that nobody expected, `csdf_edge.intact` looks for a cause in
-the installation first.
+Our packages have names that other distributions use too (`partition` and `autodice` both install a
+package `partition`), and installing one of them overwrites our files without a warning. So if a
+command ends in an unexpected exception, `csdf_edge.intact` first looks for a cause in the
+installation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMMANDS = {
     "ga": ("launcher.commands.ga", "tune the genetic algorithms"),
     "csdf": ("csdf.cli.command", "analyse dataflow graphs"),
 }
-"""Command → its module, whose `main()` runs it, and what it does."""
+"""The module of each command, whose `main()` runs it, and what it does."""
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -54,7 +54,7 @@ def csdf() -> NoReturn:
 
 
 def csdf_edge() -> NoReturn:
-    """Entry point of `csdf-edge`, which runs the command that its first argument names."""
+    """Entry point of `csdf-edge`, which runs the command that is its first argument."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h"):
         sys.stdout.write(_help())
@@ -66,7 +66,7 @@ def csdf_edge() -> NoReturn:
         sys.exit(0)
     if name not in COMMANDS:
         known = ", ".join(COMMANDS)
-        sys.stderr.write(f"csdf-edge: no command is called {name!r}; there are {known}\n")
+        sys.stderr.write(f"csdf-edge: there is no command {name!r}; there are {known}\n")
         sys.exit(EXIT_BAD_INPUT)
     sys.argv = [sys.argv[0], *sys.argv[2:]]
     _run(name, COMMANDS[name][0])
@@ -97,12 +97,12 @@ def _run(name: str, module: str) -> NoReturn:
         os.write(2, f"{name}: interrupted\n".encode())
         os._exit(EXIT_INTERRUPTED)
 
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # it may be ignored
-    if usual:
+    default = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # it may be ignored
+    if default:
         signal.signal(signal.SIGINT, end)
     try:
         main = import_module(module).main
-        if usual:
+        if default:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.exit(main())
     except Exception as error:

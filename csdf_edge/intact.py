@@ -1,8 +1,8 @@
-"""Find out whether an exception comes from the installation: from files of ours that another
-distribution has overwritten, or from a dependency that was left out.
+"""Find out whether an error is caused by an installation that is damaged or incomplete.
 
-The wheel's own list of files (its RECORD) has a checksum of each. An editable installation has no
-such list; there another package of the same name can only be found before ours.
+Another distribution may have overwritten files of ours, or a dependency may be missing. The wheel's
+own list of files (RECORD) has a checksum of each. An editable installation has no such list; there,
+the only check is whether Python finds another package of the same name before ours.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ EXTRAS = {
     "launch": ("deap", "matplotlib", "optuna", "ortools"),
     "cpu": ("onnxruntime",),
 }
-"""Extra → what can be imported once it is installed; `launch` contains `run`."""
+"""The modules that each extra installs; `launch` contains `run`."""
 
 
 def what_is_wrong(error: Exception) -> str | None:
-    """Say in one sentence what is wrong with the installation; None if nothing is."""
+    """Return a sentence that says what is wrong with the installation; None if nothing is."""
     changed = next(_overwritten(), None)
     if changed is not None:
         path, owner = changed
@@ -49,7 +49,7 @@ def what_is_wrong(error: Exception) -> str | None:
 
 
 def _overwritten() -> Iterator[tuple[str, str | None]]:
-    """Files of ours that are not ours any more, and which distribution has one of that name."""
+    """Yield files of ours that were changed or hidden, with the distribution that has the file."""
     try:
         ours = distribution(DISTRIBUTION)
     except PackageNotFoundError:
@@ -69,13 +69,13 @@ def _overwritten() -> Iterator[tuple[str, str | None]]:
 
 
 def _digest(path: Path, mode: str) -> str:
-    """As RECORD writes it: URL-safe base64 without padding."""
+    """Return the checksum as in RECORD: URL-safe base64 without padding."""
     digest = hashlib.new(mode, path.read_bytes()).digest()
     return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def _owner(file: str, ours: Distribution | None) -> str | None:
-    """The name of another distribution that has `file`, or any file of that package."""
+    """Return the name of another distribution that has files in the package of `file`."""
     package = file.partition("/")[0] + "/"
     for other in distributions():
         name: str | None = other.metadata["Name"]

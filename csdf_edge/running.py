@@ -1,4 +1,4 @@
-"""Partition a network and launch a cluster from a Python program."""
+"""Partition a network, and run it on a cluster, from a Python program."""
 
 from __future__ import annotations
 
@@ -28,10 +28,16 @@ def partition_network(
     objective: Objective = "period",
     seed: int = 0,
 ) -> Plan:
-    """Return a plan of `model` over `devices`, proved free of deadlock.
+    """Return a plan of `model` over `devices`, which is proved free of deadlock.
 
-    `strategy` has the names of `launch --strategy`. Raises `PartitionError` if no plan fits
-    or there is no such strategy.
+    `strategy` is one of the names of `launch --strategy`. Raises `PartitionError` if no plan fits,
+    or if there is no such strategy.
+
+    >>> from csdf_edge import Device, read_network
+    >>> model = read_network("examples/digits/digits.onnx")
+    >>> plan = partition_network(model, [Device("a"), Device("b")], strategy="sequential")
+    >>> sorted(set(plan.assignment.values()))
+    ['a', 'b']
     """
     problem = Problem(model.network, tuple(devices), seed=seed, objective=objective, model=model)
     solution = find_strategy(strategy).solve(problem)
@@ -41,7 +47,14 @@ def partition_network(
 def launch(request: Request) -> job.Outcome:
     """Do what the command `launch` does, and return the plan and the report.
 
-    Progress goes to standard error. Raises `LauncherError` with a sentence for the user.
+    Progress is written to standard error. Raises `LauncherError`, whose message is a sentence for
+    the user.
+
+    >>> from pathlib import Path
+    >>> from csdf_edge import Request
+    >>> target = Path("examples/digits/cluster.yaml")
+    >>> launch(Request(target, strategy="sequential", plan_only=True)).plan.strategy
+    'sequential'
     """
     with LineProgress(sys.stderr) as progress:
         return job.launch(request, progress, started_s=time.monotonic())

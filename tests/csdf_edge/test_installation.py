@@ -172,5 +172,5 @@ def test_csdf_edge_refuses_another_command_in_a_sentence() -> None:
     ended = run(ROOT, "csdf_edge", "lunch")
     assert ended.returncode == 2
     assert ended.stderr == (
-        "csdf-edge: no command is called 'lunch'; there are launch, agent, partition, ga, csdf\n"
+        "csdf-edge: there is no command 'lunch'; there are launch, agent, partition, ga, csdf\n"
     )
