@@ -38,6 +38,14 @@ from csdf.model.graph import Graph
 _HALVINGS = 40
 """Largest number of times that `_reduced` halves all capacities before it treats each alone."""
 
+Unit = Literal["tokens", "bytes"]
+
+EFFORT = 60_000
+"""Default effort of a search: about milliseconds, but counted and not measured."""
+
+_AS_FOUND = 3
+"""Conflicts per point of the front that are not strengthened, since its goal is near."""
+
 
 class HittingSetSearch:
     """A search for the smallest distribution that meets `goal`.
@@ -195,15 +203,6 @@ class HittingSetSearch:
         return tuple(taken)
 
 
-Unit = Literal["tokens", "bytes"]
-
-EFFORT = 60_000
-"""Default effort of a search: about milliseconds, but counted and not measured."""
-
-_AS_FOUND = 3
-"""Conflicts per point of the front that are not strengthened, since its goal is near."""
-
-
 @dataclass(frozen=True, slots=True)
 class Point:
     """A distribution: capacities in tokens by channel, their total size, and the exact period."""
@@ -344,7 +343,7 @@ class CapacitySearch:
                 search.goal = PeriodGoal(point.period, strict=True)
         except OutOfEffort:
             further = self._base + search.at_least
-            # A point as large as what is left to look at might still be beaten at its own size.
+            # A point of that size might still be beaten by one of the same size.
             if points and points[-1].size >= further:
                 points.pop()
             return Front(tuple(points), wanted, self._smallest(PeriodGoal(wanted)), further)

@@ -50,6 +50,9 @@ from csdf.model.lowered import Arc, Lowered, integers
 from csdf.timing.cycle_ratio import PolicyIteration
 from csdf.timing.event_graph import time_unit
 
+MOST_WORK = 3_000_000
+"""Phases × pairs of channels up to which cycle bounds are used."""
+
 
 @dataclass(frozen=True, slots=True)
 class PeriodGoal:
@@ -213,10 +216,6 @@ def _highest(misses: Callable[[int], bool], too_many: int) -> None:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if misses(middle) else (low, middle)
-
-
-MOST_WORK = 3_000_000
-"""Phases × pairs of channels up to which cycle bounds are used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,15 @@ Needs = Mapping[tuple[int, ...], int]
 NODE_LIMIT = 5000
 """Nodes of the search tree after which HiGHS ends with a lower bound."""
 
+# Work of an integer program: a constant, per node searched, per requirement and per choice.
+_PROGRAM = 2000
+
+_PER_NODE = 300
+
+_PER_NEED = 20
+
+_PER_CHOICE = 20
+
 
 @dataclass(frozen=True, slots=True)
 class LinearBound:
@@ -117,12 +126,6 @@ def _completed(
             steps[place] += -(-more // bound.weights[place])
             missing = True
     return missing
-
-
-_PROGRAM = 2000
-_PER_NODE = 300
-_PER_NEED = 20
-_PER_CHOICE = 20
 
 
 @dataclass(frozen=True, slots=True)

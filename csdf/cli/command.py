@@ -45,6 +45,8 @@ from csdf.timing.throughput import throughput
 Command = Callable[[argparse.Namespace, Graph], int]
 """A subcommand; it gets the parsed options and the graph, and returns the exit code."""
 
+EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
+
 
 def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """Return the parser of all subcommands; parsed options have the one to run as `command`."""
@@ -234,9 +236,6 @@ def _positive(text: str) -> int:
     if not re.fullmatch(r"0*[1-9]\d{0,8}", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 or more")
     return int(text)
-
-
-EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

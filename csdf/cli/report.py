@@ -19,6 +19,9 @@ from csdf.timing.throughput import CycleStep
 MOST = 12
 """Largest number of actors, or steps of a cycle, that are listed."""
 
+MOST_COLUMNS = 10
+"""Channels up to which each has a column; with more, rows list the changes."""
+
 
 def analysis_text(graph: Graph, result: Analysis) -> str:
     """Return `result`, the analysis of `graph`, in a few lines."""
@@ -57,7 +60,7 @@ def _deadlock(deadlock: Deadlock | str) -> list[str]:
         remedy = ["remedy      No change of a single channel. Together:", *_column(changes)]
     else:
         remedy = ["remedy      No change of a single channel."]
-    return ["live        no, because round a cycle", *waits, *remedy]
+    return ["live        no, because these waits form a cycle", *waits, *remedy]
 
 
 def _column(lines: list[str]) -> list[str]:
@@ -140,10 +143,6 @@ def exact(value: Fraction) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-MOST_COLUMNS = 10
-"""Channels up to which each has a column; with more, rows list the changes."""
 
 
 def front_text(front: Front, live: Smallest, unit: Unit) -> str:

@@ -32,6 +32,12 @@ from csdf.execution.token_state import TokenState
 from csdf.model.graph import Graph
 from csdf.model.lowered import Arc, Origin, lower, moved
 
+FIRING_LIMIT = 2_000_000
+"""Largest number of firings of a prologue."""
+
+ROUNDS = 100
+"""Increases of each number of periods, on average, after which the search gives up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -52,10 +58,6 @@ class State:
     fired: Mapping[str, int]
     tokens: Mapping[str, int]
     next: Mapping[str, int]
-
-
-FIRING_LIMIT = 2_000_000
-"""Largest number of firings of a prologue."""
 
 
 @dataclass
@@ -166,10 +168,6 @@ class PrologueRun:
         order = self.orders[processor]
         while self.passed[processor] // len(order) < order[self.passed[processor] % len(order)].lag:
             self.passed[processor] += 1
-
-
-ROUNDS = 100
-"""Increases of each number of periods, on average, after which the search gives up."""
 
 
 def after_prologue(graph: Graph, orders: Mapping[str, Sequence[Slot]]) -> State:

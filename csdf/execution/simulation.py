@@ -32,6 +32,9 @@ from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Actor, Channel, Graph
 from csdf.model.lowered import Origin, lower, readable
 
+FIRING_LIMIT = 2_000_000
+"""Largest number of firings that are simulated."""
+
 
 @dataclass(slots=True)
 class _Processor:
@@ -287,10 +290,6 @@ class Run:
             waits.append(f"{name!r} waits for {missing} more {what} in {arc.channel.name!r}")
         at = Fraction(self._now, self.unit)
         return f"no firing can begin at {at}: {'; '.join(waits[:6]) or 'the order forbids it'}"
-
-
-FIRING_LIMIT = 2_000_000
-"""Largest number of firings that are simulated."""
 
 
 @dataclass(frozen=True, slots=True)

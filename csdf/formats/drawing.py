@@ -32,6 +32,15 @@ _ALL_LANES = 2000
 
 _SWEEPS = 6
 
+MOST_ACTORS = 2000
+"""Largest number of actors that are drawn."""
+
+_RED, _GREY = "#c0392b", "#444444"
+
+_LABEL = 'text-anchor="middle" font-size="9" stroke="white" stroke-width="3" paint-order="stroke"'
+
+_GAP, _GLYPH, _MOST_GLYPHS = 110, 5, 34
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -160,14 +169,6 @@ def _depth_first(
             elif not done[other]:
                 closing.add((name, other))
     return order, closing
-
-
-MOST_ACTORS = 2000
-"""Largest number of actors that are drawn."""
-
-_RED, _GREY = "#c0392b", "#444444"
-_LABEL = 'text-anchor="middle" font-size="9" stroke="white" stroke-width="3" paint-order="stroke"'
-_GAP, _GLYPH, _MOST_GLYPHS = 110, 5, 34
 
 
 @dataclass(frozen=True)

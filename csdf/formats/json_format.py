@@ -31,6 +31,19 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _T = TypeVar("_T")
 
+_ACTOR = {"name", "execution_times", "concurrency"}
+
+_CHANNEL = {
+    "name",
+    "source",
+    "target",
+    "production",
+    "consumption",
+    "initial_tokens",
+    "capacity",
+    "token_bytes",
+}
+
 
 class JsonError(CsdfError):
     """The file is not a graph in JSON; the message names the file and the place in it."""
@@ -168,19 +181,6 @@ def _graph(found: object) -> tuple[Graph, tuple[str, ...]]:
             untimed.append(actors[-1].name)
     name = _text(about, "name", "the file") if "name" in about else ""
     return Graph(name, tuple(actors), tuple(channels)), tuple(untimed)
-
-
-_ACTOR = {"name", "execution_times", "concurrency"}
-_CHANNEL = {
-    "name",
-    "source",
-    "target",
-    "production",
-    "consumption",
-    "initial_tokens",
-    "capacity",
-    "token_bytes",
-}
 
 
 def _actor(about: Mapping[str, object], place: str, phases: Mapping[str, int]) -> Actor:

@@ -14,6 +14,12 @@ from csdf.errors import CsdfError
 _TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _ATTRIBUTE = _TEXT | str.maketrans({'"': "&quot;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"})
 
+MAX_BYTES = 32 << 20
+
+MAX_ELEMENTS = 1_000_000
+
+MAX_DEPTH = 64
+
 
 def escaped(text: str) -> str:
     """Escape `text` for between tags; control characters, which XML cannot hold, are replaced."""
@@ -24,11 +30,6 @@ def escaped(text: str) -> str:
 def quoted(text: str) -> str:
     """Return `text` as the value of an attribute, in double quotes."""
     return f'"{text.translate(_ATTRIBUTE)}"'
-
-
-MAX_BYTES = 32 << 20
-MAX_ELEMENTS = 1_000_000
-MAX_DEPTH = 64
 
 
 class XmlError(CsdfError):

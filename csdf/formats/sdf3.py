@@ -38,6 +38,10 @@ _TIME = re.compile(
 
 _Number = TypeVar("_Number", int, Fraction)
 
+_SHORTEST_RUN = 4
+
+_UNTIMED = (Fraction(0),)
+
 
 class ReadError(CsdfError):
     """An element of the file is wrong; the message names its line."""
@@ -87,7 +91,7 @@ class Lists:
                 f"{attribute} {short(text)} has initial phases, which are not supported; "
                 "give only those after the semicolon, and the tokens that the others leave",
             )
-        if text.count(",") >= MAX_ENTRIES:  # before all of them are looked at
+        if text.count(",") >= MAX_ENTRIES:  # before splitting them
             self._count(element, MAX_ENTRIES + 1)
         found: list[_Number] = []
         for entry in text.split(","):
@@ -124,9 +128,6 @@ def get(element: Element, attribute: str) -> str:
 def short(text: str) -> str:
     """Return `text` in quotes, shortened if it is long."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
-
-
-_SHORTEST_RUN = 4
 
 
 def write(graph: Graph) -> str:
@@ -311,9 +312,6 @@ def _contents(path: str | Path) -> bytes:
             return file.read(safe_xml.MAX_BYTES + 1)
     except OSError as error:
         raise Sdf3Error(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-_UNTIMED = (Fraction(0),)
 
 
 class _Reader:

@@ -33,6 +33,9 @@ Indices = npt.NDArray[np.int64]
 SAFE = 2**62
 """Integers below this leave room for one addition in int64."""
 
+MAX_BITS = 2048
+"""Size of the largest common denominator of execution times that is used."""
+
 
 def readable(number: int) -> str:
     """Return a number in digits, or rounded if it has many."""
@@ -62,10 +65,6 @@ def products(parts: Sequence[Integers], factors: Sequence[int]) -> Integers:
 def joined(parts: Sequence[Integers]) -> Integers:
     """Return the concatenation of the parts, of which there may be none."""
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
-
-
-MAX_BITS = 2048
-"""Size of the largest common denominator of execution times that is used."""
 
 
 class Origin(Enum):

@@ -40,6 +40,18 @@ from csdf.errors import PeriodBoundsError, TooLargeError
 from csdf.model.lowered import SAFE, Indices, Integers, Lowered, readable
 from csdf.timing import event_graph
 
+Growth = Literal["auto", "step by step", "at once"]
+"""How K grows: step by step, at once to the whole iteration, or whichever seems cheaper."""
+
+EFFORT = 6_000_000
+"""Largest number of firings and constraints of an event graph: about half a minute's work."""
+
+LITTLE = 500_000
+"""Work up to which the event graph of a whole iteration counts as small."""
+
+WORTHWHILE, WORTHWHILE_FOR_LITTLE = 3, 10
+"""K grows step by step while the next step is this many times less work than all firings."""
+
 
 @dataclass(frozen=True)
 class CycleRatio:
@@ -232,19 +244,6 @@ def _summable(values: Integers, count: int) -> Integers:
     return values.astype(object) if _magnitude(values) * count >= SAFE else values
 
 
-Growth = Literal["auto", "step by step", "at once"]
-"""How K grows: step by step, at once to the whole iteration, or whichever seems cheaper."""
-
-EFFORT = 6_000_000
-"""Largest number of firings and constraints of an event graph: about half a minute's work."""
-
-LITTLE = 500_000
-"""Work up to which the event graph of a whole iteration counts as small."""
-
-WORTHWHILE, WORTHWHILE_FOR_LITTLE = 3, 10
-"""K grows step by step while the next step is this many times less work than all firings."""
-
-
 @dataclass(frozen=True, slots=True)
 class CriticalLink:
     """A wait on a critical cycle: a firing of an arc's target waits for one of its source.
@@ -293,7 +292,7 @@ def critical_cycle(
         if work > effort:
             raise PeriodBoundsError(
                 f"the exact period needs {readable(work)} constraints between the firings of an "
-                f"iteration; at most {effort} are looked at (--effort)",
+                f"iteration; at most {effort} are allowed (--effort)",
                 least,
                 most,
             )

@@ -182,7 +182,7 @@ def expand(
     if firings(graph, repetitions) > NODE_LIMIT:
         raise TooLargeError(
             f"an iteration has {readable(firings(graph, repetitions))} firings; "
-            f"at most {NODE_LIMIT} can be looked at one by one"
+            f"at most {NODE_LIMIT} can be analysed one by one"
         )
     lowered = lower(graph)
     counts = [repetitions[name] for name in lowered.names]

@@ -23,7 +23,7 @@ Only actors on which the sink depends take part.
 x_i(n − delay) + time, so they are computed iteration by iteration, until they recur. Let λ be the
 period of the firings, and S their earliest starts in a schedule of period λ. Then
 y_j(n) = x_j(n) − n λ − S_j obeys y_j(n) = max of y_i(n − delay) − float, so it never exceeds the
-largest value before it. Firings that depend on a critical cycle (floats of 0 all round) are
+largest value before it. Firings that depend on a critical cycle (one whose floats are all 0) are
 **held** at the period: their y recur. The others run ahead, and their y fall without end. They
 cease to matter at the latest when all of their y are below all y of held firings from then on. So
 the starts recur once the y of the held firings are, as far back as any constraint reaches, what
@@ -57,6 +57,9 @@ from csdf.timing.event_graph import EventGraph
 from csdf.timing.expansion import ConstraintPaths, Expansion, expand
 from csdf.timing.selftimed import record
 from csdf.timing.throughput import throughput
+
+WORK_LIMIT = 4_000_000
+"""Evaluations of constraints after which the search for a recurrence ends."""
 
 
 def iterations_apart(
@@ -267,10 +270,6 @@ class _Memory:
                 return now - then
         self._seen[key] = now, others
         return None
-
-
-WORK_LIMIT = 4_000_000
-"""Evaluations of constraints after which the search for a recurrence ends."""
 
 
 @dataclass(frozen=True, slots=True)

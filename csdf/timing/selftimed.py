@@ -86,7 +86,7 @@ class SelfTimed:
         return True
 
     def phases(self) -> tuple[int, ...]:
-        """The phase that each actor starts next."""
+        """Return the phase that each actor starts next."""
         return tuple(n % len(times) for n, times in zip(self.started, self._times, strict=True))
 
     def state(self) -> tuple[tuple[object, ...], ...]:
@@ -132,7 +132,7 @@ def period(graph: Lowered, repetitions: Sequence[int]) -> Fraction:
             held += sum(map(len, parts))
             if held > STATE_LIMIT:
                 raise TooLargeError(
-                    f"no state of the self-timed execution came back while {len(seen)} of them, "
+                    f"no state of the self-timed execution recurred while {len(seen)} of them, "
                     f"of {held // (len(seen) + 1)} numbers each, were kept"
                 )
             state = (count % per_iteration[0], *parts)
@@ -144,7 +144,7 @@ def period(graph: Lowered, repetitions: Sequence[int]) -> Fraction:
             boundary = (count // per_iteration[0] + 1) * per_iteration[0]
         if sum(execution.started) > FIRING_LIMIT:
             raise TooLargeError(
-                f"no state of the self-timed execution came back within {FIRING_LIMIT} firings"
+                f"no state of the self-timed execution recurred within {FIRING_LIMIT} firings"
             )
         if not execution.advance():
             raise ValueError("the graph deadlocks")  # callers check liveness first

@@ -100,7 +100,7 @@ def test_what_would_take_too_long_is_bounded(capsys: pytest.CaptureFixture[str])
     told = capsys.readouterr()
     assert "live        yes\nperiod      at least 20 per iteration\n" in told.out
     assert told.err.count("\n") == 1
-    assert "at most 10 are looked at (--effort)" in told.err
+    assert "at most 10 are allowed (--effort)" in told.err
     assert main(["analyze", "--effort", "40", "--json", file]) == 3
     found = json.loads(capsys.readouterr().out)
     assert (found["live"], found["period"]) == (True, None)
@@ -110,7 +110,7 @@ def test_what_would_take_too_long_is_bounded(capsys: pytest.CaptureFixture[str])
 def test_a_deadlock_is_told_of_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", str(REFERENCE / "residual_skip3.xml")]) == 1
     assert capsys.readouterr().out.splitlines()[-7:-1] == [
-        "live        no, because round a cycle",
+        "live        no, because these waits form a cycle",
         "            'src' waits in phase 3 for 1 more token in channel 'skip_bp' "
         "(room in 'skip'), which 'add' would have to produce",
         "            'add' waits in phase 0 for 1 more token in channel 'k', "
@@ -245,7 +245,7 @@ def test_a_deadlock_is_found_without_execution_times(
     file = tmp_path / "g.json"
     file.write_text(UNTIMED.replace("ROOM", "1"))
     assert main(["analyze", str(file)]) == 1
-    assert "live        no, because round a cycle" in capsys.readouterr().out
+    assert "live        no, because these waits form a cycle" in capsys.readouterr().out
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
