@@ -7,7 +7,7 @@ and SciPy's shortest paths are limited to 64 bits, where the lengths here are in
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from dataclasses import replace
 from typing import TypeVar
 
@@ -70,16 +70,12 @@ def topological_order(sources: Sequence[Sequence[int]]) -> tuple[list[int], list
     return order, [count > 0 for count in missing]
 
 
-def reachable(
-    targets: Mapping[Node, Iterable[Node]] | Callable[[Node], Iterable[Node]],
-    starts: Iterable[Node],
-) -> set[Node]:
+def reachable(targets: Callable[[Node], Iterable[Node]], starts: Iterable[Node]) -> set[Node]:
     """Return the nodes to which paths lead from `starts`, these included."""
-    follow = targets.__getitem__ if isinstance(targets, Mapping) else targets
     found = set(starts)
     queue = list(found)
     for node in queue:  # grows meanwhile
-        for target in follow(node):
+        for target in targets(node):
             if target not in found:
                 found.add(target)
                 queue.append(target)

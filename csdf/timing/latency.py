@@ -1,10 +1,10 @@
-"""Compute the latency from a source to a sink: how long the firings of an iteration take.
+"""Compute the latency from a source to a sink: the time that an iteration takes between them.
 
-It is the time from the start of the source's first firing of an iteration to the end of the sink's
+It is measured from the start of the source's first firing of an iteration to the end of the sink's
 last firing of the same iteration. If initial tokens lie between, the sink's iteration k need not
-wait for the source's iteration k at all; then the sink's first iteration that does counts, which is
-k + `distance`. The distance is the least number of iterations on any path of constraints from the
-one firing to the other.
+wait for the source's iteration k at all. Then the sink's iteration k + `distance` counts, the first
+that does wait for it. The distance is the least number of iterations on any path of constraints
+from the one firing to the other.
 
 The latency depends on what decides when the source fires:
 
@@ -150,10 +150,10 @@ class SelfTimedFirings:
         return self._held[self._place[firing]]
 
     def run(self, watched: Sequence[int], work_limit: int, needed: int) -> Starts:
-        """Return the starts of the firings `watched`, until all that recur have recurred once.
+        """Return the starts of the firings `watched` until they recur, and `needed` more iterations.
 
-        The starts cover `needed` further iterations; after `work_limit` constraints without a
-        recurrence, they cover only `needed` iterations.
+        After `work_limit` evaluations of constraints without a recurrence, the starts end after
+        `needed` iterations.
         """
         places = [self._place[firing] for firing in watched]
         recent: deque[list[int | None]] = deque(maxlen=self._memory)
@@ -490,7 +490,7 @@ def _upstream(graph: Graph, actor: str) -> Graph:
         waits[channel.target].append(channel.source)
         if channel.capacity is not None:
             waits[channel.source].append(channel.target)
-    found = reachable(waits, [actor])
+    found = reachable(waits.__getitem__, [actor])
     return Graph(
         graph.name,
         tuple(one for one in graph.actors if one.name in found),

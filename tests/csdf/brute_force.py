@@ -1,4 +1,4 @@
-"""All distributions of capacities there are up to some size, each executed as plainly as can be."""
+"""All distributions of capacities up to some size, each executed by the plain oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hypothesis judges results here, not the clock of a shared machine."""
+"""Hypothesis settings: no deadlines, since a shared machine may be slow."""
 
 from hypothesis import HealthCheck, settings
 

@@ -1,4 +1,4 @@
-"""How many random graphs a property is tried on: some in every run, thousands in the slow one."""
+"""The number of random graphs for a property: some in every run, thousands in the slow one."""
 
 from __future__ import annotations
 

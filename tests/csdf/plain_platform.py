@@ -1,7 +1,7 @@
 """The plainest simulation of processors and of machines, to hold `csdf.execution.simulation` to.
 
 Written from their descriptions alone, on exact rationals and without a queue: at every instant
-everything is looked at again.
+all actors are checked again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The smallest capacities: against all distributions there are, and the reference front."""
+"""The smallest capacities against all distributions, and the reference front."""
 
 from __future__ import annotations
 

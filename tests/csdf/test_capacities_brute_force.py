@@ -1,4 +1,4 @@
-"""The smallest capacities against all distributions there are, executed one by one."""
+"""The smallest capacities against all distributions, each executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs that the field knows, with the figures published for them."""
+"""Classic graphs have the published figures."""
 
 from __future__ import annotations
 

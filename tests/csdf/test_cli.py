@@ -94,20 +94,20 @@ def test_json_is_one_object_and_nothing_else(capsys: pytest.CaptureFixture[str])
 
 
 def test_what_would_take_too_long_is_bounded(capsys: pytest.CaptureFixture[str]) -> None:
-    """All that is known is told all the same."""
+    """What is known is printed all the same."""
     file = str(REFERENCE / "sample_b_8_9_5.xml")
     assert main(["analyze", "--effort", "10", file]) == 3
-    told = capsys.readouterr()
-    assert "live        yes\nperiod      at least 20 per iteration\n" in told.out
-    assert told.err.count("\n") == 1
-    assert "at most 10 are allowed (--effort)" in told.err
+    printed = capsys.readouterr()
+    assert "live        yes\nperiod      at least 20 per iteration\n" in printed.out
+    assert printed.err.count("\n") == 1
+    assert "at most 10 are allowed (--effort)" in printed.err
     assert main(["analyze", "--effort", "40", "--json", file]) == 3
     found = json.loads(capsys.readouterr().out)
     assert (found["live"], found["period"]) == (True, None)
     assert found["period_bounds"] == {"at_least": "20", "at_most": "36"}
 
 
-def test_a_deadlock_is_told_of_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_deadlock_is_described_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", str(REFERENCE / "residual_skip3.xml")]) == 1
     assert capsys.readouterr().out.splitlines()[-7:-1] == [
         "live        no, because these waits form a cycle",
@@ -175,7 +175,7 @@ def test_an_empty_graph(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
 
 
 def test_slack_that_was_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """An iteration of 40 002 firings: told at once only if asked for."""
+    """An iteration of 40 002 firings: printed at once only on request."""
     file = tmp_path / "many.json"
     channels = ("A", "B", (40000,), (1,), 0, 80000), ("B", "C", (1,), (40000,), 0, 80000)
     file.write_text(json_format.write(graph({"A": (9,), "B": (1,), "C": (7,)}, *channels)))

@@ -26,7 +26,7 @@ def test_capacities(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_capacities_of_many_channels_are_told_by_what_changes(
+def test_capacities_of_many_channels_are_listed_by_what_changes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     names = [f"a{i}" for i in range(13)]

@@ -33,7 +33,7 @@ def test_whoever_stops_reading_hears_no_more() -> None:
     assert process.returncode == 128 + signal.SIGPIPE
 
 
-def test_a_terminal_that_knows_ascii_only() -> None:
+def test_a_terminal_with_ascii_only() -> None:
     file = str(REFERENCE / "twodev_2_3.xml")
     with csdf("analyze", file, PYTHONIOENCODING="ascii") as process:
         out, err = process.communicate()

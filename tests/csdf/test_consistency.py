@@ -79,7 +79,7 @@ def test_a_change_is_proposed_that_makes_them_agree(
         repetition_vector(graph({"A": (1,), "B": (1,)}, ("A", "B", (4,), (6,)), ("A", "B", *rates)))
 
 
-def test_a_long_loop_is_told_of_in_a_few_words() -> None:
+def test_a_long_loop_is_described_in_a_few_words() -> None:
     names = [f"a{i}" for i in range(1000)]
     ring = [(names[i - 1], name, (1 + (i == 0),), (1,)) for i, name in enumerate(names)]
     with pytest.raises(

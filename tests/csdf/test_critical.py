@@ -1,4 +1,4 @@
-"""The cycle that holds the period: it is a real one, and what is known without finding it."""
+"""The critical cycle is a real one, and bounds are known without finding it."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_every_copy_gets_a_frame() -> None:
 
 
 @given(counts)
-def test_a_wrong_number_of_copies_is_told(frames: list[int]) -> None:
+def test_a_wrong_number_of_copies_is_refused(frames: list[int]) -> None:
     assume(len(frames) > 1)
     network, partition = copied([1])
     with pytest.raises(ConversionError, match="copies"):

@@ -96,4 +96,4 @@ def test_a_topological_order_has_all_nodes_that_are_not_on_or_behind_a_cycle(
     assert sorted([*order, *behind]) == list(range(8))
     place = {node: i for i, node in enumerate(order)}
     assert all(place[a] < place[b] for a, b in edges if b in place)
-    assert reachable(graph.succ, [0]) == {0} | networkx.descendants(graph, 0)
+    assert reachable(graph.successors, [0]) == {0} | networkx.descendants(graph, 0)

@@ -1,4 +1,4 @@
-"""Files that nobody vouches for: a sentence and an exit code, in bounded time and memory."""
+"""Untrusted files: a sentence and an exit code, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ import contextlib, io, json, resource, sys, time
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
 from csdf.cli.command import main
 for path in sys.argv[2:]:
-    begin, told = time.process_time(), io.StringIO()
-    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+    begin, message = time.process_time(), io.StringIO()
+    with contextlib.redirect_stderr(message), contextlib.redirect_stdout(io.StringIO()):
         code = main(["analyze", "--json", path])
-    print(json.dumps([path, code, told.getvalue(), time.process_time() - begin]), flush=True)
+    print(json.dumps([path, code, message.getvalue(), time.process_time() - begin]), flush=True)
 """
 
 
@@ -114,11 +114,11 @@ def test_each_ends_in_a_sentence_in_bounded_time_and_memory(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     results = {path: rest for path, *rest in map(json.loads, done.stdout.splitlines())}
     assert results.keys() == expected.keys()
-    for path, (code, told, seconds) in results.items():
-        assert code == expected[path][0], (path, told)
-        assert expected[path][1] in told
-        assert told.count("\n") == (code > 1), told
-        assert len(told) < 400, told
+    for path, (code, message, seconds) in results.items():
+        assert code == expected[path][0], (path, message)
+        assert expected[path][1] in message
+        assert message.count("\n") == (code > 1), message
+        assert len(message) < 400, message
         assert seconds < SECONDS, path
 
 
@@ -155,7 +155,7 @@ def damaged(text: str, draw: random.Random) -> str:
     return text
 
 
-def what_is_told(text: str) -> str:
+def analysed_or_refused(text: str) -> str:
     try:
         graph = sdf3.parse(text.encode())
         result = analyze(graph, effort=100_000)
@@ -170,9 +170,9 @@ def test_whatever_becomes_of_a_file_it_is_analysed_or_refused_in_a_sentence(trie
 
     @given(st.sampled_from(texts), st.integers(0, 2**32))
     def check(text: str, seed: int) -> None:
-        told = what_is_told(damaged(text, random.Random(seed)))
-        assert told
-        assert "Traceback" not in told
+        message = analysed_or_refused(damaged(text, random.Random(seed)))
+        assert message
+        assert "Traceback" not in message
 
     holds(tries, check)
 

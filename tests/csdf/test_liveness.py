@@ -99,7 +99,7 @@ def test_several_changes_free_it_together_and_none_could_be_smaller(tries: int) 
     holds(tries, check)
 
 
-def test_changes_of_several_channels_are_told_where_one_does_not_do() -> None:
+def test_changes_of_several_channels_are_described_where_one_is_not_enough() -> None:
     found = graph(
         {"A": (1,), "B": (1,), "C": (1,)},
         ("A", "B", (2,), (3,), 0, 3),

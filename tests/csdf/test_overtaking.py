@@ -1,4 +1,4 @@
-"""Firings that overlap: told in order where they are, followed one by one where they are not."""
+"""Firings that overlap: proved to be in order where they are, executed where they are not."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def rings(draw: st.DrawFn) -> Graph:
 
 
 @examples(15, 200)
-def test_whoever_is_told_in_order_ends_in_order(tries: int) -> None:
+def test_firings_that_are_proved_in_order_end_in_order(tries: int) -> None:
     """And then the constraints give the period of an execution that counts tokens."""
-    told = list[bool]()
+    proved = list[bool]()
 
     @given(rings())
     def check(found: Graph) -> None:
@@ -60,9 +60,9 @@ def test_whoever_is_told_in_order_ends_in_order(tries: int) -> None:
         try:
             expansion = expand(found)
         except OvertakingError:
-            told.append(False)
+            proved.append(False)
             return
-        told.append(True)
+        proved.append(True)
         ends: dict[str, list[Fraction]] = {name: [] for name in found.actor}
         for actor, _, end in oracle.timed(found, repetitions, 8):
             ends[actor].append(end)
@@ -71,7 +71,7 @@ def test_whoever_is_told_in_order_ends_in_order(tries: int) -> None:
         assert keeps_the_rules(found, periodic_schedule(found), 4)
 
     holds(tries, check)
-    assert any(told)
+    assert any(proved)
 
 
 @examples(6, 50)

@@ -1,4 +1,4 @@
-"""Processors as they are: those that share CPUs, wake up, look ahead, and are uneven."""
+"""Realistic processors: they share CPUs, wake up, choose ahead, and vary in speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long search tells how far it is; a short one does not."""
+"""A long search reports its progress; a short one does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Self-timed start times: those of a plain execution, and recurring from where it is said."""
+"""Self-timed start times are those of a plain execution, and recur as reported."""
 
 from __future__ import annotations
 

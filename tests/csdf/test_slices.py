@@ -1,4 +1,4 @@
-"""Threads that take turns on a CPU: who has it, for how long, and that nothing is lost."""
+"""Threads that take turns on a CPU: which one has it, for how long, and that no work is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state that all engines share: what a firing does to it, and who is looked at again."""
+"""The state that all engines share: how a firing changes it, and which actors it wakes."""
 
 from __future__ import annotations
 
