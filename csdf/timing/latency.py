@@ -150,7 +150,7 @@ class SelfTimedFirings:
         return self._held[self._place[firing]]
 
     def run(self, watched: Sequence[int], work_limit: int, needed: int) -> Starts:
-        """Return the starts of the firings `watched` until they recur, and `needed` more iterations.
+        """Return the starts of the firings `watched` until they recur and `needed` more iterations.
 
         After `work_limit` evaluations of constraints without a recurrence, the starts end after
         `needed` iterations.

@@ -59,14 +59,14 @@ def test_with_less_effort_there_are_bounds_on_the_period(tries: int) -> None:
 
 
 @examples(30, 150)
-def test_schedules_tell_liveness_as_executions_do(tries: int) -> None:
+def test_schedules_decide_liveness_as_executions_do(tries: int) -> None:
     """As where there are so many firings that none are executed; zero times hide nothing."""
 
     @given(consistent_graphs(times=st.sampled_from((Fraction(0), Fraction(0), Fraction(2)))))
     def check(found: Graph) -> None:
         assume(not may_overtake(found))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("csdf.timing.throughput.EXECUTED", -1)
+            patch.setattr("csdf.timing.throughput.EXECUTED_AT_FIRST", -1)
             patch.setattr("csdf.timing.throughput.EXECUTION_LIMIT", 0)
             try:
                 throughput(found)
