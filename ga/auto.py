@@ -1,14 +1,13 @@
 """The default strategy: it tries several strategies and takes the best plan for the objective.
 
-Every candidate becomes a plan, so that they are compared by what plans predict, whatever they
-rewrite (`ga.ranking`). The search of `vertical` goes by the same preference here. Candidates:
-contiguous cuts, the vertical search; if the objective is the period, whole copies, and on several
-machines pipelines side by side; and, where whole layers leave a device more than its share, the
-hybrid of slices and bands.
+The candidates are contiguous cuts and the vertical search; for the period also whole copies and, on
+several machines, pipelines side by side. Where whole layers leave a device more than its share of
+work or weights, the hybrid strategy is a candidate too. Every candidate becomes a plan, because
+only plans can be compared whatever they rewrite (`ga.ranking`).
 
-One device alone is planned too. Where it is better by the objective itself, the explanation says
-so; where it is better than all that use several by more than `ALONE_MARGIN`, or nothing uses
-several, it is chosen.
+One device alone is planned too. It is chosen where no candidate uses several devices, or where its
+objective is better than the best candidate's by more than `ALONE_MARGIN`. Where it is better by
+less, the explanation says so.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Genes: groups of layers that the genetic search keeps on one device.
 
 A layer without multiply-accumulates and with hardly any weights (activation, addition, pooling,
-concatenation, flattening) joins the layer that feeds it last. It costs next to nothing itself,
-engines fuse it with what it follows, and cutting in front of it seldom sends fewer bytes. ResNet50
-so has 54 genes instead of 123. Layers pinned to different devices never share a gene.
+concatenation, flattening) joins the last of the layers that feed it. It costs next to nothing
+itself, engines fuse it with the layer before it, and cutting in front of it seldom sends fewer
+bytes. So ResNet50 has 54 genes instead of 123. Layers pinned to different devices never share a
+gene.
 
-Genes are numbered such that every tensor leads from a gene to the same or a higher one, so the
-genes form a network of their own, which `CostModel` prices like any other.
+Every tensor leads from a gene to the same or a higher-numbered one, so the genes form a network of
+their own, which `CostModel` prices like any other.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What DEAP's algorithms work on: individuals, their fitness, and how many are priced at once.
+"""Individuals for DEAP's algorithms, and the pricing of whole populations as one array.
 
-An individual is an assignment of genes to devices. Selection, crossover, archives and statistics
-are DEAP's own. Only pricing is done for a whole population at once, because the cost model works on
-arrays: `price_together` takes the place of `map` in the toolbox, as DEAP provides for evaluation
-elsewhere (https://deap.readthedocs.io, "Using Multiple Processors").
+An individual is an assignment of genes to devices with a fitness. DEAP evaluates individuals
+through the toolbox's `map`, which `price_together` replaces, because the cost model works on arrays
+(https://deap.readthedocs.io, "Using Multiple Processors").
 
 DEAP draws from the global generator of `random`; `seeded` seeds it for a run and restores it.
 """
@@ -34,6 +33,11 @@ class FeasibleFirst(base.Fitness):  # type: ignore[misc]
     """
 
     weights = (-1.0,)
+
+    def __init__(self, values: Sequence[float] = ()) -> None:
+        """Set the values; unlike DEAP's own, do not check the type of the weights every time."""
+        if values:
+            self.values = values
 
     def dominates(self, other: FeasibleFirst, obj: slice = slice(1, None)) -> bool:
         """Return whether this is better by the rule; `obj` selects the objectives to compare."""

@@ -1,18 +1,17 @@
-"""Simulated annealing: many chains side by side, each a row of one array.
+"""Simulated annealing and steepest descent over assignments of genes to devices.
 
-In every step each chain makes a random move (such as `ga.operators.move_run`) and keeps it if its
-score falls, or, at temperature T, with probability exp(−rise / T). Scores are
-logarithms of costs, so T is a relative worsening: it falls from `start` (a few per cent) to
-nothing. Now and then the worst quarter of the chains restarts from the best quarter.
+**Annealing** runs many chains side by side, each a row of one array. In every step each chain makes
+a random move (such as `ga.operators.move_run`) and keeps it if its score falls, or, at temperature
+T, with probability exp(−rise / T). Scores are logarithms of costs, so T is a relative worsening: it
+falls from `start` (a few per cent) to nothing. After every `epoch` steps the worst quarter of the
+chains restarts from the best quarter.
+
+**Descent** looks at all moves that relieve a fullest device: each of its genes goes to every other
+device, alone and in exchange for every gene there. The best of these neighbours replaces the state
+until none is better. With many devices, random moves seldom hit the device that limits the score.
 
 Source: S. Kirkpatrick, C. D. Gelatt, M. P. Vecchi, "Optimization by simulated annealing", Science,
 1983.
-
-Steepest descent, which ends a search: the best of all moves that relieve a fullest device.
-
-Where devices are many, a random move seldom hits a device that holds the score up. Here every gene
-of such a device goes to every other device, alone and in exchange for every gene of it; the best of
-these neighbours replaces the state, until none is better.
 """
 
 from __future__ import annotations

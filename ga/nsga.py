@@ -1,14 +1,15 @@
-"""NSGA-II over three objectives, by DEAP.
+"""NSGA-II over three objectives, by DEAP; the Pareto front of a search, and the optimality gap.
 
-Parents are selected by tournaments (`selTournamentDCD`: rank, then crowding), their children come
-from two-point crossover and from moving a run of genes (`ga.operators.move_run`), and `selNSGA2`
-keeps the better half of parents and children. What exceeds memory limits loses to what does not
-(`ga.objectives`).
+`evolve` runs NSGA-II. Tournaments select parents by rank, then crowding (`selTournamentDCD`);
+two-point crossover and moving a run of genes (`ga.operators.move_run`) make children; `selNSGA2`
+keeps the better half of parents and children. Fitnesses follow the rule for memory limits in
+`ga.objectives`.
+
+`front_of` filters the assignments that a search has found, and `gap_of` bounds how much better any
+assignment could be.
 
 Source: K. Deb et al., "A fast and elitist multiobjective genetic algorithm: NSGA-II", IEEE
 Transactions on Evolutionary Computation, 2002.
-
-The Pareto front of the assignments that a search has found, and the optimality gap of one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Random moves on whole populations: arrays of device numbers, [individuals, genes].
 
-Annealing moves all its chains at once by them; NSGA-II mutates by `move_run`. Selection and
-crossover are DEAP's. Every move takes its random generator as an argument and returns a new array;
-`devices` is the number of devices, and genes that the user has pinned stay.
+Annealing applies them to all its chains at once, and NSGA-II mutates by `move_run`. `tournaments`
+and `change_one_gene` are operators of the paper's algorithm, on DEAP's individuals. Every function
+takes its random generator as an argument. `devices` is the number of devices, and genes that the
+user has pinned stay.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,19 @@ def random_population(
     gene."""
     drawn = rng.integers(0, devices, (individuals, len(pinned)), dtype=np.int16)
     return np.where(pinned >= 0, pinned.astype(np.int16), drawn)
+
+
+def tournaments(rng: np.random.Generator, individuals: Sequence[Any], size: int) -> list[Any]:
+    """Select the best of `size` random individuals, as often as there are individuals.
+
+    This is DEAP's `selTournament` for a whole generation in one array operation. Of equally good
+    individuals, the one drawn first is selected, as there.
+    """
+    values = np.array([individual.fitness.wvalues for individual in individuals])
+    _, rank = np.unique(values, axis=0, return_inverse=True)
+    drawn = rng.integers(0, len(individuals), (len(individuals), size))
+    winners = np.take_along_axis(drawn, rank[drawn].argmax(axis=1)[:, None], axis=1)
+    return [individuals[number] for number in winners[:, 0].tolist()]
 
 
 def change_one_gene(

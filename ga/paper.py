@@ -1,19 +1,17 @@
-"""The genetic algorithm of Tang & Stefanov (2021), §4.2, on their Eq. 1.
+"""The strategy `vertical-paper`: the genetic algorithm of Tang & Stefanov (2021), §4.2.
 
-A chromosome has one gene per layer, the number of its device. Two parents exchange genes between
-two points, a single gene mutates, and φ (Eq. 1), the sum of the differences of all pairs of devices
-in Eq. 2's memory, is minimised. Population, generations and mutation rate are the paper's; it
-leaves the rest to "standard" choices, which here are: tournaments of three, crossover of nine pairs
-in ten, and survival of the best individual. Part of the first population is assigned by longest
-processing time first, which the paper does not do.
+A chromosome has one gene per layer, the number of its device. Two parents exchange the genes
+between two points, a single gene mutates, and the algorithm minimises φ (Eq. 1), the sum of the
+differences of all pairs of devices in Eq. 2's memory. Population, generations and mutation rate are
+the paper's. Where the paper says "standard", the choices here are tournaments of three, crossover
+of nine pairs in ten, and survival of the best individual. Unlike in the paper, part of the first
+population is assigned by longest processing time first.
 
-DEAP runs it: `selTournament`, `cxTwoPoint`, `HallOfFame` for the survivor, `Statistics` and
-`Logbook`.
+DEAP's `varAnd`, `cxTwoPoint`, `HallOfFame`, `Statistics` and `Logbook` run it. Fitness values and
+tournaments are computed for a whole generation at once.
 
-The paper's own strategy: Eq. 1 alone, by its genetic algorithm (`ga.paper`).
-
-Eq. 1 balances Eq. 2's memory and sees neither speeds nor links nor limits. If its result exceeds a
-device's memory limit, the algorithm runs once more with all that exceeds limits ranked last.
+φ depends on memory alone: speeds, links and limits play no part. If the result exceeds a device's
+memory limit, the algorithm runs once more, with everything that exceeds a limit ranked last.
 """
 
 from __future__ import annotations
@@ -140,9 +138,7 @@ def _toolbox(
         return np.column_stack([over, values])
 
     toolbox: Any = individuals.new_toolbox(individuals.PaperIndividual, evaluate)
-    toolbox.register(
-        "select", tools.selTournament, k=parameters.individuals, tournsize=parameters.tournament
-    )
+    toolbox.register("select", operators.tournaments, rng, size=parameters.tournament)
     toolbox.register("mate", tools.cxTwoPoint)
     toolbox.register("mutate", operators.change_one_gene, rng, free=free, devices=devices)
     return toolbox

@@ -1,8 +1,8 @@
-"""The order of plans of any strategies, by what they predict.
+"""The ranking of plans of any strategy by their predicted costs.
 
-The comparison is by the preference for the problem's objective by what devices hold
-(`ga.objectives.HELD`), with the period that is to be expected: the slowest of many stages is slower
-than planned, because of all that take longer than planned it is the one that counts.
+Plans are compared by the preference for the problem's objective in `ga.objectives.HELD`, with the
+expected period instead of the planned one. Stages take longer or shorter than planned, and the
+slowest one sets the period, so the expected period grows with the number of stages.
 """
 
 from __future__ import annotations

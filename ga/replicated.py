@@ -1,19 +1,18 @@
 """Several pipelines side by side, each with a copy of the network, and frames dealt out to them.
 
-A pipeline over all devices is as fast as its slowest stage, and the more stages it has, the less
-they can be alike: layers do not divide evenly, an engine fuses less, and each cut moves bytes. So
-the devices form groups that are as fast as one another, each group divides a copy of the network
-among its members, and frames are dealt out to groups in proportion to their speed. What it costs is
-memory: with c groups, each device holds about c times the weights that one pipeline would give it.
-Between one pipeline (`vertical`, `sequential`) and a copy on each device (`batch-split`), this is
-whatever the devices' memory allows and the preference of `ga.ranking` likes best.
+A pipeline over all devices is as fast as its slowest stage, and the more stages it has, the more
+they differ: layers do not divide evenly, an engine fuses less, and each cut moves bytes. Here the
+devices form groups of about equal speed, each group divides a copy of the network among its
+members, and frames go to the groups in proportion to their speed. The price is memory: with c
+groups, each device holds about c times the weights that one pipeline would give it. This lies
+between one pipeline (`vertical`, `sequential`) and a copy on each device (`batch-split`).
 
-Each number of groups is tried with contiguous cuts; for the best one, each group is also divided by
-the search of `vertical`.
+Each number of groups is tried with contiguous cuts. For the number that `ga.ranking` ranks first,
+the search of `vertical` also divides each group.
 
-Source: replicating and merging the tasks of a pipeline is that of Subhlok and Vondran, "Optimal
-latency-throughput tradeoffs for data parallel pipelines", SPAA 1996; frames in a fixed cyclic
-pattern are Vanishree et al.'s (see `partition.strategies.batch_split`).
+Sources: J. Subhlok and G. Vondran, "Optimal latency-throughput tradeoffs for data parallel
+pipelines", SPAA 1996, replicate and merge the tasks of a pipeline; Vanishree et al. deal frames in
+a fixed cyclic pattern (see `partition.strategies.batch_split`).
 """
 
 from __future__ import annotations

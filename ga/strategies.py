@@ -1,4 +1,4 @@
-"""The registry of all strategies, by the names that users write."""
+"""The registry of all strategies by the names that users write."""
 
 from __future__ import annotations
 

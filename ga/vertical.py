@@ -1,17 +1,19 @@
 """The vertical strategy: any layer on any device, by NSGA-II and annealing.
 
-1. **Seeds**: contiguous cuts at several tolerances, which move few bytes, cuts that balance memory,
-   and longest-processing-time assignments by time, weights and Eq. 2, which balance best.
-2. **NSGA-II** (`ga.nsga`) over the three objectives of `ga.objectives` combines them.
-3. **Annealing** (`ga.local_search`) improves the best of its population by moving runs of layers
-   over boundaries, towards the preference; then, layer by layer, the fastest towards the period
-   alone.
-4. Of the Pareto front of everything found, within the memory limits if anything is, the solution
-   that the problem's preference ranks first is taken. The whole front is returned with it.
+The search assigns genes, groups of layers (`ga.genes`):
 
-Else the search is over genes (`ga.genes`). Its effort is counted in steps, not seconds, so that a
-seed determines the result on any machine. Two lower bounds give the optimality gap: the work of all
-devices together, and the heaviest layer on its best device.
+1. **Seeds** are contiguous cuts at several tolerances, which move few bytes, cuts that balance
+   memory, and longest-processing-time assignments by time, weights and Eq. 2, which balance best.
+2. **NSGA-II** (`ga.nsga`) combines them over the three objectives of `ga.objectives`.
+3. **Annealing** (`ga.local_search`) improves the best of its population towards the problem's
+   preference, and **descent** the best of what annealing has found.
+4. A few more chains improve the fastest assignments layer by layer, towards the period alone.
+
+The solution is the assignment that the preference ranks first, among those within the memory limits
+if there are any. The Pareto front of everything found is returned with it, and an optimality gap
+that follows from lower bounds (`ga.nsga.gap_of`).
+
+Effort is counted in steps, not seconds, so a seed determines the result on any machine.
 """
 
 from __future__ import annotations

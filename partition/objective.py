@@ -1,4 +1,4 @@
-"""What a search makes small first. Light to import: commands show it in their help."""
+"""The objectives of a search; light to import, because commands name them in their help."""
 
 from typing import Literal, TypeAlias
 

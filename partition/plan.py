@@ -1,9 +1,8 @@
-"""The plan: everything that is needed to deploy, and what is predicted of it.
+"""The plan: everything that deployment needs, and the predictions for the run.
 
-A plan is made from a network (rewritten, if the strategy wants), devices and an assignment of its
-layers to devices, and from nothing else: phases, channels, capacities, proofs and predictions all
-follow from the assignment. Whoever edits the assignment of a saved plan therefore gets all of them
-anew.
+A plan follows from a network (with the strategy's rewrites), devices and an assignment of layers to
+devices, and from nothing else: phases, channels, capacities, proofs and predictions are derived
+(`partition.planner`). If the assignment of a saved plan is edited, all of them are derived anew.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From an assignment to a plan: convert, schedule, prove, predict, refuse.
 
-Every strategy's result goes this one way. A plan that does not fit a device's memory, or that is
-not proved free of deadlock, is refused here, before anything is sent.
+The result of every strategy goes through `make_plan`. It refuses a plan that does not fit a
+device's memory or is not proved free of deadlock, before anything is sent.
 """
 
 from __future__ import annotations

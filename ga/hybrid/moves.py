@@ -1,16 +1,15 @@
-"""Random moves of the hybrid search: some grains of a unit go to another device.
+"""Random moves and initial states of the hybrid search.
 
-Initial states of the hybrid search: runs of grains and split necklaces.
+A move gives some grains of a unit to another device. An initial state deals the grains of all units
+(`ga.hybrid.shares`) out in topological order, in one of two ways:
 
-Both deal the grains of `ga.hybrid.shares` out in topological order.
+- **Runs** give each device consecutive grains, its fair share of them. They send the fewest bytes.
+- **Split necklaces** give each device its fair share of work and of bytes at once. Runs cannot,
+  because work is at a network's front and weights are at its end. Think of the grains as beads of
+  two colours on a closed necklace: there is always an arc with the n-th part of both, and when it
+  is cut out and the ends are tied, one with the (n − 1)-th part of the rest, and so on.
 
-**Runs** give each device consecutive grains, as much as is fair: the least traffic. If each device
-is to have its share of work and of bytes at once, runs do not suffice, as work is at a network's
-front and weights are at its end. But two cuts per device do, if the grains are thought of as beads
-of two colours on a closed necklace: there is always an arc with the n-th part of both, and when it
-is cut out and the ends are tied, one with the (n − 1)-th part of what remains.
-
-Source of the existence proof: C. H. Goldberg and D. B. West, "Bisection of circle colorings", SIAM
+Sources of the existence proof: C. H. Goldberg and D. B. West, "Bisection of circle colorings", SIAM
 Journal on Algebraic and Discrete Methods, 1985; N. Alon, "Splitting necklaces", Advances in
 Mathematics, 1987.
 """

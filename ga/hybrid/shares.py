@@ -1,12 +1,12 @@
-"""The states of the hybrid search: how much of each unit every device computes.
+"""The states of the hybrid search and their estimated costs.
 
 A state says how many **grains** of each unit (`partition.pricing.units`) each device has: integers
 [units, devices], whose rows sum up to the unit's grains. A unit whose grains are all on one device
-stays whole; one that is on several is split, into parts as large as their grains. So splitting and
-assigning are one search, and no unit is split without need.
+stays whole; one whose grains are on several is split into parts of that many grains. So one search
+decides both splitting and assignment, and no unit is split without need.
 
 States are priced approximately, many at a time. Work and bytes divide with the grains, except for
-what each part has again: the whole input (split by channels) or the weights and a halo (split by
+what every part needs: the whole input (split by channels), or the weights and a halo (split by
 rows). A tensor travels to each device that needs it, less what that device makes of it itself.
 """
 
@@ -146,10 +146,10 @@ class Shares:
         """
         costs = self.evaluate(states)
         load = costs.load_s
-        period = costs.period_s * smooth_maximum(load, 0) / load.max(axis=0)
+        period = costs.period_s * _smooth(load) / load.max(axis=0)
         score = (
-            weights.time * (np.log(period) + np.log(smooth_maximum(costs.compute_s, 0))) / 2
-            + weights.memory * np.log(smooth_maximum(costs.beta_bytes / self._fair, 0))
+            weights.time * (np.log(period) + np.log(_smooth(costs.compute_s))) / 2
+            + weights.memory * np.log(_smooth(costs.beta_bytes / self._fair))
             + weights.traffic * np.log(costs.wire_bytes + self._floor_bytes)
             + weights.parts * np.log(costs.parts)
         )
@@ -210,3 +210,8 @@ def _total(amounts: Floats, size: Floats) -> Floats:
     """Σ over units or tensors of `amounts` [individuals, units, devices] × `size` [units]:
     [devices, individuals]."""
     return np.asarray(np.matmul(size, amounts).T)
+
+
+def _smooth(values: Floats) -> Floats:
+    """Return the smooth maximum over devices; its slope is gentle, as shares change gradually."""
+    return smooth_maximum(values, axis=0, exponent=24.0)

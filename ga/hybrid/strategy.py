@@ -1,17 +1,15 @@
 """The hybrid strategy: layers that limit period or memory are split, parts go to any device.
 
-Vertical partitioning stops gaining where a single layer is more than a device's fair share; here
-such a layer is divided, by channels or by rows, and only such a layer.
+Vertical partitioning stops gaining where a single layer is more than a device's fair share. This
+strategy divides such layers, and only such layers, by channels or by rows.
 
 1. **Units** (`partition.pricing.units`) are formed in a few ways: split by channels only, or by
    rows where weights are small, fused more or less.
-2. **Annealing** over states (`ga.hybrid.shares`) decides at once what is split, how, and where it
-   goes; it starts from runs and necklaces (`ga.hybrid.moves`).
-3. The best states are carried out, and priced exactly as any plan is.
-4. The estimates are calibrated by the best one, and the search goes on near it, until neither
-   improves.
-
-Conversion of a state of `ga.hybrid.shares` to rewrites and a device for every part.
+2. **Annealing** over states (`ga.hybrid.shares`) decides what is split, how, and where it goes. It
+   starts from runs and necklaces (`ga.hybrid.moves`).
+3. The best states are converted to rewrites and a device for every part, and priced exactly as any
+   plan is.
+4. The best one calibrates the estimates, and the search goes on near it, until neither improves.
 """
 
 from __future__ import annotations

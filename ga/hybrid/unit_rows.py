@@ -1,5 +1,4 @@
-"""Units (`partition.pricing.units`) as arrays: the work and bytes that divide, and those that do
-not."""
+"""Units (`partition.pricing.units`) as arrays: which work and bytes divide, and which do not."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
 """Search spaces of a sweep: the parameters of each genetic strategy, and the value of a search.
 
 Every search of a sweep may price the same number of states, whatever its parameters: a larger
-population has fewer generations, and what NSGA-II does not spend is left to annealing. So a sweep
-finds better parameters, not more expensive ones. The count is that of the strategy's usual
-parameters, times the sweep's `budget`, which also shortens the end of `vertical`: its descent and
-the chains that go for the period alone.
+population has fewer generations, and annealing gets the states that NSGA-II does not spend. So a
+sweep finds better parameters and not just more expensive ones. The number is that of the strategy's
+default parameters times the sweep's `budget`, which also shortens the end of `vertical`: its
+descent and the chains that minimise the period alone.
 
-The genetic strategies with parameters from a sweep, or from the user.
-
-A search with the parameters, budget and seed of a trial gives the result of that trial.
+The same functions build a strategy from parameters of a sweep or of the user: with the parameters,
+budget and seed of a trial, a search gives the result of that trial.
 """
 
 from __future__ import annotations

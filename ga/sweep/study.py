@@ -1,15 +1,14 @@
-"""Tuning the parameters of the genetic strategies: one study, in as many processes as you like.
+"""Parameter tuning for the genetic strategies: one Optuna study, in any number of processes.
 
 A trial searches a few times with the same parameters and different seeds (the same seeds in all
-trials), and its value is the mean. Parameters are suggested by Optuna's tree-structured Parzen
-estimator; a trial whose best value so far is worse than the median of the earlier ones at the same
-point is given up. PED-ANOVA then says which parameters mattered.
+trials), and its value is the mean. Optuna's tree-structured Parzen estimator suggests parameters. A
+trial whose best value so far is worse than the median of the earlier ones at the same point is
+pruned. PED-ANOVA then says which parameters mattered. The study is stored in a SQLite file, or in
+any database that SQLAlchemy can reach.
 
 Sources: T. Akiba et al., "Optuna: A next-generation hyperparameter optimization framework", KDD,
 2019. S. Watanabe et al., "PED-ANOVA: Efficiently quantifying hyperparameter importance in arbitrary
 subspaces", IJCAI, 2023.
-
-The storage of a sweep: a SQLite file, or any database that SQLAlchemy can reach.
 """
 
 from __future__ import annotations

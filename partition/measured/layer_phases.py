@@ -1,8 +1,8 @@
 """Plans in which each layer is a phase of its own, to measure layers one by one.
 
-A network is measured in pieces, runs of consecutive layers on one device: a device then holds no
-more engines and weights at a time than a piece has. What a piece reads from outside comes from the
-host, what others read of it goes there.
+A network is measured in pieces, runs of consecutive layers on one device, so that a device holds
+the engines and weights of one piece at a time. A piece gets its inputs from the host and sends its
+results to the host.
 """
 
 from __future__ import annotations

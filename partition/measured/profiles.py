@@ -1,33 +1,32 @@
 """Measurements on the devices, and how they replace the assumptions of the cost model.
 
-Three kinds of measurements meet here. **Layers** run one by one give each layer's seconds on each
-device, for any assignment. **Subnets**, several layers fused by an engine, say how far sums of
-layers are off: both together give the seconds that a search is led by
-(`partition.measured.profiles`), and where a plan has exactly a measured subnet as a phase, its
-time is the plan's.
-**Links** and messages replace the rates of a device's wire. **Batches**, frames streamed through a
-whole copy on one device, say how fast a copy is (`partition.pricing.linear_models`).
+- **Layers**, run one by one, give each layer's seconds on each device, for any assignment.
+- **Subnets**, several layers that an engine fuses, correct these sums by the fit below. Where a
+  phase of a plan is exactly a measured subnet, the plan has its measured time.
+- **Links** and messages replace the rates of a device's wire.
+- **Batches**, frames streamed through a whole copy on one device, give the speed of a copy
+  (`partition.pricing.linear_models`).
 
-Maximum-likelihood seconds of layers and of cuts, fitted to measurements of subnets.
+**The fit** is a maximum-likelihood estimate of the seconds of layers and of cuts. A layer measured
+by itself takes longer than among others, because nothing is fused with it and its tensors are
+converted to and from the engine's layout. The factor differs from layer to layer. Meeting the
+measured subnets exactly would not help either, because their own errors would spoil other subnets.
+The model is therefore:
 
-A layer measured by itself takes longer than the same layer among others: nothing is fused with it,
-and its tensors are converted from and to the engine's own layout. By how much differs from layer to
-layer, so that stages foreseen by such times alone are further off than those foreseen by estimates
-(`partition.pricing.compute_time`); and subnets that a fit meets exactly make others worse, because
-what they were measured to take has an error of its own. So the most likely times are sought, given
+- each layer's true time is the estimate (`partition.pricing.compute_time`), scaled to the device,
+  to within a factor of about `ESTIMATED`;
+- layers measured alone are all too slow by one unknown factor, and each is about `ALONE` off;
+- fused subnets are measured to within about `FUSED`;
+- a subnet takes the sum of its layers, and the bytes that enter or leave it times the device's
+  unknown `cut_s_per_byte`.
 
-- the estimate, scaled to the device: each layer's true time is a factor of about `ESTIMATED` away;
-- layers measured alone, all of them by one unknown factor too slow, each of them about `ALONE` off;
-- fused subnets, each measured to within about `FUSED`;
+All errors are of logarithms (a factor of two up is as likely as one down), normal and independent,
+so the estimate is a nonlinear least-squares problem.
 
-where a subnet takes the sum of its layers and the bytes that enter or leave it times the device's
-`cut_s_per_byte`, which is unknown too. All errors are of logarithms (a factor of two up is as
-likely as one down), normal and independent: nonlinear least squares.
-
-On ten boards, ResNet50, 75 and 68 subnets of five plans each: by layers measured alone, this
-foresees subnets to within 7 and 6 % (rms, overall scale apart), which sums of those times do to
-within 16 and 14 %; with some of the subnets given, the others to within 7 to 10 and 6 to 7 %. What
-is left is not the sum of anything: how layers are fused depends on where the network is cut.
+On ten boards, ResNet50, 75 and 68 subnets of five plans each: from layers measured alone, the fit
+predicts subnets to within 7 and 6 % (rms, overall scale apart), where sums of those times are 16
+and 14 % off; with some of the subnets given, it predicts the others to within 7 to 10 and 6 to 7 %.
+The remaining error is not additive: how layers are fused depends on where the network is cut.
 """
 
 from __future__ import annotations

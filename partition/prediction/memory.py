@@ -1,29 +1,28 @@
 """Prediction of the memory that every device of a planned dataflow holds.
 
-What is predicted is the most that a device needs at once: memory that no file backs, weights, which
+The prediction is the most that a device needs at once: memory that no file backs, weights, which
 are pages of files but are read for every frame, and the code that runs. Agents measure the same
-without code (`nodes.host.usage`).
+without code (`nodes.host.usage`). It is the sum of four upper bounds, so a device with less memory
+may still suffice:
 
-**Weights**: each once per device. Engines lay them out anew or pack them, but then they drop the
-original. A CPU has no arithmetic for half precision, so it holds such weights as float32, and the
-activations too. **Activations**: the largest live set of any phase, since the
-engine's arena is shared by all phases of a device and one phase runs at a time. A phase's own
-inputs and outputs are counted in it although their frames lie in channels, because engines make
-copies in a layout of their own. **Channels**: a frame of a channel is claimed before the firing
-that makes it and freed after the last firing that reads it, and while it lives it is at the
-producer, at the consumer, or (while it is being sent) at both. So the consumer never holds more
-than the capacity of each channel that comes in from elsewhere, and the producer never more than
-the capacity of each that goes out; of a tensor that goes to several devices it keeps one copy, for
-the slowest of them. The state that a phase keeps is a channel too, of two frames. **Engine**: the
-agent itself, a session per phase and a kernel per layer.
+- **Weights** count once per device. Engines lay them out anew or pack them, but then they drop the
+  original. A CPU has no arithmetic for half precision, so it holds such weights, and activations,
+  as float32.
+- **Activations** are the largest live set of any phase, because all phases of a device share the
+  engine's arena and one phase runs at a time. A phase's own inputs and outputs count here although
+  their frames lie in channels, because engines copy them into a layout of their own.
+- **Channels**: a frame is claimed before the firing that makes it and freed after the last firing
+  that reads it. Meanwhile it is at the producer, at the consumer, or (while it is sent) at both. So
+  either end holds at most the capacity of each channel to or from another device. The producer of a
+  tensor that goes to several devices keeps one copy, for the slowest of them. The state that a
+  phase keeps is a channel of two frames.
+- **Engine**: the agent itself, a session per phase and a kernel per layer.
 
-All four are upper bounds: a device that has less than their sum may still suffice.
-
-**Packing** comes before all that: while a phase is loaded, the weights of its matrices are packed
-one after the other, and for a moment both the original and the copy are in memory, beside the code
-that loading runs, but no other weights and no tensors. So it counts only where one matrix is larger
-than all else together: the last layer of a recogniser of characters (34 of 54 MB) is. Packed
-weights of whole numbers stay in memory from then on, because they are not written into a file.
+**Packing** happens before all that. While a phase is loaded, the engine packs the weights of its
+matrices one after the other, and for a moment holds both the original and the copy, beside the code
+that loading runs, but no other weights and no tensors. So packing counts only where one matrix is
+larger than everything else together (34 of 54 MB in the last layer of a character recogniser).
+Packed integer weights stay in memory, because they are not written into a file.
 """
 
 from __future__ import annotations

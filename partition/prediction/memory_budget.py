@@ -1,12 +1,11 @@
-"""What an agent holds besides weights, activations and channels: itself and its engine.
+"""The memory of an agent and its engine, and the memory that devices have for a network.
 
-Measured by `python -m benchmarks.executor_memory` with ONNX Runtime 1.31 (CPU) on x86-64 (AMD
-EPYC), Python 3.11, glibc 2.36, in a process that has imported what an agent imports. Program pages
-count only where their code runs. More of them are resident (23 to 36 MB), but those are clean, and
-the kernel drops them where memory is short (decision 025). Other engines and processors differ; an
-agent reports its idle memory, without any program code, when it is greeted (`Welcome.rss_bytes`).
-
-How much memory each device has for its part of a network, absolutely and as a fair share.
+The constants were measured by `python -m benchmarks.executor_memory` with ONNX Runtime 1.31 (CPU)
+on x86-64 (AMD EPYC), Python 3.11, glibc 2.36, in a process that has imported what an agent imports.
+Program pages count only where their code runs. More of them are resident (23 to 36 MB), but those
+are clean, and the kernel drops them where memory is short (decision 025). Other engines and
+processors differ; an agent reports its idle memory, without program code, when a launcher greets it
+(`Welcome.rss_bytes`).
 """
 
 from __future__ import annotations

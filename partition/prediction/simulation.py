@@ -1,26 +1,23 @@
-"""What a plan will do, frame by frame: its run simulated on threads, machines and links.
+"""Prediction of a plan's run by simulation on threads, machines and links.
 
-The closed forms of `partition.prediction.timing` say what a plan can reach. What it does depends on
-more: how threads take turns on CPUs, who gets the processor when several phases could fire, how far
-FIFOs fill. So the run is simulated as a CSDF graph (`partition.prediction.simulation`), with a
-source that always has the next frame, and the latency of a frame is counted as it is measured: from
-its departure at the host to its result's arrival.
+The closed forms of `partition.prediction.timing` say what a plan can reach. A run also depends on
+how threads share CPUs, on which phase a device fires first, and on how full FIFOs get. So the run
+is simulated as a CSDF graph whose source always has the next frame. The latency of a frame is
+counted as it is measured: from its departure at the host to its result's arrival.
 
-The CSDF graph of a plan's run: phases, messages, credits, links, and what they run on.
-
-Every thread of a run is a processor. A device has three, the *executor*, which runs phases, the
-*I/O thread*, which decides, and the *wire thread* (ZeroMQ's), which moves bytes; the host has the
-last two. They take turns on the CPUs that they may use (`csdf.execution.shared_machine`). The
-actors of the graph, one firing per frame each:
+Every thread of a run is a processor. A device has three: the *executor*, which runs phases, the
+*I/O thread*, which decides, and the *wire thread* (ZeroMQ's), which moves bytes. The host has the
+last two. They share the CPUs that they may use (`csdf.execution.shared_machine`). The actors of the
+graph, one firing per frame each, are:
 
 - each phase, on its device's executor;
-- *ended*: the I/O thread learns that a firing has ended, has its tensors sent and gives back the
-  places of what it read;
-- *sending* and *receiving*: wire threads move what one firing sends to another device; large
+- *ended*: after a firing, the I/O thread passes its tensors on and returns the places of its
+  inputs;
+- *sending* and *receiving*: wire threads move the tensors of one firing to another device, large
   messages in pieces, so that both ends and the links between them work at the same time;
-- *out* and *in*: what goes to another machine, on the sender's interface and then the receiver's;
-- *arrived*: the I/O thread of a device that reads takes in the tensors that one firing sent it;
-- *credited*: the I/O thread of the producer takes in places given back;
+- *out* and *in*: transfers to another machine, on the sender's interface and then the receiver's;
+- *arrived*: the I/O thread of the receiving device takes in the tensors of one firing;
+- *credited*: the I/O thread of the producer takes in returned places;
 - the host's source and sink. If frames are dealt out to copies of the network, these have a phase
   for each frame of a cycle, and tokens go only to and from the copy whose turn it is.
 

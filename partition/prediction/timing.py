@@ -1,35 +1,26 @@
-"""Period and latency of a plan, from the times of its phases.
+"""Period, latency and energy of a plan, from estimated or measured times of its phases.
 
-In the steady state every device fires each of its phases once per period, and phases of different
-devices run at the same time (`csdf.conversion.skew`). So the period is that of whatever is busiest:
-a device's processor (its phases, what each firing costs besides, and, unless its wire is free, what
-sending and receiving costs), a network interface in one direction (the launcher's too), or the
-cores that devices of one machine share. The latency is the number of periods that a frame spends in
-the pipeline times the period.
+**Phases.** A phase takes the seconds of its layers and two costs of dividing the network:
 
-These are what a plan can reach; `partition.prediction.simulation` predicts what a saturated run
-does.
+- *Cutting.* An engine fuses layers and keeps tensors in a layout of its own. A tensor that enters
+  or leaves a phase breaks a fusion, is converted and leaves the caches. It costs its bytes times
+  the device's `cut_s_per_byte`, once for each device that reads it (in the phase that reads it
+  first) and once where it is made. Of the terms tried (a constant per phase, per tensor, per byte)
+  only the one per byte is needed: ONNX Runtime 1.31 on five networks in 1 to 259 phases takes 0.11
+  ns per byte, which leaves 2 ms (rms) of the cost of cutting unexplained, where whole networks take
+  8 to 292 ms (`python -m benchmarks.cutting`).
+- *Cache.* Weights beyond a device's cache are fetched anew for each frame
+  (`Device.cache_s_per_byte`); its phases share that time by their weights.
 
-Estimates of how long each phase of a dataflow takes, from the times of its layers.
+**Period.** In the steady state every device fires each of its phases once per period, and phases of
+different devices run at the same time (`csdf.conversion.skew`). So the period is that of the
+busiest resource: a device's processor, a network interface in one direction (the launcher's too),
+or the cores that devices of one machine share (`partition.pricing.busy`). The **latency** is the
+number of periods that a frame spends in the pipeline times the period. Both are what a plan can
+reach; `partition.prediction.simulation` predicts a saturated run.
 
-The layers' seconds, and two things that depend on how the network is divided:
-
-**Cutting.** An engine fuses layers and keeps tensors in a layout of its own. A tensor that enters
-or leaves a phase breaks a fusion, is converted and leaves the caches: it costs its bytes times the
-device's `cut_s_per_byte`, once for each device that reads it (in the phase that reads it first) and
-once where it is made. Of the terms tried (a constant per phase, per tensor, per byte) only that per
-byte is needed: ONNX Runtime 1.31 on five networks in 1 to 259 phases takes 0.11 ns per byte, which
-leaves 2 ms (rms) of what cutting costs unexplained, where whole networks take 8 to 292 ms
-(`python -m benchmarks.cutting`).
-
-**Cache.** Weights that a device's cache has no room for are fetched anew for each frame
-(`Device.cache_s_per_byte`); its phases share that time by their weights.
-
-Joules per frame of a plan: Eq. 4 of Velasco-Montero et al. (2023), with waiting and sending.
-
-A device without layers is taken to be switched off. With `idle_w` and `sent_j_per_byte` at 0 this
-is their Eq. 4, the energy of the stages alone. The formula of one device is in
-`partition.pricing.busy`.
+**Energy** is Eq. 4 of Velasco-Montero et al. (2023), with waiting and sending added: with `idle_w`
+and `sent_j_per_byte` at 0 it is their Eq. 4. A device without layers counts as switched off.
 """
 
 from __future__ import annotations

@@ -1,23 +1,21 @@
 """Estimates of how long each layer takes on each device, until measured times replace them.
 
-A layer takes as long as its arithmetic and the fetching of its weights, or as all its memory
-traffic, whichever is more (a roofline, in which fetching weights does not overlap arithmetic): max
+The estimate is a roofline in which fetching weights does not overlap arithmetic: max
 (multiply-accumulates / `macs_per_s` + weights / `memory_bytes_per_s`, bytes of tensors and weights
-touched / `memory_bytes_per_s`). Depthwise convolutions are bound by their bytes, ordinary ones by
-their arithmetic, those with large weights and small images by both. Layers that engines fuse with
-what makes their input (`fused_layers`) take no time. Cutting a region out of a tensor touches that
+touched / `memory_bytes_per_s`). Bytes limit depthwise convolutions, arithmetic limits ordinary
+ones, and both limit those with large weights and small images. Layers that engines fuse with the
+layer before them (`fused_layers`) take no time. Cutting a region out of a tensor touches that
 region only.
 
 Measured with ONNX Runtime 1.31 on x86-64 (`python -m benchmarks.stage_times`): the standard
 deviation of measured ÷ predicted over contiguous stages is 0.014 for ResNet50 (0.080 where fused
 layers count and weights do not add), 0.025 for SqueezeNet (0.113), 0.011 for VGG19 (0.030), 0.032
 for ShuffleNet (0.137), 0.023 for DenseNet121 (0.027).
-`planner.with_measured_phases` replaces the estimate by the times that a plan's own subnets take.
+`planner.with_measured_phases` replaces the estimate by the measured times of a plan's own subnets,
+and `slowed` scales it for devices that turned out slower than assumed.
 
 Source of rooflines: S. Williams et al., "Roofline: an insightful visual performance model for
 multicore architectures", Communications of the ACM, 2009.
-
-Devices that turned out slower than assumed, by measured factors.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
 """The costs of whole populations of assignments, which strategies minimise.
 
 `CostModel` turns a network and devices into arrays once; `CostModel.evaluate` then prices thousands
-of assignments with array operations. It counts what a plan's prediction counts
-(`partition.prediction.timing`, `partition.prediction.timing`, `partition.prediction.memory`,
-`partition.prediction.timing`). Equal to it, because it follows from the assignment alone:
+of assignments with array operations. It counts the same costs as a plan's prediction
+(`partition.prediction.timing`, `partition.prediction.memory`). These follow from the assignment
+alone and are equal to the prediction:
 
-- what layers take to compute, and to fetch the weights that exceed a cache;
+- the seconds of layers, and of fetching the weights that exceed a cache;
 - tensors sent and received (a tensor travels once to each device that reads it), and the processor
-  time that this costs; weights.
+  time that this costs;
+- weights. A weight that several layers share (bands of rows of one layer do) counts once per
+  device.
 
-Estimated, because it needs the phases:
+The others depend on the phases and are estimates:
 
 - **phases** by the pairs of a device and a level (levels as in `csdf.conversion.grouping`).
-  Hoisting can only merge such pairs, so there are never more phases, and what firings and cutting
-  (`partition.prediction.timing`) cost, and with them period and energy, is never more than
-  estimated.
+  Hoisting can only merge such pairs, so the phases, and with them the cost of firings and cuts, the
+  period and the energy, are never more than estimated.
 - **latency** by the fewest periods in which a frame can pass all boundaries. Skews that hold fewer
   bytes may take more.
 - **the launcher's link** by one device that reads the frame.
@@ -22,10 +23,6 @@ Estimated, because it needs the phases:
   the largest layer.
 
 Sizes are whole bytes carried as float64, exact up to 2^53.
-
-Weights and activations of any selection of layers, for whole populations at once.
-
-A weight that several layers share (bands of rows of one layer do) counts once per device.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
-"""The linear model of how long a device takes for a batch of frames, and fair dealing by it.
+"""Linear models of measured times: of a batch of frames on a device, and of a transfer.
 
-Two measured batch sizes determine the line. Dealing a batch out to several devices so that the last
-of them is done as early as possible is then exact: frame after frame goes to the device that would
-be done with it first.
+**Batches.** Two measured batch sizes determine a line. `deal_frames` then deals a batch out to
+several devices so that the last of them is done as early as possible: each frame goes to the device
+that would be done with it first. If the fixed parts vanish, these are the shares of Vanishree et
+al., "CoIn: Accelerated CNN Co-Inference through data partitioning on heterogeneous devices", ICACCS
+2020.
 
-Source: Vanishree et al., "CoIn: Accelerated CNN Co-Inference through data partitioning on
-heterogeneous devices", ICACCS 2020, whose ratio of shares this is if the fixed parts vanish.
-
-Transfer times linear in bytes, fitted to measurements.
-
-Velasco-Montero et al. (2023, §III-C, Fig. 6) measured how long tensors of several sizes take to
-reach the next processor, found the times to be proportional to the bytes, and put them into the
-time of the stage that receives. Here a message may cost something by itself as well, and what is
-measured is one of two things: **processor** time of serving the network, which delays a device's
-layers, or time on the **wire**, which its link needs beside them.
+**Transfers.** Velasco-Montero et al. (2023, §III-C, Fig. 6) found the time in which a tensor
+reaches the next processor to be proportional to its bytes, and added it to the time of the
+receiving stage. Here a message may also have a fixed cost. Measurements are of **processor** time,
+which delays a device's layers, or of time on the **wire**, which the link needs beside them.
 """
 
 from __future__ import annotations

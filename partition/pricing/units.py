@@ -1,14 +1,14 @@
 """Units: the pieces of a network that can be shared between devices, by channels or by rows.
 
 A unit is a layer with the layers behind it that work channel by channel (activation, pooling, a
-sum): split likewise, a part of each of them reads just its part of what comes before. Units are
-split by **channels**, which divides the weights, while each part reads the whole input; or by
-**rows**, which divides the input too, while each part holds the weights. A unit is split by rows
-where the input is the larger of the two. Units by rows that pass large tensors on to each other
-are fused into one, because within a band such a tensor never travels, at the price of a halo that
-is computed twice.
+sum). If all are split in the same way, a part of each reads only its part of the tensor before it.
+A unit split by **channels** divides the weights, while each part reads the whole input. A unit
+split by **rows** divides the input, while each part holds the weights; this is done where the input
+is larger than the weights. Units by rows that pass large tensors on to each other are fused into
+one, so that such a tensor never travels within a band, at the price of a halo that is computed
+twice.
 
-Engines compute channels in blocks of 16 (AVX-512; 8 or 4 elsewhere) and pad what is less: with ONNX
+Engines compute channels in blocks of 16 (AVX-512; 8 or 4 elsewhere) and pad smaller ones: with ONNX
 Runtime 1.31, a slice of 24 of 256 channels takes 1.43 times its part of the whole convolution, one
 of 102 takes 1.20 times, one of 32, 64 or 112 takes 1.06. So slices are whole blocks where they can.
 """

@@ -1,21 +1,14 @@
-"""Longest processing time first (LPT), a heuristic that gives good solutions to start from.
+"""Balancing of weights or work: longest processing time first, subset sums, and split arrays.
 
-Layers, or groups of them, are assigned in order of descending size, each to the device whose load,
-relative to its speed, is then least. Graham showed that the largest load is at most 4/3 − 1/(3n)
-times the optimum on n equal devices.
-
-Source: R. L. Graham, "Bounds on multiprocessing timing anomalies", SIAM Journal on Applied
-Mathematics, 1969.
-
-Balancing of weights by exchanging layers between pairs of devices (subset sums).
-
-Two devices' layers are divided best by finding all sums that their sizes can make (the subset sum
-problem, by dynamic programming on the bits of one long integer). Doing so with pair after pair,
-until no pair helps the heaviest device, often ends at the mean, rounded up, which nothing can beat.
-
-Algorithm 1 of Villarrubia et al. (2025): split an array so that the largest sum is least.
-
-Their §6.1.3 then moves the cuts until every device has room for its run.
+- `longest_first` assigns layers, or groups of them, in order of descending size, each to the device
+  whose load, relative to its speed, is then least. On n equal devices the largest load is at most
+  4/3 − 1/(3n) times the optimum (R. L. Graham, "Bounds on multiprocessing timing anomalies", SIAM
+  Journal on Applied Mathematics, 1969).
+- Exchanging layers between pairs of devices: the layers of two devices are divided best by finding
+  all sums that their sizes can make (subset sums, by dynamic programming on the bits of one long
+  integer). Pair after pair, this often ends at the mean, rounded up, which nothing can beat.
+- Algorithm 1 of Villarrubia et al. (2025) splits an array of sizes into consecutive segments so
+  that the largest sum is least.
 """
 
 from __future__ import annotations

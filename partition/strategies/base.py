@@ -1,9 +1,9 @@
-"""The interface of strategies: a problem in, a device for every layer and rewrites out.
+"""The interface of strategies: a problem in; rewrites and a device for every layer out.
 
 A strategy decides nothing else. Phases, channels, capacities, proofs and predictions follow from
-its assignment, by the same path for every strategy (`partition.planner.make_plan`).
-
-Problems whose network has been rewritten: the same devices, and the parts of the layers.
+its assignment in the same way for every strategy (`partition.planner.make_plan`). For a rewritten
+network, a problem can be derived with the same devices and with the measured seconds of each layer
+divided among its parts.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Whole copies of the network on several devices, and frames dealt out to them.
 
 Each device gets frames in proportion to its speed, in a cycle of at most `LONGEST_CYCLE` frames:
-the shortest cycle whose period is within `TOLERANCE` of the best. Left out are devices whose memory
-does not hold the network, those too slow to earn one frame of a cycle, and those without which the
-period is no longer (of several devices that share a machine's cores or the launcher's link, say).
+the shortest cycle whose period is within `TOLERANCE` of the best. These devices are left out: those
+whose memory does not hold the network, those too slow to earn one frame of a cycle, and those
+without which the period is no longer (because devices share a machine's cores or the launcher's
+link, say).
 
 The speed of a copy comes from the linear time model of its device: two batches that `partition
-profile` has measured, frame after frame as a copy gets them (`Problem.copies`). In a stream the
-fixed part is paid once, so a frame's part alone decides. Without a profile the cost model estimates
-it, and the explanation says so.
+profile` has measured (`Problem.copies`). A stream pays the fixed part once, so the time per further
+frame decides. Without a profile the cost model estimates it, and the explanation says so.
 
-Frames come out in order, so a fast copy's results wait for a slow one's: the places for them are
-memory too, and where that is short, a device gets fewer frames and the others more.
+Frames come out in order, so results of a fast copy wait for those of a slow one and take memory.
+Where memory is short, a device gets fewer frames and the others more.
 
 Source: Vanishree et al., "CoIn: Accelerated CNN Co-Inference through data partitioning on
 heterogeneous devices", ICACCS 2020; in CSDF the deal is a cyclic production pattern

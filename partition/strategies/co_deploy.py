@@ -1,13 +1,14 @@
 """Several networks at once on the same devices: one assignment of all their layers.
 
 A merged network (`cnn.merge`) has no tensor from one part to another, and a frame is one input for
-each; with the launcher as the source of all inputs and the sink of all results it is one graph, so
-whatever divides one network divides several (Yin et al. 2022, §IV-C and §V-F). What is sought is
-one balance for all together: a device may have much of one network and little of another.
+each part. With the launcher as source and sink it is one connected graph, so every strategy can
+divide it (Yin et al. 2022, §IV-C and §V-F). The load is balanced over all parts together: a device
+may have much of one network and little of another.
 
-Tried are contiguous stages that all networks pass in the same order of devices, as Yin et al. have
-them, by constraint programming; and any layer on any device: exactly where there are few enough
-layers and devices, by another search elsewhere. The better by the problem's objective is taken.
+Two searches compete, and the better result by the problem's objective is taken: contiguous stages
+that all networks pass in the same order of devices, by constraint programming as in Yin et al.; and
+any layer on any device, exactly where there are few layers and devices, by another search
+elsewhere.
 """
 
 from __future__ import annotations

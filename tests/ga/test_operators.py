@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ga import operators
+from ga.individuals import PaperIndividual, population_of
 from partition.strategies.balancing import longest_first
 
 seeds = st.integers(0, 2**32 - 1)
@@ -86,3 +89,29 @@ def test_longest_first_loads_pinned_genes_first() -> None:
     pinned = np.array([-1, 0, 0])
     assigned = longest_first(np.random.default_rng(0), 4, sizes, pinned, spread=0.5)
     assert (assigned == [1, 0, 0]).all()
+
+
+def with_fitness(values: list[tuple[float, float]]) -> list[Any]:
+    individuals = population_of(PaperIndividual, np.arange(len(values), dtype=np.int16)[:, None])
+    for individual, value in zip(individuals, values, strict=True):
+        individual.fitness.values = value
+    return individuals
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=9), seeds)
+@settings(deadline=None)  # the first call imports DEAP
+def test_a_long_tournament_is_won_by_what_is_best_feasible_first(
+    values: list[tuple[float, float]], seed: int
+) -> None:
+    chosen = operators.tournaments(np.random.default_rng(seed), with_fitness(values), 300)
+    assert len(chosen) == len(values)
+    assert {each.fitness.values for each in chosen} == {min(values)}
+
+
+def test_all_of_several_equally_good_individuals_win_tournaments() -> None:
+    individuals = with_fitness([(0, 1)] * 50 + [(0, 2)] * 50)
+    winners = operators.tournaments(np.random.default_rng(0), individuals, 3)
+    better = {each[0] for each in winners if each.fitness.values == (0, 1)}
+    assert 30 <= len(better) <= 50
+    assert max(better) >= 45 > 5 >= min(better)
+    assert 70 <= sum(each.fitness.values == (0, 1) for each in winners) <= 98  # 1 - 1/8 of 100

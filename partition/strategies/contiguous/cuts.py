@@ -2,16 +2,12 @@
 
 Devices that are alike are interchangeable, so the dynamic program runs over how many of each kind
 are used: for n equal devices that is n + 1 states, for n different ones 2^n, which covers every
-order of the devices. Beyond `MAX_WORK` (11 different ones) the devices are used in
-the user's order only.
+order of the devices. Its work also grows with the square of the number of cut points.
 
-Thinning of cut points, where the dynamic program would have too many.
-
-Its work grows with 2^devices and with the square of the places where the network may be cut. Where
-both are too many, places are given up before orders: the network is divided into windows of about
-equal time and weights, and only the place of each window is kept where the fewest bytes cross, and
-those around pinned layers. With fewer than `FEWEST` windows, all places are kept, and the devices
-are used in the user's order (`partition.strategies.contiguous.cuts`).
+Where that exceeds `MAX_WORK`, cut points are thinned first: the network is divided into windows of
+about equal time and weights, and each window keeps only the cut point with the fewest bytes, and
+those around pinned layers. If fewer than `FEWEST` windows would remain, all cut points are kept,
+and the devices are used in the user's order only.
 """
 
 from __future__ import annotations

@@ -1,42 +1,31 @@
-"""Cuts by depth that make the largest segment smallest: SEGM_BALANCED of Villarrubia et al. (2025).
+"""The segmentations by depth of Villarrubia et al. (2025): SEGM_COMP, SEGM_PROF and SEGM_BALANCED.
 
-1. **Depth levels** (`partition.strategies.contiguous.segm`).
-2. **Balance**: the level-wise cut whose heaviest segment has the fewest bytes of weights, by binary
-   search over the bound (Algorithm 1, `partition.strategies.balancing`).
-3. **Refinement**: while a device reports that it has no room for its segment, its cut moves.
+A layer's **depth** (§6.1.1) is its largest distance from the network's inputs, counted in layers.
+Every tensor leads to a greater depth, so a cut between two depths is a contiguous cut, and it cuts
+all branches at one depth.
 
-What a device reports is a function, so that a compiler's report or a measurement can be plugged in.
-By default it is predicted: weights and inputs beyond its cache (what their Tables 4 and 6 show: an
-Edge TPU keeps a segment's inputs beside its weights), and all that its agent would hold beyond its
-memory limit.
+**`sequential-count`** (SEGM_COMP, §5.2) does what they found the Edge TPU's compiler to do: of L
+layers in topological order each of n devices, in the user's order, gets L // n, and the last L mod
+n devices get one more. Where pins or memory limits forbid that, it takes the cut whose numbers of
+layers differ least from it (in squares), in any order of the devices.
 
-The paper's devices are equal. Where they have unequal room (caches, else memory limits) or layers
-are pinned, the heaviest segment relative to its room is minimised by dynamic programming over every
-order of the devices. The same finds a cut that the refinement has missed, if there is one. The
-objective is not looked at: this strategy balances memory.
+**`sequential-profiled`** (SEGM_PROF, §5.3) takes the best of all cuts by depth. d depths into s
+segments make C(d − 1, s − 1) partitions, times the orders of unlike devices. Each is priced by the
+problem's objective (`partition.strategies.chosen`). Up to `AFFORDABLE` stages in all, every
+partition is tried, and with fewer segments than devices as well. Beyond that (ResNet101 in 6
+segments has more than 3·10^9) a dynamic program finds the best cut; it only adds up what each stage
+costs by itself. The explanation says which was done, and whether seconds of layers were measured.
 
-Cuts by depth, as Villarrubia et al. (2025, §6.1.1) make them: all paths at the same depth.
+**`sequential-balanced`** (SEGM_BALANCED, §6.1) minimises the weights of the heaviest segment over
+cuts by depth (Algorithm 1, `partition.strategies.balancing`). While a device reports that it has no
+room for its segment, its cut moves. The report is a function, so a compiler's report or a
+measurement can replace the default, which predicts weights and inputs beyond the cache (Tables 4
+and 6 show that an Edge TPU keeps a segment's inputs beside its weights) and the memory of the agent
+beyond its limit. Where devices have unequal room (caches, else memory limits) or layers are pinned,
+dynamic programming over every order of the devices minimises the heaviest segment relative to its
+room. It also finds a cut that the refinement has missed, if there is one.
 
-A layer's depth is its largest distance from the network's inputs, counted in layers. Every tensor
-leads to a greater depth, so the layers sorted by depth are in a topological order, and a cut
-between two depths is a contiguous cut of that order. Branches are cut at one depth.
-
-The best of all cuts by depth (SEGM_PROF of Villarrubia et al. 2025, §5.3).
-
-d depths into s segments, none empty, are C(d − 1, s − 1) partitions, times the orders of unlike
-devices. Each is priced by the problem's objective (`partition.strategies.chosen`) from measured
-seconds of layers if the problem has them, else from estimates; the explanation says which. Up to
-`AFFORDABLE` stages priced in all, every partition is tried, and with fewer segments than devices as
-well. Beyond that (ResNet101 in 6 segments has more than 3·10^9) the best cut by depth is found by
-dynamic programming instead, whose one difference is that it adds up what each stage costs by
-itself; the explanation says that too.
-
-Equal numbers of layers in every segment (SEGM_COMP of Villarrubia et al. 2025, §5.2).
-
-What they found the Edge TPU's compiler to do: of L layers in topological order each of n devices,
-in the user's order, gets L // n, and the last L mod n devices get one more. Weights and work play
-no part, and the objective is not looked at. Where pins or memory limits forbid that, the cut whose
-numbers of layers differ least from it (in squares), in any order of the devices.
+`sequential-count` and `sequential-balanced` ignore the problem's objective.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Optimal contiguous segments in topological order, by dynamic programming.
 
-Dynamic programs over the segments (`partition.strategies.contiguous.segments`), which also choose
-the order of unlike devices; a device may stay empty. This is the exact optimum of what
-`sequential-count`, `sequential-profiled` and `sequential-balanced` approach, and of what `k-stage`
-does if no device gets two stages; for more than about eight unlike devices it is the optimum of
-fewer cut points (`partition.strategies.contiguous.cuts`). By objective:
+The dynamic programs run over segments (`partition.strategies.contiguous.segments`) and also choose
+the order of unlike devices; a device may stay empty. The result is the exact optimum that
+`sequential-count`, `sequential-profiled` and `sequential-balanced` approximate, and that of
+`k-stage` if no device gets two stages. For more than about eight unlike devices it is the optimum
+over fewer cut points (`partition.strategies.contiguous.cuts`). By objective:
 
 - **period**: the shortest period; then, among all cuts that come within `TOLERANCE` of it, those
   that move the fewest bytes.

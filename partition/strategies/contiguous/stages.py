@@ -1,30 +1,27 @@
 """Pipelines of unlike devices (Velasco-Montero et al. 2023): `two-stage` and `k-stage`.
 
-**two-stage** is their Algorithm 1, Two-Stage Network Partitioning: over every ordered pair of
-devices and every cut point, one of them the end of the network, so that one device alone competes
-as well. Their Algorithm 2, Dynamic Two-Stage Network Partitioning, moves the cut of a running
-pipeline, layer by layer, towards shorter measured stage times. It is no strategy here:
-`launcher.core.speeds` measures the stage times while frames stream (with a median in the place of
-the moving average that α controls), and instead of a step to the next cut the strategy searches
-anew (decision 019).
+**`two-stage`** is their Algorithm 1, Two-Stage Network Partitioning: every ordered pair of devices
+with every cut point. One cut point is the end of the network, so one device alone competes as well.
 
-**k-stage** is their general search (§II-A.2): the best with one stage, then with two, and so on
+**`k-stage`** is their general search (§II-A.2): the best with one stage, then with two, and so on
 while another stage gains more than `LEAST_GAIN`. A device may get several stages, CPU → GPU → CPU,
-as long as all cuts and orders are affordable (`AFFORDABLE`); beyond that each device gets one at
-most, and the best cuts come from dynamic programming.
+as long as all cuts and orders are affordable (`AFFORDABLE`). Beyond that each device gets at most
+one, and the best cuts come from dynamic programming.
 
 The objective is one of theirs: **period**, the largest time of any device (Eq. 3); **energy**, the
-sum of what the devices take (Eq. 4; waiting counts, at `Device.idle_w`); **latency**, the sum of
-the stages' times (Eq. 5); or, ours, **memory**, the fullest device. Transfers are in a stage's time
-and linear in bytes, as they measured them: `Device.wire_s_per_message` and `wire_s_per_byte`, which
-`partition.pricing.linear_models` fits to measurements. The best of the search are priced again by
-`CostModel`.
+sum over the devices (Eq. 4; waiting counts, at `Device.idle_w`); **latency**, the sum of the
+stages' times (Eq. 5); or, ours, **memory**, the fullest device. A stage's time includes transfers,
+linear in bytes as they measured them (`Device.wire_s_per_message` and `wire_s_per_byte`, which
+`partition.pricing.linear_models` fits to measurements).
 
-Exhaustive search over the cuts of a network into stages and the orders of devices.
+`Stages` prices many vectors of cut points at once, from tables of the costs of segments
+(`partition.strategies.contiguous.segments`). Two stages of one device add up, and devices of one
+machine share its cores. `CostModel` prices the best of them again.
 
-`Stages` prices many vectors of cut points at once, from tables of what segments cost
-(`partition.strategies.contiguous.segments`). It knows that two stages of one device add up, and
-that devices of one machine share its cores. The best of its prices are priced again by `CostModel`.
+Their Algorithm 2, Dynamic Two-Stage Network Partitioning, moves the cut of a running pipeline,
+layer by layer, towards shorter measured stage times. It is no strategy here: `launcher.core.speeds`
+measures the stage times while frames stream (with a median in place of the moving average that α
+controls), and the strategy searches anew instead of taking a step to the next cut (decision 019).
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
-"""Memory and time of each stage, as linear expressions over the exact strategy's decisions.
+"""Memory, time and traffic of each stage, as linear expressions over decision variables.
 
 Each expression is a lower bound that is met where the solver minimises it. They are the linear
-terms of the cost model (`partition.pricing.cost`): a device is counted as firing one phase if it
-has layers, and another each time that a longest path comes back to it; a tensor as cut if it leaves
-its device; a channel between devices as holding the frames that neighbouring levels need. What
-there is beyond that, the strategy finds by pricing its solutions with the cost model itself.
+terms of the cost model (`partition.pricing.cost`). A device counts as firing one phase if it has
+layers, and another each time that a longest path comes back to it; a tensor counts as cut if it
+leaves its device; a channel between devices as holding the frames that neighbouring levels need.
+The strategy finds the rest by pricing its solutions with the cost model itself.
 
-Expressions are summed from lists of their terms. `+=` is not for them: OR-Tools extends the
-expression on the left, which may be a decision that others refer to.
-
-TrafficVariables between stages, as linear expressions over the exact strategy's decisions.
-
-Each expression is a lower bound that is met where the solver minimises it. `near` are the stages on
-the same machine as `stage`.
+Expressions are summed from lists of their terms. Do not use `+=`: OR-Tools extends the expression
+on the left in place, and that may be a decision that others refer to.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ encoding). Layer l's decisions are then "l is in stage k or an earlier one" for 
 last, which makes an edge an implication per stage and keeps the linear relaxation tight. In a
 *vertical* partition any layer may be in any stage.
 
-Where a stage is matters only if devices are unlike. Then it is a decision of its own in a
-contiguous partition, unless devices share machines: stage k is then device k, as in a vertical one.
+The device of a stage matters only if devices differ. In a contiguous partition it is then a
+decision of its own. If devices share machines, and in a vertical partition, stage k is device k.
 
 Source: J. Yin, Z. Zhang, C. Yu, "Exact memory- and communication-aware scheduling of DNNs on
 pipelined edge TPUs", IEEE/ACM Symposium on Edge Computing, 2022, Eq. 1–4 and 14.

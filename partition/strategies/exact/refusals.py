@@ -1,7 +1,7 @@
 """Explanations of why there is no partition: the constraint that excludes it, and what to do.
 
-A constraint is blamed only if it excludes every partition by itself. Where none does, the search
-was wrong to find nothing, which is a bug and no mistake of the user's.
+A constraint is named only if it excludes every partition by itself. Where none does and the search
+still found nothing, the search has a bug, and the user has made no mistake.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Minimisation of one expression with OR-Tools CP-SAT: a solution, a bound, and its status.
+"""The goals of the exact strategy, and the minimisation of each with OR-Tools CP-SAT.
 
-The search runs in a thread of its own while the caller's thread waits, so that Ctrl-C ends it and
-progress is reported while it runs.
+A minimisation returns a solution, a bound and a status. It runs in a thread of its own while the
+caller's thread waits, so that Ctrl-C ends it and progress is reported while it runs. The goals are
+minimised in lexicographic order:
 
-The goals of the exact strategy, minimised in lexicographic order.
-
-- **memory**, as Yin et al. do: ① the largest weights of any stage, of unlike devices relative to
-  their room (their Eq. 7), ② weights beyond the devices' caches (Eq. 8), ③ bytes between devices
-  (Eq. 9 and 10).
+- **memory**, as in Yin et al.: ① the largest weights of any stage, relative to their room if
+  devices differ (their Eq. 7), ② weights beyond the devices' caches (Eq. 8), ③ bytes between
+  devices (Eq. 9 and 10).
 - **period**: of the busiest device, link or machine; then bytes.
-- **latency**, of a frame that finds the pipeline empty: what all devices do for it, and the
+- **latency**, of a frame that finds the pipeline empty: the time of all devices for it, and the
   transfers; then bytes.
 - **energy**: joules per frame, waiting included; then bytes.
 """

@@ -2,23 +2,18 @@
 
 The goals of the problem's objective (`partition.strategies.exact.search`) are minimised one after
 the other, each without giving up any of the last (the incremental solving of Yin et al., §IV-B).
-OR-Tools CP-SAT proves each minimum, or gives a bound when its time is over.
+OR-Tools CP-SAT proves each minimum, or gives a bound when its time is over. Quick heuristics give
+it assignments to start from: a good start prunes the search, and it is the result if time runs out
+before a better one is found.
 
 The model counts the linear terms of the cost model (`partition.strategies.exact.loads`). It never
-counts too much, so its bounds hold for the cost model too. The solution is priced with the cost
-model itself, and its distance from the bound is the reported gap. Memory limits are
-constraints; where a solution exceeds one by what the linear terms leave out, the limit is tightened
-by as much and the search repeated, while the bounds remain those of the limits as they are.
+counts too much, so its bounds hold for the cost model too. The cost model prices the solution, and
+the reported gap is the distance of that price from the bound. Memory limits are constraints. Where
+a solution exceeds one by costs that the linear terms leave out, the limit is tightened by as much
+and the search repeated, while the bounds remain those of the original limits.
 
 Source: J. Yin, Z. Zhang, C. Yu, "Exact memory- and communication-aware scheduling of DNNs on
 pipelined edge TPUs", IEEE/ACM Symposium on Edge Computing, 2022.
-
-The answer of the exact strategy: an assignment, and the value and bound of each goal.
-
-Quick heuristics that give the exact strategy assignments to start from.
-
-A good start lets the solver prune what cannot be better, and is the answer itself if time runs out
-before a better one is found.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 This is the horizontal partitioning of Tang & Stefanov (UCC 2021), §1: each device holds its share
 of every layer's weights. Shares are proportional to the devices' speeds, and smaller where a
 device's memory does not suffice for that. A slice reads the whole output of the layer before, so
-every tensor travels to every device. Layers that cannot be sliced go whole to the device to which
-they bring the least traffic, of several such to the one with the least work.
+every tensor travels to every device. A layer that cannot be sliced goes whole to the device where
+it causes the least traffic; ties go to the device with the least work.
 """
 
 from __future__ import annotations

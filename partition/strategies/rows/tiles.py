@@ -1,17 +1,19 @@
 """Fused tiles: the first layers in bands of rows, band i on device i, and the rest in segments.
 
-After Zhao, Barijough and Gerstlauer, "DeepThings: distributed adaptive deep learning inference on
-resource-constrained IoT edge clusters" (2018), the data partitioning of Tang & Stefanov (2021), §1.
-Early layers have large tensors and few weights. In bands, each with the halo that it needs, they
-are computed without any exchange between devices from the input to the last of them, at the price
-of rows that are computed twice. Where to stop is the question that decides: each further layer is
-shared as well, but makes the halo of all before it larger.
+Early layers have large tensors and few weights. Bands, each with the halo that it needs, are
+computed without any exchange between devices from the input to the last banded layer, at the price
+of rows that are computed twice. Each further banded layer is shared as well, but makes the halo of
+all layers before it larger, so the place where bands end matters most.
 
-Every place is considered at which a single tensor passes, with the rest on one device and in the
-best contiguous segments on two and more. Rows are dealt out so that all devices are busy for the
-same time, halo and the rest included (`partition.strategies.rows.tilings`). The best of these by a
-quick estimate are rewritten and priced by the cost model. There it is also decided where rows are
-cut out of the input: each device from an input of its own, or one device for all.
+The bands may end wherever a single tensor passes, with the rest on one device or in the best
+contiguous segments on several. Rows are dealt out so that all devices are busy for the same time,
+halo and rest included (`partition.strategies.rows.tilings`). The best candidates by a quick
+estimate are rewritten and priced by the cost model. Then it is also decided who cuts rows out of
+the input: each device from an input of its own, or one device for all.
+
+Source: Z. Zhao, K. M. Barijough, A. Gerstlauer, "DeepThings: distributed adaptive deep learning
+inference on resource-constrained IoT edge clusters", 2018, the data partitioning of Tang & Stefanov
+(2021), §1.
 """
 
 from __future__ import annotations

@@ -1,19 +1,13 @@
-"""Candidate tilings: where fused tiles stop, the devices of the rest, and the rows of each device.
+"""Candidate tilings and their estimated loads: where bands end, the rows of each device, the rest.
 
-Quick estimates for `partition.strategies.rows.tiles`: seconds of layers in proportion to the rows
-that they make, and the bytes that bands receive and send.
+Loads are estimated without rewriting the network. Seconds and activations of a layer are in
+proportion to the rows that it makes (`Taken.work`). The bytes that bands receive and send, and
+their firings, are priced as in the cost model. Traffic among the other layers and waiting channels
+are left out.
 
-Estimates of the load that a tiling puts on each device, without rewriting the network.
-
-Seconds and activations of a layer are in proportion to the rows that it makes (`Taken.work`); what
-bands receive and send is priced as in the cost model, and so is firing them. What
-the other layers send each other and channels that wait are left out.
-
-Shares of rows with which all devices are busy for the same time (water-filling).
-
-A device that is busy for f seconds anyway and would take b seconds for all rows has (P − f) / b of
-the rows time for if every frame takes P seconds. The shares sum to one for just one P, the shortest
-period: work is poured in like water, which fills the devices up to P, from the least busy one on.
+Shares of rows keep all devices busy for the same time (water-filling): a device that is busy for f
+seconds anyway and would take b seconds for all rows has time for (P − f) / b of the rows if every
+frame takes P seconds. The shares sum to one for exactly one P, the shortest period.
 """
 
 from __future__ import annotations
