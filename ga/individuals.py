@@ -80,8 +80,11 @@ def genes_of(individuals: Sequence[Any]) -> Population:
 
 
 def clone(individual: Any) -> Any:
-    """Return a copy with the same fitness (ten times as fast as `copy.deepcopy`)."""
-    copied = type(individual)(individual)
+    """Return a copy with the same fitness. It skips the constructors, which would take most of
+    the paper's algorithm's time."""
+    kind, fitness = type(individual), type(individual.fitness)
+    copied = kind.__new__(kind, individual)
+    copied.fitness = fitness.__new__(fitness)
     copied.fitness.wvalues = individual.fitness.wvalues
     return copied
 
