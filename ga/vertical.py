@@ -76,7 +76,7 @@ class Effort:
     most_steps: int = 2000
     fast_chains: int = 16
     fast_steps: int | None = None
-    descents: int = 4
+    descents: int = 8
     descent: int = 40
     descent_work: float = 200e6
     heat: float = HEAT
