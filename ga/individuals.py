@@ -80,9 +80,10 @@ def genes_of(individuals: Sequence[Any]) -> Population:
 
 
 def clone(individual: Any) -> Any:
-    """Return a copy with the same fitness. It skips the constructors, which would take most of
-    the paper's algorithm's time."""
-    kind, fitness = type(individual), type(individual.fitness)
+    """Return a copy with the same fitness, without calling the constructors: the paper's algorithm
+    makes half a million copies."""
+    kind: Any = type(individual)
+    fitness: Any = type(individual.fitness)
     copied = kind.__new__(kind, individual)
     copied.fitness = fitness.__new__(fitness)
     copied.fitness.wvalues = individual.fitness.wvalues
