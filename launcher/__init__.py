@@ -1,1 +1,1 @@
-"""`launch cluster.yaml`: configuration, planning, deployment, supervision, streaming, reports."""
+"""The launcher: reads `cluster.yaml`, plans, deploys, supervises a run, and reports on it."""

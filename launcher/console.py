@@ -1,12 +1,12 @@
-"""What the console commands share: usage, sentences for errors, JSON, exit codes.
+"""Runs a console command: parses its options, prints its result or error, and sets the exit code.
 
-Standard output holds the result: text for people, or with `--json` exactly one JSON object.
-Progress and error sentences go to standard error. Exit codes: see `launcher.errors`; 130 after
-Ctrl-C.
+The result goes to standard output: text for people, or with `--json` exactly one JSON object.
+Progress and errors go to standard error. The exit codes are those of `launcher.errors`, and 130
+after Ctrl-C.
 
-Names of layers, files and nodes and sentences of agents are somebody else's text. Whatever is
-printed passes here, `launcher.progress` or the console of `launcher.results.report_text`, each of
-which writes control characters out as escapes (`printable`) and takes nothing for markup.
+Names of layers, files and nodes, and the sentences of agents, may contain anything. All output
+passes through this module, `launcher.progress` or the console of `launcher.results.report_text`;
+each of them escapes control characters (`printable`) and interprets no markup.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from launcher.signals import unwinding_on_signals
 from nodes.protocol.fields import printable
 
 SIGNALLED = 128
-"""Exit codes above are this plus a signal's number."""
+"""An exit code above it is this plus the number of the signal that ended the command."""
 
 EXIT_INTERRUPTED = 130
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
-"""UsageError, which Typer took from Click and does not export."""
+"""Click's UsageError, of which Typer has a copy that it does not export."""
 
 
 def run_command(
@@ -40,9 +40,10 @@ def run_command(
     arguments: list[str] | None = None,
     interrupted: str = "interrupted",
 ) -> NoReturn:
-    """Parse the command line, `perform(what the command function returned, as JSON?)`, and exit.
+    """Parse the command line, call `perform(options, as_json)`, and exit with the code it returns.
 
-    Typer only parses: it would take Ctrl-C for itself. `interrupted` is what is said after Ctrl-C.
+    `options` is what the app's command function returns. Typer only parses, because it would
+    handle Ctrl-C itself; `interrupted` is the message after Ctrl-C.
     """
     given = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in given
@@ -50,20 +51,20 @@ def run_command(
         with unwinding_on_signals():
             code = _run(app, name, perform, given, as_json, interrupted)
             sys.stdout.flush()
-    except BrokenPipeError:  # whoever read our output has gone; nothing is left to say
-        _give_up_on_output()
+    except BrokenPipeError:  # the reader of our output has exited, so no message would arrive
+        _discard_output()
         os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
         code = EXIT_FAILED
-    except OSError as error:  # a full disk; files that users name are looked after where they are
-        _give_up_on_output()
+    except OSError as error:  # a full disk; errors of files that users name are handled earlier
+        _discard_output()
         what = error.filename or "standard output"
         print_error(name, f"{what}: cannot be written: {error.strerror or error}")
         code = EXIT_FAILED
     sys.exit(code)
 
 
-def _give_up_on_output() -> None:
-    """Nothing more goes to standard output, not even what Python still holds back."""
+def _discard_output() -> None:
+    """Discard all further standard output, including what Python has buffered."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -86,8 +87,8 @@ def _run(
         parsed = command.main(arguments, prog_name=name, standalone_mode=False)
         return parsed if isinstance(parsed, int) else perform(parsed, as_json)
     except _USAGE_ERROR as error:
-        what = error.format_message() or "say what to do"
-        return fail(f"{what} ({name} --help says more)", EXIT_BAD_INPUT)
+        what = error.format_message() or "no command is given"
+        return fail(f"{what} (see {name} --help)", EXIT_BAD_INPUT)
     except LauncherError as error:
         return fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -101,23 +102,23 @@ def _run(
 
 
 def print_json(data: dict[str, Any]) -> None:
-    """One JSON object on standard output, in ASCII: it steers no terminal either."""
+    """Print one JSON object on standard output, in ASCII, so that it cannot control a terminal."""
     sys.stdout.write(json.dumps(data, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
 def print_text(text: str) -> None:
-    """Lines for people, on standard output."""
+    """Print text for people on standard output."""
     sys.stdout.write(printable(text, lines=True))
 
 
 def print_error(name: str, sentence: str) -> None:
-    """What went wrong, on standard error; further lines are indented, so that none looks ours."""
+    """Print an error on standard error, its further lines indented."""
     sys.stderr.write(f"{name}: {printable(sentence, lines=True)}".replace("\n", "\n  ") + "\n")
 
 
 def print_version(wanted: bool) -> None:
-    """What `--version` does."""
+    """Print the version and exit if the option `--version` is given."""
     if wanted:
         typer.echo(f"csdf-edge {installed_version('csdf-edge')}")
         raise typer.Exit

@@ -1,4 +1,4 @@
-"""Tells people how far things are: a bar on a terminal, plain lines elsewhere; always on stderr."""
+"""Shows progress on standard error: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rich.text import Text
 from nodes.protocol.fields import printable
 
 STEPS = 10
-"""A stage writes about this many lines where there is no terminal."""
+"""Lines that a stage writes, about, where there is no terminal."""
 
 
 class ProgressDisplay(Protocol):
-    """A context manager that shows steps and how far a stage is."""
+    """A context manager that shows messages and how far a stage is."""
 
     def __enter__(self) -> ProgressDisplay: ...
     def __exit__(
@@ -29,21 +29,21 @@ class ProgressDisplay(Protocol):
     ) -> None: ...
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Show a line that stays."""
         ...
 
     def update(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """`done` of `total` in `stage`; a stage ends when another begins or a line is said."""
+        """Show `done` of `total` in `stage`; a stage ends with the next stage or `say`."""
         ...
 
 
 def open_progress() -> ProgressDisplay:
-    """The bar if standard error is a terminal, lines if not."""
+    """Return a bar if standard error is a terminal, and lines if not."""
     return BarProgress() if sys.stderr.isatty() else LineProgress(sys.stderr)
 
 
 class LineProgress:
-    """One line per step, and one per tenth of a stage."""
+    """Writes a line per message, and a line per tenth of a stage."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -82,7 +82,7 @@ class LineProgress:
 
 
 class BarProgress:
-    """Rich's progress bar, one stage at a time, with said lines above it."""
+    """Shows Rich's progress bar for one stage at a time, with messages above it."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)

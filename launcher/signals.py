@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does: with what it has to clear up, and a sentence."""
+"""Lets SIGTERM and SIGHUP end a command as Ctrl-C does: it cleans up and prints a sentence."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 @contextlib.contextmanager
 def unwinding_on_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise `SystemExit`, so that every `finally` on the way runs.
+    """Let the first SIGTERM or SIGHUP raise `SystemExit`, so that every `finally` block runs.
 
-    The first one does. Those that follow, as `timeout` and many service managers send them, would
-    cut off what has to be cleared up, and are ignored; nothing there waits without a bound.
+    Later ones, which `timeout` and many service managers send, are ignored: they would interrupt
+    the cleanup, none of which waits without a bound. Does nothing outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,1 +1,1 @@
-"""The console commands `partition` and `ga`, which read models and cluster.yaml."""
+"""The console commands `launch`, `csdf-edge partition` and `ga`, a module per subcommand."""

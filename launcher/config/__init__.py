@@ -1,1 +1,1 @@
-"""`cluster.yaml`: its models, and how a file is read and refused."""
+"""The configuration `cluster.yaml`: its models, and how a file is read and checked."""

@@ -1,25 +1,17 @@
-"""`cluster.yaml` as strict, frozen models: what may be written, its defaults and its meaning.
+"""Declares the keys of `cluster.yaml`, their defaults and their meaning, as strict frozen models.
 
-These models are also where the JSON schema comes from that editors use (`launcher.config.schema`).
-Paths are text here, relative to the file; `launcher.config.load` reads the file and finds them.
-
-The members of `nodes` in `cluster.yaml`.
-
-The section `ga` of `cluster.yaml`: parameters of the genetic strategies.
-
-They are those that `ga sweep` tunes, and it can write them there.
-
-A parameter that is left out has its usual value. `budget` is how many states a search may price,
-relative to the usual number; the other parameters say how it is spent (`ga.sweep.spaces`).
+The JSON schema for editors is made from these models (`launcher.config.schema`). Paths are text
+here and relative to the file; `launcher.config.load` reads the file and resolves them. The sections
+`run` and `recovery` are in `launcher.config.run`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Discriminator,
@@ -29,82 +21,80 @@ from pydantic import (
     field_validator,
 )
 
-from launcher.config.run import RecoveryConfig, RunConfig
-from launcher.config.units import StrictModel, parse_bytes, parse_link, parse_speed
+from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
+from launcher.config.units import parse_bytes, parse_link, parse_speed
 from launcher.core.intake import Overload, Pace
 from launcher.run.request import MOST_FRAMES, MOST_SEED
 from partition.objective import Objective
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-"""What nodes and networks may be called."""
+"""Names that nodes and networks may have."""
 
 _ADDRESS = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})")
 
 
-class NodeConfig(BaseModel):
+def _parsed_by(parse: Callable[[object], float], written: object) -> BeforeValidator:
+    """Let a value be written as `parse` reads it, of type `written` in the schema, or left out."""
+    return BeforeValidator(
+        lambda value: None if value is None else parse(value), json_schema_input_type=written
+    )
+
+
+Bytes = Annotated[int | None, _parsed_by(parse_bytes, int | str | None)]
+Speed = Annotated[float | None, _parsed_by(parse_speed, float | str | None)]
+LinkRate = Annotated[float | None, _parsed_by(parse_link, str | None)]
+
+
+class NodeConfig(StrictModel):
     """One device. Without an address, `launch` starts its agent on this machine."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-    name: Annotated[str, Field(description="Unique; letters, digits, '.', '_' and '-'")]
+    name: Annotated[str, Field(description="Unique name; letters, digits, '.', '_' and '-'")]
     address: Annotated[
         str | None, Field(description="Where its node-agent listens: tcp://HOST:PORT")
     ] = None
     memory: Annotated[
-        int | None,
-        BeforeValidator(
-            lambda value: None if value is None else parse_bytes(value),
-            json_schema_input_type=int | str | None,
-        ),
-        Field(description="What its agent may hold at most: 4GB, 512MiB or bytes"),
+        Bytes, Field(description="Memory that its agent may use at most: 4GB, 512MiB or bytes")
     ] = None
     threads: Annotated[int, Field(ge=1, le=1024, description="Threads of its engine")] = 1
     macs_per_s: Annotated[
-        float | None,
-        BeforeValidator(
-            lambda value: None if value is None else parse_speed(value),
-            json_schema_input_type=float | str | None,
-        ),
-        Field(description="Speed in multiply-accumulates per second, such as 2e10 or 20G"),
+        Speed, Field(description="Speed in multiply-accumulates per second, such as 2e10 or 20G")
     ] = None
     accelerator: Annotated[
         bool, Field(description="Whether a GPU or NPU computes while the CPU serves the network")
     ] = False
     cache: Annotated[
-        int | None,
-        BeforeValidator(
-            lambda value: None if value is None else parse_bytes(value),
-            json_schema_input_type=int | str | None,
+        Bytes,
+        Field(
+            description="Its accelerator's own memory for weights, such as 8MiB; without it no "
+            "limit"
         ),
-        Field(description="Its accelerator's own memory for weights, such as 8MiB; none: no limit"),
     ] = None
     busy_w: Annotated[float, Field(ge=0, description="Watts while it computes")] = 10.0
     idle_w: Annotated[float, Field(ge=0, description="Watts while it waits")] = 2.5
     link: Annotated[
-        float | None,
-        BeforeValidator(
-            lambda value: None if value is None else parse_link(value),
-            json_schema_input_type=str | None,
-        ),
-        Field(description="Its network interface's rate in each direction: 1Gbit/s"),
+        LinkRate,
+        Field(description="Rate of its network interface in each direction, such as 1Gbit/s"),
     ] = None
     standby: Annotated[
         bool, Field(description="Whether it is used only once another node is lost")
     ] = False
     cpus: Annotated[
         tuple[Annotated[int, Field(ge=0)], ...],
-        Field(description="CPUs that the agent started here is bound to; none: all"),
+        Field(description="CPUs that the agent started here is bound to; by default all"),
     ] = ()
 
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
         if name.startswith("@"):
-            raise ValueError(f"{name!r} is taken: names with '@' are the launcher's own")
+            raise ValueError(
+                f"{name!r} is reserved: names that begin with '@' are for the launcher; choose "
+                "another"
+            )
         if not NAME.fullmatch(name):
             raise ValueError(
-                f"{name!r} is no name for a node: use 1 to 64 letters, digits, '.', '_' and '-', "
-                "a letter or digit first"
+                f"{name!r} cannot be a node's name: use 1 to 64 letters, digits, '.', '_' and '-', "
+                "beginning with a letter or digit"
             )
         return name
 
@@ -116,7 +106,7 @@ class NodeConfig(BaseModel):
         match = _ADDRESS.fullmatch(address)
         if match is None or not 1 <= int(match[2]) <= 65535:
             raise ValueError(
-                f"{address!r} is no address of an agent; write tcp://HOST:PORT, "
+                f"{address!r} is not an agent's address; write tcp://HOST:PORT, "
                 "such as tcp://192.168.1.20:5500"
             )
         return address
@@ -127,80 +117,95 @@ class NodeConfig(BaseModel):
         if cpus and info.data.get("address") is not None:
             raise ValueError(
                 "applies only to a node without an address, whose agent launch starts itself; "
-                "give the agent on that machine its CPUs there"
+                "start the other machine's agent with --cpus instead"
             )
         return cpus
 
 
-Part = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Tuning(StrictModel):
-    """Of one strategy."""
+    """Parameters of one genetic strategy; one that is left out has its usual value.
+
+    `budget` bounds how many candidate solutions a search evaluates; the other parameters say how
+    the search spends it (`ga.sweep.spaces`).
+    """
+
+    budget: Annotated[
+        float,
+        Field(
+            ge=0.01, le=100, description="Candidate solutions to evaluate, relative to the default"
+        ),
+    ] = 1.0
 
     def given(self) -> dict[str, float]:
-        """The parameters that the user has given, without the budget."""
+        """Return the parameters that the user has given, without the budget."""
         return self.model_dump(exclude_none=True, exclude={"budget"})
 
 
 class VerticalTuning(Tuning):
-    """Of `vertical`, also where `auto` tries it."""
+    """Parameters of `vertical`, also where `auto` tries it."""
 
     individuals: Annotated[
-        int | None, Field(ge=4, multiple_of=4, description="Of NSGA-II's population")
+        int | None, Field(ge=4, multiple_of=4, description="Size of NSGA-II's population")
     ] = None
     evolved: Annotated[
-        float | None, Field(ge=0, le=0.9, description="Part of all states that NSGA-II prices")
-    ] = None
-    crossover: Annotated[Part | None, Field(description="Probability of crossover")] = None
-    chains: Annotated[int | None, Field(ge=1, description="Annealed side by side")] = None
+        float | None,
+        Field(ge=0, le=0.9, description="Fraction of the budget that NSGA-II gets; annealing the "
+              "rest"),
+    ] = None  # fmt: skip
+    crossover: Annotated[Fraction | None, Field(description="Probability of crossover")] = None
+    chains: Annotated[int | None, Field(ge=1, description="Annealing chains that run together")] = (
+        None
+    )
     heat: Annotated[
-        float | None, Field(gt=0, le=1, description="Temperature that annealing starts from")
+        float | None, Field(gt=0, le=1, description="Temperature at which annealing starts")
     ] = None
     epoch: Annotated[int | None, Field(ge=1, description="Steps between restarts of chains")] = None
     reliefs: Annotated[
-        Part | None, Field(description="Part of the moves that relieve a fullest device")
+        Fraction | None,
+        Field(description="Fraction of annealing's moves that take a layer off a fullest device"),
     ] = None
-    budget: Annotated[
-        float, Field(ge=0.01, le=100, description="States to price, relative to the usual")
-    ] = 1.0
 
 
 class PaperTuning(Tuning):
-    """Of `vertical-paper`."""
+    """Parameters of `vertical-paper`."""
 
-    individuals: Annotated[int | None, Field(ge=2, description="Of the population")] = None
-    mutation: Annotated[Part | None, Field(description="Probability of a mutation")] = None
-    crossover: Annotated[Part | None, Field(description="Probability of crossover")] = None
-    tournament: Annotated[int | None, Field(ge=1, description="Rivals for a parent's place")] = None
+    individuals: Annotated[int | None, Field(ge=2, description="Size of the population")] = None
+    mutation: Annotated[Fraction | None, Field(description="Probability of a mutation")] = None
+    crossover: Annotated[Fraction | None, Field(description="Probability of crossover")] = None
+    tournament: Annotated[
+        int | None, Field(ge=1, description="Individuals that compete in a selection")
+    ] = None
     seeded: Annotated[
-        Part | None, Field(description="Part of the first population assigned by longest time")
+        Fraction | None,
+        Field(description="Fraction of the first population that longest-first assigns"),
     ] = None
     spread: Annotated[
-        float | None, Field(ge=0, le=1, description="How far the seeds' sizes are blurred")
+        float | None,
+        Field(ge=0, le=1, description="How much the seeds' sizes are varied at random"),
     ] = None
-    budget: Annotated[
-        float, Field(ge=0.01, le=100, description="States to price, relative to the usual")
-    ] = 1.0
 
 
 class GaConfig(StrictModel):
-    """Parameters by strategy."""
+    """Parameters of the genetic strategies, which `ga sweep` tunes and can write here."""
 
     model_config = ConfigDict(populate_by_name=True)
 
-    vertical: Annotated[VerticalTuning | None, Field(description="Of vertical")] = None
+    vertical: Annotated[VerticalTuning | None, Field(description="Parameters of vertical")] = None
     vertical_paper: Annotated[
-        PaperTuning | None, Field(alias="vertical-paper", description="Of vertical-paper")
+        PaperTuning | None,
+        Field(alias="vertical-paper", description="Parameters of vertical-paper"),
     ] = None
 
 
 RANDOM = "random"
-"""The word that `input:` takes instead of files."""
+"""The word that `input:` may have instead of files."""
 
 
 def _short_form(key: str, *types: type) -> BeforeValidator:
-    """Lets a plain value stand for a mapping with only `key`."""
+    """Let a plain value stand for a mapping with only `key`."""
 
     def expand(value: object) -> object:
         return {key: value} if isinstance(value, types) else value
@@ -219,7 +224,7 @@ InputShape = tuple[Annotated[int, Field(ge=1)], ...]
 
 ConstantRow = tuple[bool | int | float, ...]
 Constant = bool | int | float | ConstantRow | tuple[ConstantRow, ...]
-"""What an input of a model may be bound to: a number, a list of numbers, a list of such lists."""
+"""The value of a constant input of a model: a number, a list of numbers, a list of such lists."""
 
 
 class ModelConfig(StrictModel):
@@ -230,26 +235,32 @@ class ModelConfig(StrictModel):
     ]
     input_shape: Annotated[
         InputShape | dict[str, InputShape] | None,
-        Field(description="For a model with dynamic axes: its shape, or one per input name"),
+        Field(
+            description="Shape of the input of a model with dynamic axes, or of each input by name"
+        ),
     ] = None
     state: Annotated[
-        dict[str, str], Field(description="Input to the output that it is in the next frame")
+        dict[str, str],
+        Field(description="Per input with state: the output that becomes it in the next frame"),
     ] = {}
     fill_seed: Annotated[
         int,
-        Field(ge=0, lt=2**32, description="Seed of the weights that a weightless model gets"),
+        Field(ge=0, lt=2**32, description="Seed of the random weights of a file without weights"),
     ] = 0
     outputs: Annotated[
         tuple[str, ...],
         BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...]),
-        Field(min_length=1, description="Tensors of the file at which the network stops instead"),
+        Field(
+            min_length=1,
+            description="Tensors at which the network ends, instead of the file's own outputs",
+        ),
     ] = ()
     inputs: Annotated[
         dict[str, Constant],
-        Field(description="Input of the file to its value, if that is the same for all frames"),
+        Field(description="Per constant input: its value, which is the same for all frames"),
     ] = {}
     name: Annotated[
-        str | None, Field(description="Its name beside other networks; its file's by default")
+        str | None, Field(description="Name of the network beside others; by default its file's")
     ] = None
 
     @field_validator("name")
@@ -257,8 +268,8 @@ class ModelConfig(StrictModel):
     def _check_name(cls, name: str | None) -> str | None:
         if name is not None and not NAME.fullmatch(name):
             raise ValueError(
-                f"{name!r} is no name for a network: use 1 to 64 letters, digits, '.', '_' and "
-                "'-', a letter or digit first"
+                f"{name!r} cannot be a network's name: use 1 to 64 letters, digits, '.', '_' and "
+                "'-', beginning with a letter or digit"
             )
         return name
 
@@ -268,7 +279,7 @@ def _one_or_several(value: object) -> str:
 
 
 ONE, SEVERAL = "one model", "several models"
-"""What pydantic calls the two forms of `model:` in its messages' locations."""
+"""Tags of the two forms of `model:`, which pydantic puts into the location of an error."""
 
 Models = Annotated[
     Annotated[ModelConfig, _short_form("path", str), Tag(ONE)]
@@ -283,7 +294,7 @@ Models = Annotated[
 
 
 class InputConfig(StrictModel):
-    """What is streamed. A glob, a list of globs or `random` may stand for the whole mapping."""
+    """The input frames. A glob, a list of globs or `random` may stand for the whole mapping."""
 
     files: Annotated[
         tuple[str, ...],
@@ -291,18 +302,22 @@ class InputConfig(StrictModel):
         Field(min_length=1, description="PNG, JPEG, .npy or .npz files: globs; or 'random'"),
     ]
     scale: Annotated[
-        float | None, Field(gt=0, description="What a pixel's largest value becomes; usually 1")
+        float | None,
+        Field(gt=0, description="Value that a pixel's largest value is scaled to; usually 1"),
     ] = None
-    mean: Annotated[PerChannel | None, Field(description="Taken off after scaling; 0 for none")] = (
-        None
-    )
-    std: Annotated[PerChannel | None, Field(description="Divided by at the end; 1 for none")] = None
+    mean: Annotated[
+        PerChannel | None, Field(description="Subtracted after scaling; 0 for none")
+    ] = None
+    std: Annotated[
+        PerChannel | None, Field(description="Divisor after subtracting the mean; 1 for none")
+    ] = None
     layout: Annotated[
-        Literal["nchw", "nhwc"] | None, Field(description="Where the model has its channels")
+        Literal["nchw", "nhwc"] | None,
+        Field(description="Position of the channels in the model's input"),
     ] = None
     resize: Annotated[
         Literal["crop", "pad", "stretch"],
-        Field(description="How an image of other proportions is brought to the model's"),
+        Field(description="How an image is fitted to the model's height and width"),
     ] = "crop"
     colors: Annotated[Literal["rgb", "bgr"], Field(description="Order of three channels")] = "rgb"
 
@@ -323,78 +338,96 @@ class ClusterConfig(StrictModel):
     ]
     nodes: Annotated[tuple[NodeConfig, ...], Field(min_length=1, description="The devices")]
     launcher_link: Annotated[
-        float | None,
-        BeforeValidator(
-            lambda value: None if value is None else parse_link(value),
-            json_schema_input_type=str | None,
+        LinkRate,
+        Field(
+            description="Rate of the launching machine's network interface, which all frames "
+            "cross, such as 1Gbit/s"
         ),
-        Field(description="Rate of launch's own network interface, which all frames pass: 1Gbit/s"),
     ] = None
     strategy: Annotated[
-        str, Field(min_length=1, description="How layers are spread over nodes")
+        str, Field(min_length=1, description="How layers are divided among the nodes")
     ] = "auto"
     ga: Annotated[
-        GaConfig, Field(description="Parameters of the genetic strategies, as ga sweep finds them")
+        GaConfig,
+        Field(description="Parameters of the genetic strategies, which ga sweep can find"),
     ] = GaConfig()
     objective: Annotated[
         Objective,
-        Field(description="What the strategy makes small first"),
+        Field(description="What the strategy minimises first"),
     ] = "period"
     input: Annotated[
-        InputConfig, _short_form("files", str, tuple), Field(description="What is streamed")
+        InputConfig,
+        _short_form("files", str, tuple),
+        Field(description="The frames: globs of PNG, JPEG, .npy or .npz files, or random"),
     ] = InputConfig(files=(RANDOM,))
     inputs: Annotated[
         dict[str, Annotated[InputConfig, _short_form("files", str, tuple)]],
-        Field(description="Network to what is streamed through it, for those without it: input"),
+        Field(description="Frames of each network by its name; those not named here use input"),
     ] = {}
     frames: Annotated[
         int | None,
-        Field(ge=1, le=MOST_FRAMES, description="How many to stream; the inputs are repeated"),
+        Field(
+            ge=1,
+            le=MOST_FRAMES,
+            description="Number of frames to stream; the inputs are repeated if there are fewer",
+        ),
     ] = None
     rate: Annotated[
         float | None,
-        Field(gt=0, le=1e6, description="Frames per second that the source makes, as a camera"),
+        Field(
+            gt=0, le=1e6, description="Frames per second that the source makes, as a camera does"
+        ),
     ] = None
     on_overload: Annotated[
         Overload,
-        Field(description="With rate: what happens to a frame while queue_frames wait already"),
+        Field(
+            description="With rate: what happens to a new frame if queue_frames are waiting already"
+        ),
     ] = "block"
     queue_frames: Annotated[
         int, Field(ge=1, le=1_000_000, description="With rate: how many frames may wait")
     ] = 8
     pins: Annotated[
-        dict[str, str], Field(description="Layer, or glob of layers, to the node that must run it")
+        dict[str, str],
+        Field(description="Per layer, or glob of layers: the node that must run it"),
     ] = {}
     journal: Annotated[
         str | None,
         Field(min_length=1, description="Folder that keeps results and progress, for --resume"),
     ] = None
     labels: Annotated[
-        str | None, Field(description="Text file: the name of class 0, of class 1, … per line")
+        str | None, Field(description="Text file with a line per class, from class 0: its name")
     ] = None
     truth: Annotated[
-        str | None, Field(description="Text file: the class of each input, a number per line")
+        str | None, Field(description="Text file with a line per input: the number of its class")
     ] = None
     profile: Annotated[
         str | None,
-        Field(description="File of csdf-edge partition profile: measured times for the search"),
+        Field(
+            description="File with measured times for the search, which csdf-edge partition "
+            "profile writes"
+        ),
     ] = None
     keys: Annotated[
         str | None,
-        Field(description="Folder of keys, made by launch --make-keys; keys beside this file"),
+        Field(
+            description="Folder of keys that launch --make-keys made; by default keys beside this "
+            "file"
+        ),
     ] = None
     insecure: Annotated[
-        bool, Field(description="No keys: whoever reaches the nodes can run networks on them")
+        bool,
+        Field(description="Use no keys: everybody who reaches the nodes can run networks on them"),
     ] = False
     seed: Annotated[
-        int, Field(ge=0, le=MOST_SEED, description="Of the search and of random input")
+        int, Field(ge=0, le=MOST_SEED, description="Seed of the search and of random input")
     ] = 0
     slack_frames: Annotated[
         int,
         Field(
             ge=0,
             le=1_000_000,
-            description="Frames of room in each channel beyond what the period needs",
+            description="Room in each channel, in frames, beyond what the period needs",
         ),
     ] = 1
     verify: Annotated[
@@ -404,13 +437,16 @@ class ClusterConfig(StrictModel):
         float | None,
         Field(
             ge=0,
-            description="Largest relative difference from the whole model that agrees; without it "
-            "the network's numbers, and how far its own results move, decide",
+            description="Largest relative difference from the whole model's results; by default it "
+            "follows from the precision of the network's numbers",
         ),
     ] = None
     check: Annotated[
         Literal["results", "phases", "none"],
-        Field(description="Where NaN and infinity are looked for; phases: they are a node's fault"),
+        Field(
+            description="Where NaN and infinity are looked for; with phases, a node that makes "
+            "them has failed"
+        ),
     ] = "results"
     run: Annotated[RunConfig, Field(description="Timeouts and order")] = RunConfig()
     recovery: Annotated[
@@ -421,7 +457,7 @@ class ClusterConfig(StrictModel):
 
     @property
     def pace(self) -> Pace | None:
-        """The source's own pace, if it has one."""
+        """The rate at which the source makes frames; None if it waits for the nodes."""
         if self.rate is None:
             return None
         return Pace(self.rate, self.on_overload, self.queue_frames)

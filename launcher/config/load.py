@@ -1,6 +1,8 @@
-"""Reads `cluster.yaml`: every mistake becomes one sentence with file, line and key.
+"""Reads and checks `cluster.yaml`, and reports its first mistake with file, line and key.
 
-What pydantic finds wrong in a `cluster.yaml`, said in one sentence with its line and key.
+`launcher.config.source` parses the file and `launcher.config.cluster` declares what it may hold.
+This module turns pydantic's errors into sentences, checks what the models cannot (names that must
+be unique, files that must exist), and resolves paths.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ Config = TypeVar("Config", bound=BaseModel)
 
 
 def suggestion(wrong: str, known: Iterable[str]) -> str:
-    """`; did you mean 'memory'?`, or nothing where no known word is close."""
+    """Return `; did you mean 'memory'?`, or "" where no known word is close."""
     close = difflib.get_close_matches(wrong, sorted(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -46,19 +48,22 @@ def _close(wrong: str, known: str) -> bool:
 
 
 def validated(source: ParsedFile) -> ClusterConfig:
-    """The configuration in `source`; raises `BadInputError` for its first mistake."""
+    """Return the configuration in `source`; raises `BadInputError` for its first mistake."""
     return validated_as(source, ClusterConfig, _keys)
 
 
 def validated_as(
     source: ParsedFile, model: type[Config], keys: Callable[[Location], tuple[str, ...]]
 ) -> Config:
-    """The same for another kind of file; `keys` are those that are known at a place in it."""
+    """Return the data of `source` as a `model`; `keys` returns the keys known at a location.
+
+    Raises `BadInputError` for the first mistake.
+    """
     try:
         return model.model_validate(_with_tuples(source.data))
     except ValidationError as error:
         problems = error.errors(include_url=False)
-    # A list whose only members are wrong is too short as well, which is not what the user did.
+    # A list whose only members are wrong is also too short, which is not the user's mistake.
     relevant = [problem for problem in problems if problem["type"] != "too_short"] or problems
     first = min(relevant, key=lambda problem: _line(source, _location(problem)))
     location = _location(first)
@@ -73,14 +78,14 @@ def validated_as(
 
 
 def _with_tuples(data: object) -> object:
-    """Lists as tuples, which is what strict, frozen models ask for."""
+    """Turn lists into tuples, which strict, frozen models require."""
     if isinstance(data, dict):
         return {key: _with_tuples(value) for key, value in data.items()}
     return tuple(map(_with_tuples, data)) if isinstance(data, list) else data
 
 
 def _location(problem: Mapping[str, Any]) -> Location:
-    """The place in the user's file: without the names that pydantic gives to union members."""
+    """The location in the user's file, without the tags that pydantic adds for union members."""
     given: Location = problem["loc"]
     location = tuple(part for part in given if part not in (ONE, SEVERAL, "[key]"))
     for length in range(2, len(location)):
@@ -125,7 +130,7 @@ _SHORT: dict[Location, str] = {
     ("input",): "must be a glob, a list of globs, random, or a mapping with the key files",
 }
 
-_WANTED = {
+_REQUIRED = {
     "string_type": "must be text",
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",
@@ -144,9 +149,10 @@ _WANTED = {
 def _what(
     problem: Mapping[str, Any], location: Location, keys: Callable[[Location], tuple[str, ...]]
 ) -> str:
+    """The sentence for one of pydantic's errors, without its place."""
     kind, context = problem["type"], problem.get("ctx", {})
     given = _as_written(problem.get("input"))
-    if (sentence := _of_several_forms(location, given)) is not None:
+    if (sentence := _required_form(location, given)) is not None:
         return sentence
     if kind == "extra_forbidden":
         known = keys(location[:-1])
@@ -156,11 +162,11 @@ def _what(
         )
     if kind == "value_error":
         return str(context.get("error", problem["msg"]))
-    if kind in _WANTED:
+    if kind in _REQUIRED:
         shown = "nothing" if given is None else brief(given)
         if isinstance(given, bool):
             shown = f"{str(given).lower()} (YAML reads on, off, yes and no so: use quotes)"
-        return f"{_wanted(location, kind)}, not {shown}"
+        return f"{_required(location, kind)}, not {shown}"
     if kind in ("greater_than_equal", "greater_than"):
         bound = context.get("ge", context.get("gt", 0))
         return (
@@ -175,13 +181,13 @@ def _what(
         return f"must be {context['expected']}, not {brief(given)}"
     if kind in ("too_short", "string_too_short"):
         if location == ("nodes",):
-            return "no node is listed; a cluster needs at least one"
+            return "lists no node; a cluster needs at least one"
         return "must not be empty"
     return str(problem["msg"])
 
 
-def _of_several_forms(location: Location, given: object) -> str | None:
-    """What a key that takes numbers in several forms wants; None for other keys."""
+def _required_form(location: Location, given: object) -> str | None:
+    """The sentence for a key whose value may have several forms; None for other keys."""
     if location[-1:] in (("mean",), ("std",)):
         return f"must be one number, or a list with one per channel, not {brief(given)}"
     if location[-1:] == ("input_shape",):
@@ -192,31 +198,33 @@ def _of_several_forms(location: Location, given: object) -> str | None:
         return f"must be a number, a list of numbers or a list of such lists, not {brief(given)}"
     if location[:1] == ("inputs",) and len(location) == 2 and isinstance(given, int | float):
         return (
-            f"must be files, not {brief(given)}; an input of the network that is a constant is "
-            f"written as model: {{path: …, inputs: {{{location[1]}: {brief(given)}}}}}"
+            f"must be files, not {brief(given)}; write a constant input of the network as "
+            f"model: {{path: …, inputs: {{{location[1]}: {brief(given)}}}}}"
         )
     return None
 
 
-def _wanted(location: Location, kind: str) -> str:
-    """What should stand there; lists and mappings of short forms have them as members."""
+def _required(location: Location, kind: str) -> str:
+    """The type that the value at `location` must have; members of lists may have short forms."""
     if len(location) == 2 and (location[0], type(location[1])) in (("model", int), ("inputs", str)):
         return _SHORT[({"model": "model", "inputs": "input"}[str(location[0])],)]
-    return _SHORT.get(location, _WANTED[kind])
+    return _SHORT.get(location, _REQUIRED[kind])
 
 
 _SCHEME = re.compile(r"[a-z][a-z0-9-]+:")
+"""The beginning of a model that is not a file: `onnx-wheel:`, `builtin:`."""
+
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-"""How a model that is no file begins: `onnx-wheel:`, `builtin:`."""
+"""The beginning of an address such as `rtsp://camera/stream`."""
 
 _FOLDER = re.compile(r"[^/.\0][^/\0]{0,99}")
-"""A name of a folder in another."""
+"""A name that a folder can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A network that the user names: what it is called, its path (or `onnx-wheel:NAME`), what else
-    is said of it, and where in the file."""
+    """A network that `cluster.yaml` names: its name, its path (or `onnx-wheel:NAME`), its other
+    keys, and its location in the file."""
 
     name: str
     path: str
@@ -226,14 +234,14 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A configuration, where it stands in its file, and the folder its paths are relative to."""
+    """A configuration, the file that it was read from, and the folder of its relative paths."""
 
     config: ClusterConfig
     source: ParsedFile
     folder: Path
 
     def path(self, text: str) -> Path:
-        """A path of the file, made usable from the current directory."""
+        """Resolve a path of the file, so that it can be opened from the current directory."""
         return self.folder / Path(text).expanduser()
 
     @property
@@ -256,41 +264,40 @@ class Cluster:
 
     @property
     def model(self) -> str:
-        """The model's path, or its name where it is no file (such as `onnx-wheel:resnet50`); of
-        several models all, with `+` between them."""
+        """The model as the user wrote it, such as `onnx-wheel:resnet50`; several joined by `+`."""
         return "+".join(model.path for model in self.models)
 
     @property
     def access(self) -> Access:
-        """How its nodes are reached securely."""
+        """The keys with which its nodes are reached."""
         named = self.config.keys
         folder = self.path(named or DEFAULT_FOLDER)
         return Access(folder, is_named=named is not None, insecure=self.config.insecure)
 
     def changed(self, **values: Any) -> Cluster:
-        """The same cluster with some keys replaced by values already checked."""
+        """Return a copy in which some keys have other values, which must be valid."""
         return replace(self, config=self.config.model_copy(update=values))
 
     def error(self, location: Location, what: str) -> BadInputError:
-        """`cluster.yaml, line 7, nodes[1].memory: WHAT`, ready to raise."""
+        """Return the error `cluster.yaml, line 7, nodes[1].memory: WHAT`, to be raised."""
         return self.source.error(location, what)
 
 
 def load_cluster(path: Path, name: str | None = None) -> Cluster:
-    """Read and check a `cluster.yaml`; raises `BadInputError`, in one sentence.
+    """Read and check a `cluster.yaml`, which messages call `name`; raises `BadInputError`.
 
-    Files that it names must exist. The strategy and the pinned layers are checked when the
-    strategies and the network are at hand (`launcher.plan.planning`).
+    The files that it names must exist. The strategy and the pinned layers are checked later, when
+    the strategies are imported and the network is read (`launcher.plan.planning`).
     """
     if path.suffix.lower() == ".onnx" and path.is_file():
         raise BadInputError(
-            f"{name or path}: is a model, and a cluster.yaml belongs here, which names a model and "
-            f"nodes, such as `model: {path.name}` and `nodes: [{{name: a}}, {{name: b}}]`"
+            f"{name or path}: is a model; name a cluster.yaml instead, a file with the keys model "
+            f"and nodes, such as `model: {path.name}` and `nodes: [{{name: a}}, {{name: b}}]`"
         )
     source = read_source(path, name)
     if not isinstance(source.data, dict):
         raise source.error(
-            (), "must be a mapping with the keys model and nodes; see cluster.yaml in the README"
+            (), "must be a mapping with the keys model and nodes; see docs/cluster-yaml.md"
         )
     cluster = Cluster(validated(source), source, path.parent)
     _check_nodes(cluster)
@@ -299,40 +306,40 @@ def load_cluster(path: Path, name: str | None = None) -> Cluster:
     _check_models(cluster)
     _check_files(cluster)
     if cluster.config.insecure and cluster.config.keys is not None:
-        raise cluster.error(("insecure",), "contradicts `keys`; leave one of both out")
+        raise cluster.error(("insecure",), "contradicts `keys`; remove one of the two")
     for key in ("on_overload", "queue_frames"):
         if cluster.config.rate is None and key in cluster.config.model_fields_set:
             raise cluster.error(
-                (key,), "needs `rate`: a source without a pace of its own waits for the nodes"
+                (key,), "has no effect without `rate`, the frames per second; add rate or remove it"
             )
     return cluster
 
 
 def is_file_name(model: str) -> bool:
-    """Whether a model is a file, and not named like `onnx-wheel:resnet50`."""
+    """Whether a model is a file, and not a name such as `onnx-wheel:resnet50`."""
     return not _SCHEME.match(model)
 
 
 def matching_files(folder: Path, pattern: str) -> tuple[Path, ...]:
-    """Files that a glob (or a plain path) names, relative to `folder`, sorted by path."""
+    """Return the files that match a glob or path relative to `folder`, sorted by path."""
     whole = str(folder / Path(pattern).expanduser())
     found = [Path(whole)] if Path(whole).is_file() else map(Path, glob.glob(whole, recursive=True))
     return tuple(sorted(path for path in found if path.is_file()))
 
 
 def is_address(pattern: str) -> bool:
-    """Whether it looks like `rtsp://camera/stream` and not like a file."""
+    """Whether a pattern looks like `rtsp://camera/stream` and not like a file."""
     return bool(_ADDRESS.match(pattern))
 
 
 def unmatched(folder: Path, pattern: str) -> str:
-    """Why a pattern matches no file, and what to do, as a sentence goes on."""
+    """Say why a pattern matches no file, and what to do; the text follows the name of its key."""
     if is_address(pattern):
         return (
-            f"{pattern!r} is an address, and frames are read from files; save them as PNG, JPEG, "
-            ".npy or .npz files first, such as with ffmpeg"
+            f"{pattern!r} is an address, but frames are read from files; save them as PNG, JPEG, "
+            ".npy or .npz files first, for example with ffmpeg"
         )
-    return f"no file matches {str(folder / Path(pattern).expanduser())!r}"
+    return f"no file matches {str(folder / Path(pattern).expanduser())!r}; check the path"
 
 
 def _check_nodes(cluster: Cluster) -> None:
@@ -344,7 +351,8 @@ def _check_nodes(cluster: Cluster) -> None:
                 line = cluster.source.lines[("nodes", seen[value], key)]
                 raise cluster.error(
                     ("nodes", index, key),
-                    f"{value!r} is the {key} of another node already, on line {line}",
+                    f"{value!r} is already the {key} of the node on line {line}; "
+                    f"each node needs {'a name' if key == 'name' else 'an address'} of its own",
                 )
             if value is not None:
                 seen[value] = index
@@ -353,11 +361,15 @@ def _check_nodes(cluster: Cluster) -> None:
 def _check_standby(cluster: Cluster) -> None:
     standby = [node.name for node in cluster.config.nodes if node.standby]
     if len(standby) == len(cluster.config.nodes):
-        raise cluster.error(("nodes",), "all nodes stand by: at least one must work")
+        raise cluster.error(
+            ("nodes",), "all nodes stand by; remove `standby: true` from at least one"
+        )
     for pattern, node in cluster.config.pins.items():
         if node in standby:
             raise cluster.error(
-                ("pins", pattern), f"node {node!r} stands by until another one is lost"
+                ("pins", pattern),
+                f"node {node!r} stands by until another one is lost; pin the layer to another "
+                "node, or remove its `standby: true`",
             )
 
 
@@ -379,15 +391,16 @@ def _check_models(cluster: Cluster) -> None:
         if len(models) > 1 and not _FOLDER.fullmatch(model.name):
             raise cluster.error(
                 model.location,
-                f"its results go to a folder called as it is, and {brief(model.name)} is no name "
-                f"for one; give it another: {{path: {model.config.path}, name: …}}",
+                f"the results of a network go to a folder of its name, and {brief(model.name)} "
+                f"cannot be a folder's name; give it another: {{path: {model.config.path}, "
+                "name: …}",
             )
         if model.name in names[:number]:
             location = (*model.location, "name")
             raise cluster.error(
                 location if location in cluster.source.lines else model.location,
-                f"another network is called {model.name!r} already; give this one a name of its "
-                f"own: {{path: {model.config.path}, name: …}}",
+                f"another network is already called {model.name!r}; give this one another name: "
+                f"{{path: {model.config.path}, name: …}}",
             )
     for name in cluster.config.inputs:
         if name not in names:
@@ -398,7 +411,9 @@ def _check_models(cluster: Cluster) -> None:
             )
     for key in ("labels", "truth"):
         if len(models) > 1 and getattr(cluster.config, key) is not None:
-            raise cluster.error((key,), "is for one classifier, and several networks are run")
+            raise cluster.error(
+                (key,), "is possible only with one network, a classifier; remove it"
+            )
 
 
 def _check_files(cluster: Cluster) -> None:
@@ -430,6 +445,6 @@ def _must_be_file(cluster: Cluster, location: Location, path: Path) -> None:
     if path.is_dir():
         raise cluster.error(location, f"{str(path)!r} is a folder; name a file")
     if not path.exists():
-        raise cluster.error(location, f"there is no file {str(path)!r}")
+        raise cluster.error(location, f"there is no file {str(path)!r}; check the path")
     if not path.is_file():
-        raise cluster.error(location, f"{str(path)!r} is no regular file")
+        raise cluster.error(location, f"{str(path)!r} is not a regular file; name another")

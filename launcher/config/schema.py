@@ -1,4 +1,4 @@
-"""The JSON schema of `cluster.yaml`, for editors: `python -m launcher.config.schema` prints it.
+"""Prints the JSON schema of `cluster.yaml`, for editors: `python -m launcher.config.schema`.
 
 The committed copy is `launcher/cluster.schema.json`; `cluster.yaml` names it in its first line.
 """
@@ -15,7 +15,7 @@ from launcher.config.cluster import ClusterConfig, InputConfig, ModelConfig
 
 
 def cluster_schema() -> dict[str, Any]:
-    """The schema as JSON-like data, draft 2020-12; the short forms of mappings included."""
+    """Return the schema as JSON-like data (draft 2020-12), with the short forms of mappings."""
     schema = ClusterConfig.model_json_schema(mode="validation")
     properties = schema["properties"]
     text = {"type": "string"}
@@ -33,7 +33,7 @@ def cluster_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as the committed file has it."""
+    """Return the content of the committed file."""
     return json.dumps(cluster_schema(), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -1,7 +1,7 @@
-"""A YAML file as plain data, with the line of every key, so that errors can say where.
+"""Reads a YAML file as plain data and remembers the line of every key, for error messages.
 
-Stricter than YAML: one document, no key twice, keys are text, no timestamps, no merge keys, no
-value that contains itself.
+It accepts less than YAML allows: one document, text as keys, no key twice, no timestamps, no merge
+keys, and no value that contains itself.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ Location = tuple[str | int, ...]
 """A path into the data: keys and list indices, such as ("nodes", 1, "memory")."""
 
 
-MAX_VALUES = 100_000
-"""Values that a file may hold, those that an alias stands for counted each time."""
+MOST_VALUES = 100_000
+"""Values that a file may hold; those behind an alias count each time."""
 
-
-MOST_NODES = 2 * MAX_VALUES + 1
-"""Keys and values that may stand in a file, aliases counted once."""
+MOST_YAML_NODES = 2 * MOST_VALUES + 1
+"""Keys and values that may stand in a file; those behind an alias count once."""
 
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that leaves dates as the text that they are, and has a bound."""
+    """SafeLoader that leaves dates as text and bounds the number of YAML nodes."""
 
     nodes = 0
 
@@ -40,11 +39,11 @@ class _Loader(yaml.SafeLoader):
     }
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """One more; `yaml.MarkedYAMLError` if there are too many."""
+        """Count the node; raises `yaml.MarkedYAMLError` if there are too many."""
         self.nodes += 1
-        if self.nodes > MOST_NODES:
+        if self.nodes > MOST_YAML_NODES:
             raise yaml.MarkedYAMLError(
-                problem=f"it holds more than {MAX_VALUES} values",
+                problem=f"it holds more than {MOST_VALUES} values",
                 problem_mark=self.get_mark(),
             )
         return super().compose_node(parent, index)
@@ -52,14 +51,14 @@ class _Loader(yaml.SafeLoader):
 
 @dataclass(frozen=True)
 class ParsedFile:
-    """A file's data and where each part of it stands; `name` is the file as the user wrote it."""
+    """A file's data and the line of each part of it; `name` is the file as the user wrote it."""
 
     name: str
     data: object
     lines: Mapping[Location, int]
 
     def where(self, location: Location = ()) -> str:
-        """`cluster.yaml, line 7, nodes[1].memory`; the nearest line known for a missing key."""
+        """Return `cluster.yaml, line 7, nodes[1].memory`; a missing key has the nearest line."""
         known = location
         while known and known not in self.lines:
             known = known[:-1]
@@ -71,12 +70,12 @@ class ParsedFile:
         return ", ".join(parts)
 
     def error(self, location: Location, what: str) -> BadInputError:
-        """The sentence `WHERE: WHAT`, ready to raise."""
+        """Return the error `WHERE: WHAT`, to be raised."""
         return BadInputError(f"{self.where(location)}: {what}")
 
 
 def dotted(location: Location) -> str:
-    """`nodes[1].memory` for ("nodes", 1, "memory")."""
+    """Return `nodes[1].memory` for ("nodes", 1, "memory")."""
     text = ""
     for part in location:
         if isinstance(part, int):
@@ -87,7 +86,7 @@ def dotted(location: Location) -> str:
 
 
 def read_source(path: Path, name: str | None = None) -> ParsedFile:
-    """Read a YAML (or JSON) file. Raises `BadInputError` naming file and line."""
+    """Read a YAML (or JSON) file; raises `BadInputError` naming file and line."""
     shown = name or str(path)
     try:
         text = read_small(path, may_be_pipe=True).decode("utf-8-sig")
@@ -101,7 +100,7 @@ def read_source(path: Path, name: str | None = None) -> ParsedFile:
 
 
 def parse_source(text: str, name: str) -> ParsedFile:
-    """The same for text that is already read; `name` stands for the file in messages."""
+    """Parse the text of a file that is called `name` in messages; raises `BadInputError`."""
     loader: _Loader | None = None
     try:
         loader = _Loader(text)
@@ -147,8 +146,8 @@ class _Reader:
         if id(node) in within:
             raise BadInputError(f"{self.name}, line {line}, {dotted(at)}: contains itself")
         self.values += 1
-        if self.values > MAX_VALUES:
-            raise BadInputError(f"{self.name}, line {line}: holds more than {MAX_VALUES} values")
+        if self.values > MOST_VALUES:
+            raise BadInputError(f"{self.name}, line {line}: holds more than {MOST_VALUES} values")
         within = (*within, id(node))
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, at, within)
@@ -184,7 +183,7 @@ class _Reader:
             if node.tag in _NUMBERS and (what := too_long(str(node.value))):
                 raise ValueError(what)
             return loader.construct_object(node)
-        except Exception as error:  # noqa: BLE001 - a tag that does not suit its text: KeyError, …
+        except Exception as error:  # noqa: BLE001 - PyYAML raises KeyError and others for bad tags
             problem = getattr(error, "problem", None) or reason(error)
             place = f", {dotted(at)}" if at else ""
             line = node.start_mark.line + 1

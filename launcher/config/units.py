@@ -1,23 +1,11 @@
-"""Quantities as people write them: `4GB`, `1Gbit/s`, `20G`; sizes as `node-agent` reads them.
-
-What every model of a file that users write has in common.
-"""
+"""Parses quantities as people write them: sizes (`4GB`), link rates (`1Gbit/s`), speeds (`20G`)."""
 
 from __future__ import annotations
 
 import math
 import re
 
-from pydantic import BaseModel, ConfigDict
-
 from nodes.protocol.sizes import brief, parse_bytes
-
-
-class StrictModel(BaseModel):
-    """A frozen mapping of known keys, whose values are finite and are not converted."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
 
 __all__ = ["brief", "parse_bytes", "parse_link", "parse_speed"]
 
@@ -27,9 +15,9 @@ _RATE = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmgt]?)\s*", re.IGNORE
 
 
 def parse_link(value: object) -> float:
-    """Bytes per second of text such as `1Gbit/s`, `100Mbps` (bits) or `12MB/s` (bytes).
+    """Return the bytes per second of text such as `1Gbit/s`, `100Mbps` (bits) or `12MB/s` (bytes).
 
-    Raises `ValueError` in words that follow the key's name.
+    Raises `ValueError` with a message that continues the key's name.
     """
     match = _LINK.fullmatch(value) if isinstance(value, str) else None
     if match is None:
@@ -42,9 +30,10 @@ def parse_link(value: object) -> float:
 
 
 def parse_speed(value: object) -> float:
-    """Operations per second of a number or of text such as `20G` or `2e10`.
+    """Return the operations per second of a number or of text such as `20G` or `2e10`.
 
-    Raises `ValueError` in words that follow the key's name. (YAML 1.1 reads `2e10` as text.)
+    Raises `ValueError` with a message that continues the key's name. (YAML 1.1 reads `2e10` as
+    text.)
     """
     if isinstance(value, str) and (match := _RATE.fullmatch(value)):
         speed = float(match[1]) * _DECIMAL[match[2].lower()]

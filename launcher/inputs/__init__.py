@@ -1,1 +1,1 @@
-"""The frames that are streamed."""
+"""The frames that a run streams, read from image files and arrays or drawn at random."""

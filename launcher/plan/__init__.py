@@ -1,1 +1,1 @@
-"""From a cluster to a plan, saved plans, and the files of subnets."""
+"""Plans: from a configuration to a plan, saved plans, replanning, and the files of subnets."""

@@ -27,7 +27,7 @@ from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite, from_data, to_data
 from launcher.config.load import Cluster, is_file_name, suggestion
 from launcher.errors import BadInputError, reason
-from launcher.files import read_json, unwritten, write_whole
+from launcher.files import cannot_write, read_json, write_whole
 from partition.plan import Plan
 
 PLAN = "plan.json"
@@ -211,7 +211,7 @@ def save_plan(folder: Path, plan: Plan, cluster: Cluster) -> None:
         write_whole(folder / PLAN, _plan_text(_plan_data(plan, cluster.model)), durable=True)
         write_whole(folder / CLUSTER, _cluster_text(cluster), durable=True)
     except OSError as error:
-        raise BadInputError(f"--save {error.filename!r}: {unwritten(error)}") from None
+        raise BadInputError(f"--save {error.filename!r}: {cannot_write(error)}") from None
 
 
 def _plan_text(data: dict[str, Any]) -> str:

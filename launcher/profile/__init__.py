@@ -1,1 +1,1 @@
-"""Profiles: measuring a model on the nodes of a cluster."""
+"""Profiles: measures a model on the nodes of a cluster, and uses the times in planning."""

@@ -20,7 +20,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from launcher.errors import BadInputError
-from launcher.files import read_json, read_small, unwritten, write_whole
+from launcher.files import cannot_write, read_json, read_small, write_whole
 from launcher.profile.choice import Choice
 from partition.measured.profiles import LinkProfile, NodeProfile, Profile, SubnetTime
 
@@ -218,7 +218,7 @@ def write_atomically(path: Path, model: BaseModel) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, model.model_dump_json(indent=1) + "\n", durable=True)
     except OSError as error:
-        raise BadInputError(f"{path}: {unwritten(error)}") from None
+        raise BadInputError(f"{path}: {cannot_write(error)}") from None
 
 
 Kept = TypeVar("Kept", bound=BaseModel)

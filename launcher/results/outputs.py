@@ -20,7 +20,7 @@ import numpy as np
 from cnn.network import Network
 from launcher.config.units import brief
 from launcher.errors import BadInputError, RunFailedError
-from launcher.files import distinct, plain, read_small, unwritten, whole_file
+from launcher.files import cannot_write, distinct_names, plain_name, read_small, whole_file
 from launcher.results.journal.result_files import npy_header
 from launcher.run.runtime import Array
 
@@ -136,7 +136,7 @@ class OutputFolder:
                 head = ("frame", "input", "rank", "class", "probability", "name")
                 self._table = _Table(folder / "classes.csv", head)
         except OSError as error:
-            raise BadInputError(f"--output {str(folder)!r}: {unwritten(error)}") from None
+            raise BadInputError(f"--output {str(folder)!r}: {cannot_write(error)}") from None
 
     def __enter__(self) -> OutputFolder:
         return self
@@ -159,7 +159,7 @@ class OutputFolder:
                 self._table.append(self._classes(frame, outputs))
         except OSError as error:
             raise RunFailedError(
-                f"the result of frame {frame} in {error.filename}: {unwritten(error)}"
+                f"the result of frame {frame} in {error.filename}: {cannot_write(error)}"
             ) from None
 
     def _classes(self, frame: int, outputs: Mapping[str, Array]) -> Iterator[Row]:
@@ -214,5 +214,5 @@ def _suffixes(outputs: tuple[str, ...]) -> dict[str, str]:
     """Map each output to what follows the frame's number in the names of its files."""
     if len(outputs) == 1:
         return {outputs[0]: ""}
-    names = distinct(map(plain, outputs))
+    names = distinct_names(map(plain_name, outputs))
     return {output: f".{name}" for output, name in zip(outputs, names, strict=True)}

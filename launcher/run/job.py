@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from cnn.errors import CnnError
 from launcher.config.load import Cluster, is_address, load_cluster
 from launcher.errors import BadInputError, RunFailedError
-from launcher.files import advised
+from launcher.files import with_advice
 from launcher.plan.files import (
     CLUSTER,
     SUBNETS,
@@ -108,7 +108,7 @@ def launch(
     except BrokenPipeError:  # standard output or error is closed at the other end
         raise
     except OSError as error:  # such as a full disk: files that users name are checked when read
-        what = advised(error, "set TMPDIR to a folder on another disk")
+        what = with_advice(error, "set TMPDIR to a folder on another disk")
         raise RunFailedError(f"{error.filename or 'the system'}: {what}") from error
 
 

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import Clock, RoundTrip, estimate
 from launcher.errors import BadInputError, RunFailedError
-from launcher.files import unwritten, write_whole
+from launcher.files import cannot_write, write_whole
 from nodes.protocol.messages import (
     TRACE_EVENT,
     ChannelSpec,
@@ -274,4 +274,4 @@ class Tracer:
         try:
             write_whole(path, json.dumps(chrome_trace(blueprint, nodes)))
         except OSError as error:
-            raise RunFailedError(f"--trace {path}: {unwritten(error)}") from error
+            raise RunFailedError(f"--trace {path}: {cannot_write(error)}") from error

@@ -155,15 +155,15 @@ def test_a_camera_is_no_file_that_is_missing(
 ) -> None:
     code, _, err = launch(capsys, cluster, "--input", "rtsp://camera/stream")
     assert code == 2
-    assert "'rtsp://camera/stream' is an address, and frames are read from files" in err
+    assert "'rtsp://camera/stream' is an address, but frames are read from files" in err
 
 
-def test_a_model_in_the_place_of_a_cluster_is_told_as_such(
+def test_a_model_in_the_place_of_a_cluster_is_recognised(
     capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path
 ) -> None:
     code, _, err = launch(capsys, cluster.parent / "branches.onnx")
     assert code == 2
-    assert "branches.onnx: is a model, and a cluster.yaml belongs here" in err
+    assert "branches.onnx: is a model; name a cluster.yaml instead" in err
 
 
 @pytest.mark.parametrize("more", [(), ("--plan-only",)])

@@ -57,7 +57,7 @@ MISTAKES = [
     pytest.param("model: m.onnx\n", "line 1: the key 'nodes' is missing", id="no nodes key"),
     pytest.param(
         "model: m.onnx\nnodes: []\n",
-        "cluster.yaml, line 2, nodes: no node is listed; a cluster needs at least one",
+        "cluster.yaml, line 2, nodes: lists no node; a cluster needs at least one",
         id="no node",
     ),
     pytest.param(
@@ -78,7 +78,7 @@ MISTAKES = [
     ),
     pytest.param(
         f"{BASE}input: rtsp://camera/stream\n",
-        "line 5, input: 'rtsp://camera/stream' is an address, and frames are read from files",
+        "line 5, input: 'rtsp://camera/stream' is an address, but frames are read from files",
         id="a camera as input",
     ),
     pytest.param(
@@ -103,16 +103,18 @@ MISTAKES = [
     ),
     pytest.param(
         BASE.replace("name: b", "name: a"),
-        "line 4, nodes[1].name: 'a' is the name of another node already, on line 3",
+        "line 4, nodes[1].name: 'a' is already the name of the node on line 3; each",
         id="duplicate names",
     ),
     pytest.param(
         BASE.replace("name: b", "name: '@host'"),
-        "line 4, nodes[1].name: '@host' is taken",
+        "line 4, nodes[1].name: '@host' is reserved",
         id="the host's name",
     ),
     pytest.param(
-        BASE.replace("name: b", "name: b/c"), "nodes[1].name: 'b/c' is no name for", id="name"
+        BASE.replace("name: b", "name: b/c"),
+        "nodes[1].name: 'b/c' cannot be a node's name",
+        id="name",
     ),
     pytest.param(
         BASE.replace("name: b", "name: no"),
@@ -131,17 +133,17 @@ MISTAKES = [
     ),
     pytest.param(
         node("address: 192.168.1.2:7070"),
-        "line 5, nodes[1].address: '192.168.1.2:7070' is no address of an agent",
+        "line 5, nodes[1].address: '192.168.1.2:7070' is not an agent's address",
         id="address without a scheme",
     ),
-    pytest.param(node("address: udp://h:1"), "no address of an agent", id="address scheme"),
-    pytest.param(node("address: tcp://h"), "no address of an agent", id="address without port"),
-    pytest.param(node("address: tcp://h:65536"), "no address of an agent", id="port too large"),
-    pytest.param(node("address: tcp://*:7070"), "no address of an agent", id="wildcard address"),
+    pytest.param(node("address: udp://h:1"), "is not an agent's address", id="address scheme"),
+    pytest.param(node("address: tcp://h"), "is not an agent's address", id="address without port"),
+    pytest.param(node("address: tcp://h:65536"), "is not an agent's address", id="port too large"),
+    pytest.param(node("address: tcp://*:7070"), "is not an agent's address", id="wildcard address"),
     pytest.param(
         "model: m.onnx\nnodes:\n  - {name: a, address: 'tcp://h:1'}\n"
         "  - {name: b, address: 'tcp://h:1'}\n",
-        "line 4, nodes[1].address: 'tcp://h:1' is the address of another node already, on line 3",
+        "line 4, nodes[1].address: 'tcp://h:1' is already the address of the node on line 3; each",
         id="duplicate addresses",
     ),
     pytest.param(
@@ -238,7 +240,7 @@ MISTAKES = [
     ),
     pytest.param(
         "model: m.onnx\nnodes:\n  - {name: a, standby: true}\n",
-        "nodes: all nodes stand by: at least one must work",
+        "nodes: all nodes stand by; remove `standby: true` from at least one",
         id="nobody works",
     ),
     pytest.param(

@@ -89,7 +89,7 @@ def test_a_model_of_dynamic_shape(folder: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("cluster", "sentence"),
     [
-        ("nodes: []", "line 2, nodes: no node is listed"),
+        ("nodes: []", "line 2, nodes: lists no node"),
         ("strategy: seqential", "line 3, strategy: unknown strategy 'seqential'"),
         ("pins: {'l*': a, 'le*': b}", "would pin layer 'left' to 'b', but 'l*' pins it to 'a'"),
         ("pins: {left: c}", "line 4, pins.left: there is no node 'c'; the nodes are a, b"),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cnn.network import Tensor
 from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
-from launcher.files import distinct, plain
+from launcher.files import distinct_names, plain_name
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.journal.identity import RunIdentity
 from launcher.results.journal.journal import Journal
@@ -43,7 +43,7 @@ def everything_in(folder: Path) -> set[Path]:
 
 @given(st.lists(NAMES, max_size=6))
 def test_names_of_files_are_plain_short_and_distinct(names: list[str]) -> None:
-    found = distinct(map(plain, names))
+    found = distinct_names(map(plain_name, names))
     assert len({name.lower() for name in found}) == len(names)
     for name in found:
         assert Path(f"000000.{name}.npy").name == f"000000.{name}.npy"
@@ -163,7 +163,7 @@ def test_networks_of_one_run_have_names_that_can_be_folders(tmp_path: Path, name
         write_branches(path)
     models = [name, "other.onnx"]
     (tmp_path / "cluster.yaml").write_text(json.dumps({"model": models, "nodes": [{"name": "a"}]}))
-    with pytest.raises(BadInputError, match=r"line 1, model.* is no name for one; give it another"):
+    with pytest.raises(BadInputError, match=r"line 1, model.* cannot be a folder's name"):
         load_cluster(tmp_path / "cluster.yaml")
 
 

@@ -162,14 +162,14 @@ def test_names_are_those_of_the_files_unless_given(cluster: Path) -> None:
         (
             "  - {path: digits.onnx, name: numbers}",
             "  - {path: digits.onnx, name: branches}",
-            ", line 3, model[1].name: another network is called 'branches' already; give this one "
-            "a name of its own: {path: digits.onnx, name: …}",
+            ", line 3, model[1].name: another network is already called 'branches'; give this one "
+            "another name: {path: digits.onnx, name: …}",
         ),
         (
             "  - {path: digits.onnx, name: numbers}",
             "  - branches.onnx",
-            ", line 3, model[1]: another network is called 'branches' already; give this one "
-            "a name of its own: {path: branches.onnx, name: …}",
+            ", line 3, model[1]: another network is already called 'branches'; give this one "
+            "another name: {path: branches.onnx, name: …}",
         ),
         (
             "  branches: frames.npz",
@@ -184,12 +184,12 @@ def test_names_are_those_of_the_files_unless_given(cluster: Path) -> None:
         (
             "  branches: frames.npz",
             "  branches: 3",
-            ", line 7, inputs.branches: must be files, not 3; an input of the network that is a "
-            "constant is written as model: {path: …, inputs: {branches: 3}}",
+            ", line 7, inputs.branches: must be files, not 3; write a constant input of "
+            "the network as model: {path: …, inputs: {branches: 3}}",
         ),
-        ("frames: 5", "labels: digits.onnx", "line 8, labels: is for one classifier, and several"),
+        ("frames: 5", "labels: digits.onnx", "line 8, labels: is possible only with one network"),
         ("digits.onnx", "gone.onnx", "line 3, model[1].path: there is no file"),
-        ("name: numbers", "name: a/b", "line 3, model[1].name: 'a/b' is no name for a network"),
+        ("name: numbers", "name: a/b", "line 3, model[1].name: 'a/b' cannot be a network's name"),
         ("  - branches.onnx", "  - 7", "line 2, model[0]: must be a path, or a mapping"),
         ("  - branches.onnx", "  - {}", "line 2, model[0]: the key 'path' is missing"),
         ("frames.npz", "nothing/*.npz", "line 7, inputs.branches: no file matches"),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.config.load import Cluster
 from launcher.errors import BadInputError
-from launcher.files import advised, read_json
+from launcher.files import read_json, with_advice
 from launcher.inputs.frames import Inputs
 from launcher.results.collecting import Results
 from launcher.results.comparison.agreement import Agreement
@@ -48,7 +48,7 @@ def open_journal(folder: Path, identity: RunIdentity, *, resume: bool, where: st
     except BlockingIOError:
         raise BadInputError(f"{where}: another launch is writing to {str(folder)!r}") from None
     except OSError as error:
-        what = advised(error, "name a folder on another disk")
+        what = with_advice(error, "name a folder on another disk")
         raise BadInputError(
             f"{where}: {str(folder)!r} cannot be used as a journal: {what}"
         ) from None

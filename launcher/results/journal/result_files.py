@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 import numpy as np
 
 from cnn.network import Tensor
-from launcher.files import distinct, plain
+from launcher.files import distinct_names, plain_name
 from launcher.run.runtime import Array
 
 _MOST_OPEN = 64
@@ -46,7 +46,7 @@ class OutputSpec:
 def output_specs(outputs: Iterable[Tensor]) -> tuple[OutputSpec, ...]:
     """Describe each output, with distinct file names."""
     given = list(outputs)
-    files = distinct(plain(tensor.name).lstrip("_") or "output" for tensor in given)
+    files = distinct_names(plain_name(tensor.name).lstrip("_") or "output" for tensor in given)
     return tuple(
         OutputSpec(
             tensor.name,
