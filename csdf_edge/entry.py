@@ -21,11 +21,17 @@ from types import FrameType
 from typing import NoReturn
 
 COMMANDS = {
-    "launch": ("launcher.commands.launch", "run a network over the nodes of a cluster"),
-    "agent": ("nodes.cli", "the daemon of a device (also installed as node-agent)"),
-    "partition": ("launcher.commands.partition", "divide a network, compare strategies, profile"),
-    "ga": ("launcher.commands.ga", "tune the genetic algorithms"),
-    "csdf": ("csdf.cli.command", "analyse dataflow graphs"),
+    "launch": (
+        "launcher.commands.launch",
+        "run a network over the nodes of a cluster (also installed as launch)",
+    ),
+    "agent": ("nodes.cli", "run the agent of a device (also installed as node-agent)"),
+    "partition": (
+        "launcher.commands.partition",
+        "divide a network, compare strategies, show plans, measure nodes",
+    ),
+    "ga": ("launcher.commands.ga", "tune the genetic algorithms (also installed as ga)"),
+    "csdf": ("csdf.cli.command", "analyse dataflow graphs (also installed as csdf)"),
 }
 """The module of each command, whose `main()` runs it, and what it does."""
 

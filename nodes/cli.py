@@ -307,7 +307,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_cpus,
         default=(),
         metavar="LIST",
-        help="run on these CPUs only, such as 0,1 or 0-3",
+        help="CPUs to run on, such as 0,1 or 0-3 (default: all)",
     )
     add(
         "--exit-with-parent",

@@ -52,24 +52,25 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """Return the parser of all subcommands; parsed options have the one to run as `command`."""
     found = argparse.ArgumentParser(
         prog="csdf",
-        description="Exact analyses of (cyclo-static) dataflow graphs.",
-        epilog="Exit codes: 0 fine, 1 inconsistent or not live, 2 cannot be read, 3 too large.",
+        description="Analyse synchronous and cyclo-static dataflow graphs exactly.",
+        epilog="Exit codes: 0 success; 1 the graph is inconsistent or not live; 2 an argument or "
+        "file cannot be used; 3 the analysis is too large.",
     )
     found.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     subparsers = found.add_subparsers(required=True, metavar="COMMAND")
     command = subparsers.add_parser(
         "analyze",
-        help="consistency, liveness and throughput of a graph",
-        description="Print whether a graph is consistent and live, its exact period, and why. "
-        "Graphs without execution times are analysed for consistency and liveness only.",
+        help="check consistency and liveness, and compute the throughput",
+        description="Print whether a graph is consistent and live, its exact period, and the "
+        "critical cycle. A graph without execution times has no period.",
     )
     _add_common(command, commands["analyze"])
     command.add_argument("--source", metavar="ACTOR", help="report the latency from this actor")
-    command.add_argument("--sink", metavar="ACTOR", help="report the latency to this actor")
     command.add_argument(
-        "--slack",
-        action="store_true",
-        help="report the slack of all actors, however long it takes",
+        "--sink", metavar="ACTOR", help="report the latency from --source to this actor"
+    )
+    command.add_argument(
+        "--slack", action="store_true", help="report the slack of all actors, even if that is slow"
     )
     _add_order(command)
     command.add_argument(
@@ -77,53 +78,60 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         type=_positive,
         default=THROUGHPUT_EFFORT,
         metavar="N",
-        help="largest number of constraints between firings (%(default)s)",
+        help="most constraints between firings to examine (default: %(default)s)",
     )
     command = subparsers.add_parser(
         "capacities",
-        help="the smallest channel capacities, and shorter periods with larger ones",
+        help="find the smallest channel capacities for each period",
         description="Print the smallest capacities that are live, those that reach the shortest "
-        "period, and all trade-offs between, with proof; or proved bounds if that takes too long.",
+        "period, and the Pareto front between size and period, all proved optimal; or bounds where "
+        "the search would take too long.",
     )
     _add_common(command, commands["capacities"])
     command.add_argument(
-        "--period", type=_period, metavar="P", help="reach this period instead of the shortest"
+        "--period",
+        type=_period,
+        metavar="P",
+        help="find the smallest capacities for this period (default: the shortest)",
     )
     command.add_argument(
-        "--bytes", action="store_true", help="measure sizes in bytes, not in tokens"
+        "--bytes", action="store_true", help="minimise bytes, by the size of tokens, not tokens"
     )
     command.add_argument(
-        "--channels", metavar="A,B,…", help="size these channels instead of all unbounded ones"
+        "--channels",
+        metavar="A,B,…",
+        help="find capacities of these channels (default: all that are unbounded)",
     )
     command.add_argument(
         "--resize",
         action="store_true",
-        help="size bounded channels too, including those bounded by reverse channels",
+        help="find new capacities for bounded channels too, also those bounded by reverse channels",
     )
     command.add_argument(
         "--effort",
         type=int,
         default=EFFORT,
         metavar="N",
-        help="effort of a search, about milliseconds (%(default)s)",
+        help="bound of the search, about in milliseconds, but counted in steps so that results do "
+        "not depend on the machine (default: %(default)s)",
     )
     command = subparsers.add_parser(
         "schedule",
-        help="a start time for every firing of an iteration",
-        description="Print the earliest schedule that repeats itself after the shortest period, "
-        "with static orders of processors if any are given.",
+        help="compute a start time for every firing of an iteration",
+        description="Print the earliest periodic schedule of the shortest period, with --order on "
+        "processors that fire in given orders.",
     )
     _add_common(command, commands["schedule"])
     command.add_argument(
-        "--period", type=_period, metavar="P", help="repeat after this period instead"
+        "--period", type=_period, metavar="P", help="period (default: the shortest)"
     )
     _add_order(command)
     command = subparsers.add_parser(
         "simulate",
-        help="self-timed execution, on processors if any are given",
-        description="Simulate some iterations, every firing as soon as possible, and print when "
-        "each is complete and how busy actors and processors are. A processor runs one firing at a "
-        "time, the oldest iteration's first, or in a static order.",
+        help="execute iterations self-timed, with --on on processors",
+        description="Execute iterations, each firing as soon as possible, and print when each "
+        "iteration is complete and how busy actors and processors are. A processor runs one firing "
+        "at a time: of the oldest iteration, or in a static order.",
     )
     _add_common(command, commands["simulate"])
     command.add_argument(
@@ -131,7 +139,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         type=_positive,
         default=10,
         metavar="N",
-        help="how many to simulate (%(default)s)",
+        help="number of iterations (default: %(default)s)",
     )
     command.add_argument(
         "--on",
@@ -147,7 +155,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="P=A,B,A",
-        help="run actors on processor P in this order",
+        help="run actors A and B on processor P, in this static order",
     )
     command.add_argument("--gantt", metavar="FILE.svg", help="write a chart of all firings")
     command.add_argument("--trace", metavar="FILE.json", help="write a trace for ui.perfetto.dev")
@@ -156,22 +164,24 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         type=_period,
         default=Fraction(1),
         metavar="N",
-        help="length of a unit of time in the trace",
+        help="microseconds of a time unit in the trace (default: %(default)s)",
     )
     command = subparsers.add_parser(
         "draw",
-        help="an SVG picture of the graph",
-        description="Print a picture as SVG, or write it; the critical cycle is red.",
+        help="draw the graph with its critical cycle",
+        description="Draw the graph as an SVG, with its critical cycle in red.",
     )
     _add_common(command, commands["draw"], speaks_json=False)
-    command.add_argument("--output", type=_svg, metavar="FILE.svg", help="write the picture here")
+    command.add_argument(
+        "--output", type=_svg, metavar="FILE.svg", help="file to write (default: standard output)"
+    )
     command = subparsers.add_parser(
         "convert",
-        help="the same graph in another format",
+        help="write the graph in another format",
         description="Write the graph as JSON if OUTPUT ends in .json, otherwise as SDF3 XML.",
     )
     _add_common(command, commands["convert"], speaks_json=False)
-    command.add_argument("output", metavar="OUTPUT", help="the file to write")
+    command.add_argument("output", metavar="OUTPUT", help="file to write")
     return found
 
 
@@ -201,9 +211,7 @@ def _add_common(
     if speaks_json:
         command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument(
-        "--processor",
-        metavar="TYPE",
-        help="use the execution times of this processor type where they exist",
+        "--processor", metavar="TYPE", help="processor type whose execution times to use, if given"
     )
 
 
@@ -214,8 +222,8 @@ def _add_order(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="P=A,B@1,A",
-        help="analyse A and B on processor P, one firing at a time, in this order; B@1 fires for "
-        "the previous iteration, A[0] is phase 0 of A",
+        help="A and B share processor P, one firing at a time, in this static order; @1 marks a "
+        "firing of the previous iteration, and A[0] is only this phase of A",
     )
 
 

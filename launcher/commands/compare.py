@@ -1,5 +1,4 @@
-"""`csdf-edge partition compare`: the same network and devices, divided by many strategies, in one
-table."""
+"""Divides a network by many strategies and compares the plans (`csdf-edge partition compare`)."""
 
 from __future__ import annotations
 
@@ -37,12 +36,12 @@ USUAL = (
     "replicated",
     "hybrid",
 )
-"""The strategies that are compared if none are named, simple ones first."""
+"""The strategies that are compared unless the user names others, simple ones first."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one strategy made of a number of devices: a plan, or why there is none."""
+    """The plan of one strategy for a number of devices, or the reason why there is none."""
 
     strategy: str
     devices: int
@@ -50,7 +49,7 @@ class Row:
     refusal: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The figures of `csdf-edge partition solve`, or the refusal under `error`."""
+        """Return the figures of `csdf-edge partition solve`, or the reason under `error`."""
         beside = {"devices_count": self.devices}
         if self.solved is None:
             return {"strategy": self.strategy, **beside, "error": self.refusal}
@@ -59,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True)
 class StrategyComparison:
-    """All rows, by number of devices, then in the order of the strategies; plots go to `page`."""
+    """All rows, by number of devices and then by strategy; `page` has the plots."""
 
     network: str
     objective: Objective
@@ -68,7 +67,7 @@ class StrategyComparison:
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """The strategies, in the order in which they were asked for."""
+        """The strategies, in the user's order."""
         return tuple(dict.fromkeys(row.strategy for row in self.rows))
 
     @property
@@ -77,7 +76,7 @@ class StrategyComparison:
         return tuple(dict.fromkeys(row.devices for row in self.rows))
 
     def as_json(self) -> dict[str, Any]:
-        """JSON-like data."""
+        """Return JSON-like data."""
         return {
             "network": self.network,
             "objective": self.objective,
@@ -86,7 +85,7 @@ class StrategyComparison:
         }
 
     def print(self) -> None:
-        """One table on standard output."""
+        """Print a table on standard output."""
         console = open_console()
         console.print(_table(self))
         if self.page is not None:
@@ -94,7 +93,7 @@ class StrategyComparison:
 
 
 def perform(options: CompareOptions) -> StrategyComparison:
-    """Solve everything; raises `BadInputError` for options that make no sense."""
+    """Divide the network by every strategy; raises `BadInputError` for options that are wrong."""
     counts = parse_counts(options.devices)
     strategies = _chosen(options.strategies)
     if options.html is not None:
@@ -116,7 +115,7 @@ def perform(options: CompareOptions) -> StrategyComparison:
 
 
 def _check_page(path: Path) -> None:
-    """Raise `BadInputError` before a long search if the page could not be written after it."""
+    """Raise `BadInputError` if the page cannot be written, before a long search."""
     if path.is_dir():
         raise BadInputError(f"--html {str(path)!r}: is a folder; name a file")
     folder = next(parent for parent in path.absolute().parents if parent.exists())
@@ -125,7 +124,7 @@ def _check_page(path: Path) -> None:
 
 
 def parse_counts(text: str) -> tuple[int, ...]:
-    """`2..10`, `4` or `2,4,8`, ascending; raises `BadInputError`."""
+    """Parse `2..10`, `4` or `2,4,8` and return the numbers, ascending; raises `BadInputError`."""
     counts: set[int] = set()
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
@@ -144,7 +143,7 @@ def _chosen(text: str | None) -> Sequence[str]:
     for name in names:
         check_strategy_option("--strategies", name)
     if not names:
-        raise BadInputError("--strategies: name at least one")
+        raise BadInputError("--strategies: names no strategy; name at least one")
     return tuple(dict.fromkeys(names))
 
 

@@ -1,4 +1,4 @@
-"""The console command `ga`: work on the genetic algorithms themselves."""
+"""The console command `ga`, which tunes the genetic algorithms."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The console command `launch`.
+"""The console command `launch`, which runs a network over the nodes of a cluster.
 
-Its options are in `launcher.run.request`; `launcher.console` says what is printed where. What is
-slow to import is imported only when there is something to launch.
+`launcher.run.request` declares its options. Slow imports wait until there is something to launch,
+so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ app.command("launch")(Request)
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script `launch`; never returns."""
     ignore_consent()
-    stopped = "interrupted; all that was started is stopped"
+    stopped = "interrupted; everything that was started has been stopped"
     run_command(app, "launch", _launch, arguments, stopped)
 
 

@@ -1,8 +1,8 @@
-"""`launch CLUSTER --make-keys`: the keys of all machines of a cluster, in a folder for each.
+"""Makes the keys of all machines of a cluster, in a folder for each (`launch CLUSTER --make-keys`).
 
-What is there already stays: a pair is made where there is none, and whom each machine admits is
-brought to what the cluster says. So the same command makes the first keys, those of a node more,
-and the new ones of a machine whose secret was deleted.
+Existing key pairs are kept, missing ones are made, and the public keys that each machine admits are
+updated to the nodes in `cluster.yaml`. So the same command makes the first keys, the keys of an
+added node, and new ones for a machine whose secret key was deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.errors import BadInputError
-from launcher.files import write_whole
+from launcher.files import cannot_write, write_whole
 from launcher.run.access import LAUNCHER
 from nodes.net.curve import new_pair, public_of
 from nodes.net.keys import (
@@ -30,7 +30,10 @@ from nodes.protocol.addresses import host_of
 
 @dataclass(frozen=True)
 class MadeKeys:
-    """The folder, whose pairs were made, and whose public keys were taken out of it."""
+    """The folder, and the names whose key pairs were made or kept, or whose keys were removed.
+
+    `hosts` has the host of each node at another address, by the node's name.
+    """
 
     folder: Path
     made: tuple[str, ...]
@@ -39,7 +42,7 @@ class MadeKeys:
     hosts: Mapping[str, str]
 
     def as_json(self) -> dict[str, object]:
-        """For `--json`."""
+        """Return JSON-like data."""
         return {
             "folder": str(self.folder),
             "made": list(self.made),
@@ -48,21 +51,21 @@ class MadeKeys:
         }
 
     def text(self) -> str:
-        """What was done, and what to do next."""
+        """Return what was done, and what to do next, for people."""
         lines = [
             f"{self.folder}: made the keys of {_listed(self.made)}; "
-            f"kept those of {_listed(self.kept)}; withdrew those of {_listed(self.withdrawn)}"
+            f"kept those of {_listed(self.kept)}; removed those of {_listed(self.withdrawn)}"
         ]
         if self.hosts:
-            lines.append("Now give each device its folder (ssh keeps the secret on the way):")
+            lines.append("Now copy its folder to each device; ssh encrypts the secret key:")
             for name, host in self.hosts.items():
                 lines.append(f"  rsync -a --delete {self.folder / name}/ {host}:csdf-keys/")
-            lines.append("and start its agent there with --keys csdf-keys")
+            lines.append("Then start each device's agent with --keys csdf-keys.")
         return "\n".join(lines) + "\n"
 
 
 def make_keys(folder: Path, nodes: Mapping[str, str | None]) -> MadeKeys:
-    """Make what is missing for these nodes (name → address, if it is not started by `launch`).
+    """Make the missing keys of these nodes (name → address, None if `launch` starts its agent).
 
     Raises `BadInputError` for a folder that cannot be used.
     """
@@ -71,7 +74,7 @@ def make_keys(folder: Path, nodes: Mapping[str, str | None]) -> MadeKeys:
     except KeysError as error:
         raise BadInputError(str(error)) from error
     except OSError as error:
-        raise BadInputError(f"{error.filename}: {error.strerror}") from error
+        raise BadInputError(f"{error.filename}: {cannot_write(error)}") from error
 
 
 def _make(folder: Path, nodes: Mapping[str, str | None]) -> MadeKeys:
@@ -90,7 +93,7 @@ def _make(folder: Path, nodes: Mapping[str, str | None]) -> MadeKeys:
         if name != LAUNCHER:
             _admit(folder / name / LAUNCHERS, {"launcher": public[LAUNCHER]}, keep_others=True)
     folder.chmod(0o700)
-    write_whole(folder / ".gitignore", "*\n")  # secrets are for nobody's repository
+    write_whole(folder / ".gitignore", "*\n")  # keeps the secret keys out of repositories
     hosts = {name: host_of(address) for name, address in nodes.items() if address is not None}
     return MadeKeys(
         folder,
@@ -102,7 +105,7 @@ def _make(folder: Path, nodes: Mapping[str, str | None]) -> MadeKeys:
 
 
 def _admit(folder: Path, keys: dict[str, bytes], *, keep_others: bool = False) -> set[str]:
-    """Write these keys, and remove others unless they are to be kept; returns what was removed."""
+    """Write these public keys, remove others unless `keep_others`, and return their names."""
     folder.mkdir(mode=0o755, exist_ok=True)
     for name, key in keys.items():
         write_public(folder / (name + SUFFIX), name, key)
@@ -115,4 +118,4 @@ def _admit(folder: Path, keys: dict[str, bytes], *, keep_others: bool = False) -
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names) if names else "nobody"
+    return ", ".join(names) if names else "no machine"

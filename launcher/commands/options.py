@@ -1,7 +1,8 @@
-"""The options of `partition` and `ga`, a frozen dataclass per command.
+"""Declares the options of `csdf-edge partition` and `ga`, in a frozen dataclass per command.
 
-Typer makes the command line from a class: an option from each field, the help from the docstring.
-What a command does with its options is imported only when the command is called.
+Typer makes the command line from a class: an option from each field, and the help from the
+docstring. The code of a command is imported only when it is called, so that `--help` answers at
+once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from launcher.run.request import MOST_SEED
 from partition.objective import Objective
 
 MOST_DEVICES = 64
-"""In one plan for equal devices."""
+"""The most equal devices in a plan."""
 
 _MODEL = "ONNX file, onnx-wheel:NAME or builtin:NAME"
 
@@ -25,9 +26,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and 
 
 @dataclass(frozen=True)
 class SolveOptions:
-    """Find a plan: who computes what, how fast that is, and what it holds.
+    """Find a plan that divides a network over devices, and print its predicted figures.
 
-    Exit code 0: a plan was found. 2: something given cannot be used, or no plan fits.
+    Give either --devices N, for N equal devices, or --cluster with a cluster.yaml.
+
+    Exit code 0: a plan was found. 2: an argument cannot be used, or no plan fits.
     """
 
     model: Annotated[
@@ -35,63 +38,69 @@ class SolveOptions:
     ] = None
     devices: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_DEVICES, help="This many equal devices, a machine each"),
+        typer.Option(min=1, max=MOST_DEVICES, help="Number of equal devices, a machine each"),
     ] = None
     cluster: Annotated[
         Path | None, typer.Option(help="cluster.yaml with the devices and the pins")
     ] = None
     strategy: Annotated[
-        str | None, typer.Option(help="How layers are spread; by default --cluster's, or auto")
+        str | None,
+        typer.Option(help="How the network is divided; by default --cluster's strategy, or auto"),
     ] = None
     objective: Annotated[
         Objective | None,
-        typer.Option(help="What to make small first; by default --cluster's, or period"),
+        typer.Option(help="What to minimise first; by default --cluster's, or period"),
     ] = None
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the search; by default --cluster's, or 0")
+        int | None, typer.Option(min=0, help="Seed of the search; by default --cluster's, or 0")
     ] = None
     memory: Annotated[
-        str | None, typer.Option(help="What each of --devices may hold, such as 2GB")
+        str | None, typer.Option(help="Memory of each of --devices, such as 2GB; default: no limit")
     ] = None
     link: Annotated[
-        str | None, typer.Option(help="The link of each of --devices, such as 100Mbit/s")
+        str | None, typer.Option(help="Rate of each of --devices' links, such as 100Mbit/s")
     ] = None
     cache: Annotated[
-        str | None, typer.Option(help="Room for weights in each of --devices' cache, such as 8MiB")
+        str | None,
+        typer.Option(help="Cache for weights of each of --devices, such as 8MiB; default: none"),
     ] = None
     save: Annotated[
-        Path | None, typer.Option(help="Save the plan in this folder; launch runs it")
+        Path | None, typer.Option(help="Folder to save the plan in; launch runs it from there")
     ] = None
     profile: Annotated[
         Path | None,
-        typer.Option(help="File of csdf-edge partition profile: measured times of --cluster"),
+        typer.Option(
+            help="Measured times of --cluster, from csdf-edge partition profile; default: estimates"
+        ),
     ] = None
     as_json: AsJson = False
 
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """Divide one network by many strategies over 2, 3, … devices: a table, and a page with plots.
+    """Divide one network by many strategies over 2, 3, … devices, and compare them in a table.
 
-    Exit code 0: everything was tried; a strategy without a plan has a sentence in its row. 2:
-    something given cannot be used.
+    Exit code 0: everything was tried; where a strategy finds no plan, its row says why. 2: an
+    argument cannot be used.
     """
 
     model: Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL)]
     devices: Annotated[str, typer.Option(help="Numbers of equal devices: 2..10 or 2,4,8")] = "2..10"
     strategies: Annotated[
-        str | None, typer.Option(help="Comma-separated; without it, all that search quickly")
+        str | None,
+        typer.Option(help="Strategies, separated by commas; default: those that search quickly"),
     ] = None
-    objective: Annotated[Objective, typer.Option(help="What to make small first")] = "period"
-    seed: Annotated[int, typer.Option(min=0, help="Of the searches")] = 0
-    memory: Annotated[str | None, typer.Option(help="What each device may hold, such as 2GB")] = (
-        None
-    )
-    link: Annotated[str | None, typer.Option(help="The link of each device, such as 100Mbit/s")] = (
-        None
-    )
+    objective: Annotated[Objective, typer.Option(help="What to minimise first")] = "period"
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the searches")] = 0
+    memory: Annotated[
+        str | None, typer.Option(help="Memory of each device, such as 2GB; default: no limit")
+    ] = None
+    link: Annotated[
+        str | None, typer.Option(help="Rate of each device's link, such as 100Mbit/s")
+    ] = None
     cache: Annotated[
-        str | None, typer.Option(help="Room for weights in each device's cache, such as 8MiB")
+        str | None,
+        typer.Option(help="Cache for weights of each device, such as 8MiB; default: none"),
     ] = None
     html: Annotated[Path | None, typer.Option(help="Write a page with plots to this file")] = None
     as_json: AsJson = False
@@ -99,44 +108,45 @@ class CompareOptions:
 
 @dataclass(frozen=True)
 class ShowOptions:
-    """Show a saved plan: as text, or drawn as layers in phases on devices.
+    """Show a saved plan as text, or draw its layers, phases and devices.
 
-    Exit code 0: shown. 2: the plan or its model cannot be used.
+    Exit code 0: the plan was shown. 2: the plan or its model cannot be used.
     """
 
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="The folder of a saved plan")]
     output: Annotated[
-        Path | None, typer.Option(help="Draw it: a file that ends in .svg or .html")
+        Path | None, typer.Option(help="File for a drawing; its name ends in .svg or .html")
     ] = None
     as_json: AsJson = False
 
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """Measure layers, subnets and links on the nodes themselves; solve and launch use the times.
+    """Measure layers, subnets and links on the nodes, for solve --profile and launch --profile.
 
-    Exit code 0: measured, or known from earlier. 1: a node failed. 2: something given cannot be
-    used.
+    Earlier measurements are reused.
+
+    Exit code 0: the profile is complete. 1: a node failed. 2: an argument cannot be used.
     """
 
     cluster: Annotated[Path, typer.Option(help="cluster.yaml with the nodes to measure")]
-    model: Annotated[str | None, typer.Option(help="Another model than cluster.yaml names")] = None
+    model: Annotated[str | None, typer.Option(help="Model to use instead of cluster.yaml's")] = None
     plan: Annotated[
         Path | None,
-        typer.Option(help="Folder of a saved plan: measure its subnets, not those of a search"),
+        typer.Option(help="Folder of a saved plan, whose subnets to measure; default: a search's"),
     ] = None
     output: Annotated[
         Path | None,
-        typer.Option(help="Where to write it; by default cluster.yaml's, or profile.json"),
+        typer.Option(help="File to write; by default cluster.yaml's profile, or profile.json"),
     ] = None
     again: Annotated[
-        bool, typer.Option("--again", help="Measure even what was measured before")
+        bool, typer.Option("--again", help="Measure everything anew, also what is known")
     ] = False
     alike: Annotated[
         bool,
         typer.Option(
             "--alike",
-            help="Boards of one kind (processor, engine, threads) are alike: measure one of each",
+            help="Measure only one of several boards with equal processor, engine and threads",
         ),
     ] = False
     as_json: AsJson = False
@@ -144,59 +154,66 @@ class ProfileOptions:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """Tune a genetic algorithm's own parameters for a network and devices, at equal cost.
+    """Tune the parameters of a genetic algorithm for a network and devices, at equal cost.
 
-    The study is kept: the same command adds trials to it, also from other machines at the same
-    time. Ctrl-C keeps what is finished. Exit code 0: the trials were made. 2: something given
-    cannot be used. 130: interrupted.
+    The trials are stored as a study. The same command adds trials to it, also from several machines
+    at once. Ctrl-C keeps the finished ones.
+
+    Exit code 0: the trials were made. 2: an argument cannot be used. 130: interrupted.
     """
 
     cluster: Annotated[
         Path, typer.Argument(metavar="CLUSTER", help="cluster.yaml with the devices and the pins")
     ]
-    trials: Annotated[int, typer.Option(min=1, help="How many new sets of parameters to try")]
-    model: Annotated[
-        str | None, typer.Option(help="Another model than the cluster's: a file or a name")
-    ] = None
+    trials: Annotated[int, typer.Option(min=1, help="Number of new sets of parameters to try")]
+    model: Annotated[str | None, typer.Option(help="Model to use instead of cluster.yaml's")] = None
     strategy: Annotated[
-        Literal["vertical", "vertical-paper"], typer.Option(help="Whose parameters are tuned")
+        Literal["vertical", "vertical-paper"], typer.Option(help="Strategy to tune")
     ] = "vertical"
     objective: Annotated[
-        Objective, typer.Option(help="What to make small first; vertical-paper knows only Eq. 1")
+        Objective,
+        typer.Option(help="What to minimise first; vertical-paper always minimises Eq. 1"),
     ] = "period"
     storage: Annotated[
         str | None,
         typer.Option(
             metavar="URL_OR_FILE",
-            help="A SQLite file, or the URL of a database that machines share "
-            "[default: ga-sweep.db beside the cluster's file]",
+            help="SQLite file, or URL of a database that several machines share "
+            "[default: ga-sweep.db beside cluster.yaml]",
         ),
     ] = None
     study: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="[default: of model, strategy and objective]"),
+        typer.Option(
+            metavar="NAME",
+            help="Name of the study [default: the model, the strategy and the objective]",
+        ),
     ] = None
     output: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where sweep.html with the plots is written")
+        Path, typer.Option(metavar="FOLDER", help="Folder for sweep.html, which has the plots")
     ] = Path("ga-sweep")
     repeats: Annotated[
-        int, typer.Option(min=1, max=100, help="Searches per trial, with seeds of their own")
+        int, typer.Option(min=1, max=100, help="Searches per trial, each with its own seed")
     ] = 3
     budget: Annotated[
         float,
-        typer.Option(min=0.01, max=100, help="What a search may price, relative to the usual"),
+        typer.Option(
+            min=0.01,
+            max=100,
+            help="Candidate solutions that a search may evaluate, relative to the default",
+        ),
     ] = 1.0
     seed: Annotated[
         int | None,
         typer.Option(
             min=0,
             max=MOST_SEED,
-            help="Of the choice of parameters; leave it out where machines share a study "
+            help="Seed of the choice of parameters; omit it if several machines share a study "
             "[default: random]",
         ),
     ] = None
     save: Annotated[
         bool,
-        typer.Option("--save", help="Put the best trial's parameters into CLUSTER, as its key ga"),
+        typer.Option("--save", help="Write the best trial's parameters to the key ga of CLUSTER"),
     ] = False
     as_json: AsJson = False

@@ -1,13 +1,10 @@
-"""A comparison as one HTML page that needs nothing else: plots as SVG inside it.
+"""Writes the results of `partition compare` and of `ga sweep` as HTML pages with plots.
 
-Saving and speed-up against the number of devices with their limits drawn in (1 − 1/n and n), the
-compromises between period and weights, and for the most devices a bar per device.
-
-A matplotlib figure as an SVG element that stands in a page, the same for the same data.
-
-A sweep as one HTML page that needs nothing else: plots as SVG inside it.
-
-The history of values, what mattered (PED-ANOVA), and the value against each parameter.
+A page is one file, with its plots as SVG elements, and is the same for the same data. That of a
+comparison shows memory saving and speed-up against the number of devices, with their limits
+(1 − 1/n and n), the compromises between period and weights, and each device's share. That of a
+sweep shows the history of values, the importance of parameters (PED-ANOVA), and the value against
+each parameter.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from __future__ import annotations
 import html
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,7 @@ from launcher.files import write_text
 
 
 def as_svg(drawing: Figure) -> str:
-    """Return the figure as text from `<svg` on, without a date and random identifiers."""
+    """Return a figure as an `<svg>` element, without a date and random identifiers."""
     stream = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "csdf-edge"}):
         drawing.savefig(stream, format="svg", metadata={"Date": None})
@@ -36,29 +33,35 @@ def as_svg(drawing: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-_SWEEP_STYLE = (
+_STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse}td,th{padding:.2em .8em;text-align:right;"
-    "border-bottom:1px solid #ddd}svg{max-width:100%;height:auto}"
+    "border-bottom:1px solid #ddd}td.text,th.text{text-align:left}"
+    "svg{max-width:100%;height:auto}"
 )
 
-_WIDE = 3
-"""So many plots stand side by side."""
 
-_DECADES = 30
-"""A parameter whose largest value is this many times its smallest is drawn on a logarithmic
-axis."""
+def _page(title: str, introduction: str, figures: Iterable[Figure], table: str) -> str:
+    """Return a page; `title` and `introduction` are plain text."""
+    shown, plots = html.escape(title), "\n".join(map(as_svg, figures))
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{shown}</title>\n'
+        f"<style>{_STYLE}</style></head>\n<body><h1>{shown}</h1>\n"
+        f"<p>{html.escape(introduction)}</p>\n{plots}\n{table}\n</body></html>\n"
+    )
+
+
+_PLOTS_PER_ROW = 3
+
+_LOGARITHMIC_FROM = 30
+"""A parameter has a logarithmic axis if its largest value exceeds its smallest by this factor."""
 
 
 def write_sweep(result: Result, path: Path) -> None:
-    """Write the page of a study with a finished trial; raises `BadInputError` if it cannot be."""
-    title = html.escape(f"sweep: {result.study}")
-    plots = "\n".join(as_svg(figure) for figure in _sweep_figures(result))
-    text = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
-        f"<style>{_SWEEP_STYLE}</style></head>\n<body><h1>{title}</h1>\n"
-        f"<p>{len(result.trials)} trials; smaller values are better.</p>\n"
-        f"{plots}\n{_sweep_table(result)}\n</body></html>\n"
+    """Write the page of a study with a finished trial; raises `BadInputError`."""
+    introduction = f"{len(result.trials)} trials; smaller values are better."
+    text = _page(
+        f"sweep: {result.study}", introduction, _sweep_figures(result), _sweep_table(result)
     )
     write_text(path, text, str(path))
 
@@ -71,7 +74,7 @@ def _sweep_figures(result: Result) -> Iterator[Figure]:
 
 
 def _history(result: Result) -> Figure:
-    """Every value, and the best so far; trials that were given up stand on the lower edge."""
+    """Plot every value, and the best so far; pruned trials are marked on the lower edge."""
     drawing = Figure(figsize=(9, 4), layout="constrained")
     axes = drawing.subplots()
     done = [(trial.number, trial.value) for trial in result.trials if trial.value is not None]
@@ -84,7 +87,7 @@ def _history(result: Result) -> Figure:
     if given_up:
         edge = axes.get_xaxis_transform()
         axes.plot(given_up, [0.01] * len(given_up), "x", color="gray", transform=edge,
-                  label="given up")  # fmt: skip
+                  label="pruned")  # fmt: skip
     axes.set(title="history", xlabel="trial", ylabel=result.value_name)
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     axes.grid(alpha=0.3)
@@ -96,29 +99,29 @@ def _importance(result: Result) -> Figure:
     axes = drawing.subplots()
     names = list(result.importance)[::-1]
     axes.barh(names, [100 * result.importance[name] for name in names])
-    axes.set(title="what mattered, % (PED-ANOVA)")
+    axes.set(title="importance, % (PED-ANOVA)")
     return drawing
 
 
 def _slices(result: Result) -> Figure:
-    """The value against each parameter, over finished trials."""
+    """Plot the value against each parameter, over finished trials."""
     done = result.ranked
     names = list(done[0].parameters)
-    rows = -(-len(names) // _WIDE)
+    rows = -(-len(names) // _PLOTS_PER_ROW)
     drawing = Figure(figsize=(9, 2.6 * rows), layout="constrained")
-    places = drawing.subplots(rows, _WIDE, squeeze=False, sharey=True).ravel()
+    places = drawing.subplots(rows, _PLOTS_PER_ROW, squeeze=False, sharey=True).ravel()
     for axes, name in itertools.zip_longest(places, names):
         if name is None:
             axes.set_axis_off()
             continue
         given = [trial.parameters[name] for trial in done]
         axes.scatter(given, [trial.value for trial in done], s=12)
-        if min(given) > 0 and max(given) > _DECADES * min(given):
+        if min(given) > 0 and max(given) > _LOGARITHMIC_FROM * min(given):
             axes.set_xscale("log")
         axes.set_xlabel(name)
         axes.grid(alpha=0.3)
     for row in range(rows):
-        places[row * _WIDE].set_ylabel(result.value_name)
+        places[row * _PLOTS_PER_ROW].set_ylabel(result.value_name)
     return drawing
 
 
@@ -136,24 +139,14 @@ def _sweep_table(result: Result) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
 
 
-_COMPARISON_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse}td,th{padding:.2em .8em;text-align:right;"
-    "border-bottom:1px solid #ddd}td:nth-child(2),th:nth-child(2){text-align:left}"
-    "svg{max-width:100%;height:auto}"
-)
-
-
 def write_comparison(comparison: StrategyComparison, path: Path) -> None:
-    """Write the page; raises `BadInputError` if `path` cannot be written."""
-    title = html.escape(f"{comparison.network}: ways to divide it")
-    plots = "\n".join(as_svg(figure) for figure in _comparison_figures(comparison))
-    text = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
-        f"<style>{_COMPARISON_STYLE}</style></head>\n<body><h1>{title}</h1>\n"
-        f"<p>Equal devices, objective {html.escape(comparison.objective)}; times are predicted. "
-        "The bound is the speed-up over one device that the busiest device's layers allow.</p>\n"
-        f"{plots}\n{_comparison_table(comparison)}\n</body></html>\n"
+    """Write the page of a comparison; raises `BadInputError` if `path` cannot be written."""
+    text = _page(
+        f"{comparison.network}: ways to divide it",
+        f"Equal devices, objective {comparison.objective}; times are predicted. "
+        "The bound is the speed-up over one device that the busiest device's layers allow.",
+        _comparison_figures(comparison),
+        _comparison_table(comparison),
     )
     write_text(path, text, f"--html {str(path)!r}")
 
@@ -193,7 +186,7 @@ def _lines(comparison: StrategyComparison, title: str, figure: str, limits: list
 
 
 def _compromises(comparison: StrategyComparison) -> Figure:
-    """Period against the heaviest device's weights, for the most devices, with all fronts."""
+    """Plot period against the largest weights of a device, with all Pareto fronts."""
     most = comparison.counts[-1]
     drawing = Figure(figsize=(9, 4.5), layout="constrained")
     axes = drawing.subplots()
@@ -206,7 +199,7 @@ def _compromises(comparison: StrategyComparison) -> Figure:
         weights = [candidate.memory_bytes / 1e6 for candidate in front]
         axes.scatter(periods, weights, s=6, color="gray", zorder=1)
     axes.set(
-        title=f"{most} devices: period and weights (gray: what searches had to choose from)",
+        title=f"{most} devices: period and weights (gray: Pareto fronts of the searches)",
         xlabel="ms per frame",
         ylabel="MB of weights on the heaviest device",
     )
@@ -216,7 +209,7 @@ def _compromises(comparison: StrategyComparison) -> Figure:
 
 
 def _bars(comparison: StrategyComparison) -> Figure:
-    """Compute time and memory of every device, a row of bars per strategy, for the most devices."""
+    """Plot the compute time and memory of every device, with a row per strategy."""
     rows = _solved(comparison, devices=comparison.counts[-1])
     drawing = Figure(figsize=(9, 1 + 1.1 * max(1, len(rows))), layout="constrained")
     table = drawing.subplots(max(1, len(rows)), 2, squeeze=False, sharex="col", sharey="col")
@@ -237,7 +230,10 @@ def _bars(comparison: StrategyComparison) -> Figure:
 def _comparison_table(comparison: StrategyComparison) -> str:
     columns = ("devices", "strategy", "ms per frame", "bound", "memory saving, %", "by Eq. 2, %",
                "MB per frame", "search, s")  # fmt: skip
-    head = "".join(f"<th>{column}</th>" for column in columns)
+    head = "".join(
+        f'<th class="text">{column}</th>' if column == "strategy" else f"<th>{column}</th>"
+        for column in columns
+    )
     body = "\n".join(_table_row(row) for row in comparison.rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
 
@@ -245,7 +241,8 @@ def _comparison_table(comparison: StrategyComparison) -> str:
 def _table_row(row: Row) -> str:
     if row.solved is None:
         why = html.escape(row.refusal)
-        return f"<tr><td>{row.devices}</td><td>{row.strategy}</td><td colspan=6>{why}</td></tr>"
+        start = f'<tr><td>{row.devices}</td><td class="text">{html.escape(row.strategy)}</td>'
+        return f'{start}<td class="text" colspan="6">{why}</td></tr>'
     solved = row.solved
     cells = (
         f"{solved.plan.period_s * 1e3:.2f}",
@@ -256,4 +253,5 @@ def _table_row(row: Row) -> str:
         f"{solved.seconds:.1f}",
     )
     shown = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f"<tr><td>{row.devices}</td><td>{html.escape(row.strategy)}</td>{shown}</tr>"
+    name = f'<td class="text">{html.escape(row.strategy)}</td>'
+    return f"<tr><td>{row.devices}</td>{name}{shown}</tr>"

@@ -1,4 +1,4 @@
-"""The command `csdf-edge partition`: divide a network and look at plans, without running them."""
+"""The command `csdf-edge partition`, which makes, compares, shows and measures plans."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Options: TypeAlias = SolveOptions | CompareOptions | ShowOptions | ProfileOption
 
 
 class Printable(Protocol):
-    """What a subcommand found out."""
+    """The result of a subcommand."""
 
     def as_json(self) -> dict[str, Any]:
-        """JSON-like data."""
+        """Return JSON-like data."""
         ...
 
     def print(self) -> None:
-        """Print it for people, on standard output."""
+        """Print the result for people, on standard output."""
         ...
 
 
@@ -36,7 +36,7 @@ def partition(
         typer.Option("--version", callback=print_version, is_eager=True, help="Print the version"),
     ] = False,
 ) -> None:
-    """Divide a network over devices, compare strategies, and look at plans."""
+    """Divide a network over devices, compare strategies, show plans, and measure nodes."""
 
 
 app.command("solve")(SolveOptions)
@@ -60,7 +60,7 @@ def _perform(options: Options, as_json: bool) -> int:
 
 
 def _performed(options: Options) -> Printable:
-    """Import what the command needs, which is slow, and do it; raises `LauncherError`."""
+    """Import the module of the subcommand, which is slow, and run it; raises `LauncherError`."""
     match options:
         case SolveOptions():
             from launcher.commands.solve import perform as solve  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Turns the options of a command into a problem: a model, devices, pins."""
+"""Makes a partitioning problem (a model, devices, pins) from the options of a command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """Options of the command line that describe equal devices; None: the usual."""
+    """Command-line options that describe equal devices; None stands for the default."""
 
     memory: str | None = None
     link: str | None = None
@@ -53,7 +53,7 @@ class DeviceOptions:
 
 
 def load_cluster_for(model: str | None, path: Path) -> Cluster:
-    """Load a cluster, with another model if one is given (relative to the current folder)."""
+    """Load a cluster, with `model` (relative to the current folder), if given, for its own."""
     cluster = load_cluster(path)
     if model is None:
         return cluster
@@ -66,8 +66,10 @@ def load_cluster_for(model: str | None, path: Path) -> Cluster:
 def cluster_problem(
     cluster: Cluster, objective: Objective, seed: int
 ) -> tuple[Model, ProfileFile | None, Problem]:
-    """The model and the profile that a `cluster.yaml` names, and the problem that it poses; raises
-    `BadInputError`."""
+    """Read the model and the profile of a cluster, and return both with its problem.
+
+    Raises `BadInputError`.
+    """
     model = read_model(cluster)
     file = profile_file(cluster, model)
     asked = cluster.changed(objective=objective, seed=seed)

@@ -1,4 +1,4 @@
-"""`csdf-edge partition profile`: measures a cluster's nodes and writes the profile file."""
+"""Measures a cluster's nodes and writes the profile file (`csdf-edge partition profile`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EXPLAINED = 70
 
 @dataclass(frozen=True)
 class ProfileOutcome:
-    """A profile that was written to `path`, a plan by it, and what was measured for it now."""
+    """A profile that was written to `path`, a plan made with it, and the new measurements."""
 
     profile: ProfileFile
     plan: Plan
@@ -39,7 +39,7 @@ class ProfileOutcome:
     path: Path
 
     def as_json(self) -> dict[str, Any]:
-        """The profile, and how it came about."""
+        """Return the profile, and what was measured for it."""
         return {
             "profile": str(self.path),
             "measured_now": vars(self.taken),
@@ -50,7 +50,7 @@ class ProfileOutcome:
         }
 
     def print(self) -> None:
-        """A table of nodes, the links, and where it all is."""
+        """Print a table of nodes, the links, and the profile's path."""
         open_console().print(Group(self._table(), *map(Text, self._lines())))
 
     def _table(self) -> Table:
@@ -84,14 +84,14 @@ class ProfileOutcome:
             now = ", ".join(f"{number} {what}" for what, number in vars(taken).items())
             lines.append(f"measured now: {now}; the rest was known")
         else:
-            lines.append("everything was known from earlier; --again measures anew")
+            lines.append("everything was known from earlier runs; --again measures it anew")
         return [
             *lines,
             *self._plans(),
             f"energy: {self.profile.energy}",
-            f"by these times {self.plan.strategy} gives a period of "
+            f"with these times {self.plan.strategy} finds a period of "
             f"{self.plan.period_s * 1e3:.2f} ms ({1 / self.plan.period_s:.2f} frames/s)",
-            f"written to {self.path}; give it to csdf-edge partition solve or launch as --profile",
+            f"written to {self.path}; csdf-edge partition solve and launch read it with --profile",
         ]
 
     def _plans(self) -> list[str]:
@@ -110,7 +110,7 @@ class ProfileOutcome:
 
 
 def _frame_s(entry: NodeEntry) -> str:
-    """The time that one more frame of a batch takes on a whole copy of the network."""
+    """Return the time of one more frame of a batch on a whole copy of the network, as text."""
     line = entry.measured.profile().copy
     return "unclear" if line is None else f"{line.frame_s * 1e3:.2f} ms"
 
@@ -120,7 +120,7 @@ def _short(text: str) -> str:
 
 
 def perform(options: ProfileOptions) -> ProfileOutcome:
-    """Measure and write; raises `LauncherError` in a sentence."""
+    """Measure the nodes and write the profile; raises `LauncherError`."""
     cluster = load_cluster_for(options.model, options.cluster)
     path = options.output
     if path is None:

@@ -1,11 +1,9 @@
-"""`csdf-edge partition show`: a saved plan as a picture, alone or on a page with its figures.
+"""Shows a saved plan as text, as an SVG, or on a page with its figures (`partition show`).
 
-A plan as an SVG: a lane per device, phases as boxes of layers, tensors between them.
-
-Time runs downwards: a phase stands below all that feed it and below the phases that its device
-fires before it. Every layer is a line in its phase's box; grey arcs at its left are tensors inside
-the phase, coloured curves are channels, in the colour of the device that sends. Pointing at
-anything shows more.
+In the SVG every device has a lane, and time runs downwards: a phase is a box below all phases that
+feed it and below those that its device fires before it. Each layer is a line of its phase's box.
+Grey arcs at its left are tensors inside the phase; coloured curves are channels, in the colour of
+the sending device. Tooltips have the figures.
 """
 
 from __future__ import annotations
@@ -31,7 +29,8 @@ from launcher.results.report_text import open_console, plan_text
 from partition.plan import Plan, PlannedChannel, PlannedPhase
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb5500", "#777777")
-"""Of devices, in turn; distinguishable by most colour-blind people (Paul Tol's bright scheme)."""
+"""The colours of devices, in turn: Paul Tol's bright scheme, which suits most colour-blind people.
+"""
 
 _LANE, _BOX, _LINE, _GAP, _HEAD, _MARGIN = 320, 230, 15, 26, 22, 50
 _MOST_LETTERS = 26
@@ -39,7 +38,7 @@ _MOST_LETTERS = 26
 
 @dataclass(frozen=True)
 class _Box:
-    """Where a phase stands: its left, top and height."""
+    """The box of a phase: its left, top and height in pixels."""
 
     x: int
     y: int
@@ -47,7 +46,7 @@ class _Box:
 
 
 def plan_svg(plan: Plan, network: Network) -> str:
-    """The picture; `network` is the one whose layers are assigned."""
+    """Draw a plan; `network` is the one whose layers are assigned."""
     lanes = {device.name: number for number, device in enumerate(plan.devices)}
     boxes = _places(plan, lanes)
     bottom = max((box.y + box.height for box in boxes.values()), default=_MARGIN) + 2 * _GAP
@@ -198,34 +197,32 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Shown:
-    """A plan and where its picture was written, if anywhere."""
+    """A plan, and the file with its drawing, if one was made."""
 
     plan: Plan
     output: Path | None
 
     def as_json(self) -> dict[str, Any]:
-        """The plan as `launch --plan-only --json` prints it, and the picture's path."""
+        """Return the plan as `launch --plan-only --json` prints it, and the drawing's path."""
         picture = None if self.output is None else str(self.output)
         return {**plan_as_json(self.plan), "picture": picture}
 
     def print(self) -> None:
-        """Print the plan as text, or where its picture is."""
+        """Print the plan as text, or the path of its drawing."""
         console = open_console()
         console.print(plan_text(self.plan) if self.output is None else f"drawn: {self.output}")
 
 
 def perform(options: ShowOptions) -> Shown:
-    """Read the plan and draw it; raises `BadInputError`."""
+    """Read the plan and draw it, if asked to; raises `BadInputError`."""
     folder = options.plan if options.plan.is_dir() else options.plan.parent
     if not is_plan(options.plan):
         raise BadInputError(
-            f"{options.plan}: is no saved plan; make one with launch --plan-only --save or "
-            "partition solve --save"
+            f"{options.plan}: is not a saved plan; make one with launch --plan-only --save or "
+            "csdf-edge partition solve --save"
         )
     if options.output is not None and options.output.suffix not in (".svg", ".html"):
-        raise BadInputError(
-            f"--output {str(options.output)!r}: name a file that ends in .svg or .html"
-        )
+        raise BadInputError(f"--output {str(options.output)!r}: its name must end in .svg or .html")
     with open_progress() as progress:
         saved, cluster = read_plan(folder), load_cluster(folder / CLUSTER)
         progress.say(f"reading {saved.model}")

@@ -1,12 +1,10 @@
-"""One search: a model, devices and a strategy lead to a plan and the figures that describe it.
+"""Searches for one plan, prints its figures, and can save it (`csdf-edge partition solve`).
 
-**Speed-up bound**: what the whole network takes on the fastest device alone, divided by what the
-busiest device takes for its layers. It leaves out links, firings and what cutting costs an engine,
-which `period_s` has in it. **Memory saving**: by how much the fullest device holds less than one
-device would that holds the whole network, as predicted (`partition.prediction.memory`), and by Eq.
-2 of Tang & Stefanov (2021).
-
-`csdf-edge partition solve`: searches one plan, prints its figures and saves it.
+**Speed-up bound**: the time of the whole network on the fastest device, divided by the time of the
+busiest device for its layers. It leaves out links, firings and the cost of cutting, which
+`period_s` includes. **Memory saving**: how much less memory the fullest device needs than one
+device with the whole network, as predicted (`partition.prediction.memory`) and by Eq. 2 of Tang &
+Stefanov (2021).
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ from partition.strategies.base import Candidate, Problem, SearchProgress, Strate
 
 @dataclass(frozen=True)
 class DeviceShare:
-    """What one device gets: layers (parts of layers count each), bytes, seconds per frame."""
+    """One device's layers (each part of a layer counts), bytes, and seconds per frame."""
 
     name: str
     layers: int
@@ -64,8 +62,10 @@ class DeviceShare:
 
 @dataclass(frozen=True)
 class Solved:
-    """A plan and how it was found; `alone_s`, `alone_bytes` and `alone_eq2_bytes` are those of one
-    device that computes everything; `front` is what the strategy had to choose from.
+    """A plan, and how it was found.
+
+    `alone_s`, `alone_bytes` and `alone_eq2_bytes` are those of one device that computes everything;
+    `front` is the Pareto front from which the strategy chose.
     """
 
     problem: Problem
@@ -80,7 +80,7 @@ class Solved:
 
     @property
     def devices(self) -> tuple[DeviceShare, ...]:
-        """Every device's share, those without layers too."""
+        """The share of every device, also of those without layers."""
         plan, network = self.plan, self.network
         busy = _layer_seconds(self)
         shares = []
@@ -101,7 +101,7 @@ class Solved:
 
     @property
     def speedup_bound(self) -> float:
-        """See the module's docstring; 0 if nothing takes any time."""
+        """See the module's docstring; 0 if no layer takes any time."""
         busiest = max(share.compute_s for share in self.devices)
         return self.alone_s / busiest if busiest else 0.0
 
@@ -118,7 +118,7 @@ class Solved:
         return 100 * (1 - fullest / self.alone_eq2_bytes) if self.alone_eq2_bytes else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """JSON-like data; seconds and bytes are per frame where the name does not say otherwise."""
+        """Return JSON-like data; `seconds` is the duration of the search."""
         plan = self.plan
         return {
             "network": plan.network,
@@ -148,6 +148,10 @@ class Solved:
             "generations": [dict(record) for record in self.generations],
         }
 
+    def print(self) -> None:
+        """Print a table of devices, and the figures of the whole plan."""
+        open_console().print(Group(_table(self), *map(Text, _lines(self))))
+
 
 def solve(
     problem: Problem,
@@ -156,8 +160,10 @@ def solve(
     progress: ProgressDisplay,
     find: Callable[[str], Strategy] = find_strategy,
 ) -> Solved:
-    """Search with the strategy that `find` knows by this name, and plan; raises `BadInputError` in
-    a sentence."""
+    """Search with the strategy that `find` returns for this name, and make the plan.
+
+    Raises `BadInputError`.
+    """
 
     def show(search: SearchProgress) -> None:
         progress.update(f"searching ({strategy})", search.done, search.total, search.best)
@@ -199,7 +205,7 @@ def _alone_bytes(problem: Problem) -> int:
 
 
 def _measured(solved: Solved) -> NDArray[np.float64] | None:
-    """Measured seconds of the layers that are assigned; None without measurements."""
+    """Return the measured seconds of the assigned layers; None without measurements."""
     problem = solved.problem
     if problem.layer_s is None or solved.network is problem.network:
         return problem.layer_s
@@ -207,7 +213,7 @@ def _measured(solved: Solved) -> NDArray[np.float64] | None:
 
 
 def _layer_seconds(solved: Solved) -> dict[str, float]:
-    """Device → seconds per frame of its layers, without what cutting and firing cost."""
+    """Return each device's seconds per frame for its layers, without cutting and firing."""
     plan, network = solved.plan, solved.network
     problem = replace(
         solved.problem,
@@ -226,49 +232,35 @@ def _layer_seconds(solved: Solved) -> dict[str, float]:
     return {name: float(seconds[number]) for name, number in column.items()}
 
 
-@dataclass(frozen=True)
-class SolveOutcome:
-    """A solved problem."""
-
-    solved: Solved
-
-    def as_json(self) -> dict[str, Any]:
-        """See `Solved.as_json`."""
-        return self.solved.as_json()
-
-    def print(self) -> None:
-        """A table of devices and what follows for the whole."""
-        open_console().print(Group(_table(self.solved), *map(Text, _lines(self.solved))))
-
-
-def perform(options: SolveOptions) -> SolveOutcome:
-    """Search; raises `BadInputError` for options that contradict each other, too."""
+def perform(options: SolveOptions) -> Solved:
+    """Search for a plan; raises `BadInputError`, also for options that contradict each other."""
     described = DeviceOptions(options.memory, options.link, options.cache)
     if (options.devices is None) == (options.cluster is None):
         raise BadInputError("give either --devices N, for equal devices, or --cluster FILE")
     if options.cluster is not None and described.are_given:
         raise BadInputError(
-            "--memory, --link and --cache describe --devices; a cluster has its own"
+            "--memory, --link and --cache describe --devices; for --cluster, write memory, link "
+            "and cache into cluster.yaml"
         )
     if options.profile is not None and options.cluster is None:
-        raise BadInputError("--profile needs --cluster, whose nodes were measured")
+        raise BadInputError("--profile needs --cluster: name the cluster whose nodes were measured")
     if options.save is not None:
         if options.cluster is None:
-            raise BadInputError("--save needs --cluster, whose nodes the plan is for")
+            raise BadInputError("--save needs --cluster: name the cluster that will run the plan")
         check_save_folder(options.save)
     if options.strategy is not None:
         check_strategy_option("--strategy", options.strategy)
     with open_progress() as progress:
         if options.cluster is None:
             if options.model is None:
-                raise BadInputError("name a MODEL to spread over the devices: an ONNX file")
+                raise BadInputError("MODEL is missing: name the ONNX file to divide")
             progress.say(f"reading {options.model}")
             model = read_network(options.model)
             objective = options.objective or "period"
             problem = equal_problem(
                 model, options.devices or 1, described, objective, options.seed or 0
             )
-            return SolveOutcome(solve(problem, model, options.strategy or "auto", progress))
+            return solve(problem, model, options.strategy or "auto", progress)
         cluster = with_profile_option(
             load_cluster_for(options.model, options.cluster), options.profile
         )
@@ -295,7 +287,7 @@ def perform(options: SolveOptions) -> SolveOutcome:
                 lambda done, total: progress.update("cutting subnets", done, total),
             )
             progress.say(f"saved in {options.save}; launch {options.save} runs it")
-    return SolveOutcome(solved)
+    return solved
 
 
 def _table(solved: Solved) -> Table:
@@ -322,8 +314,8 @@ def _lines(solved: Solved) -> list[str]:
         f"{megabytes(plan.bytes_per_frame)} per frame between devices, {len(plan.phases)} phases; "
         f"times are {plan.times}",
         f"at most {solved.speedup_bound:.2f} times as fast as the fastest device alone "
-        f"({len(plan.devices)} devices); the fullest device holds "
-        f"{solved.memory_saving_percent:.1f} % less than one alone, "
+        f"({len(plan.devices)} devices); the fullest device needs "
+        f"{solved.memory_saving_percent:.1f} % less memory than one alone, "
         f"{solved.memory_eq2_saving_percent:.1f} % by Eq. 2",
         f"proof: {plan.proof}",
         f"strategy: {plan.strategy}: {plan.explanation}",

@@ -1,9 +1,7 @@
-"""`ga sweep`: tunes a genetic algorithm and reports the best parameters.
+"""Tunes a genetic algorithm, reports the best parameters, and can save them (`ga sweep`).
 
-`ga sweep --save`: a tuned strategy's parameters in the section `ga` of `cluster.yaml`.
-
-The file is the user's: everything else in it, comments too, stays as it is, and other strategies'
-parameters stay in the section.
+`--save` writes them into the section `ga` of the user's `cluster.yaml`. Everything else in the
+file stays as it is, including comments and the parameters of other strategies.
 """
 
 from __future__ import annotations
@@ -30,11 +28,19 @@ from partition.errors import PartitionError
 
 KEY = "ga"
 
+STORAGE = "ga-sweep.db"
+"""The default storage, beside `cluster.yaml`."""
+
+PAGE = "sweep.html"
+
+_SHOWN = 10
+"""Trials in the table, the best first."""
+
 
 def with_tuning(text: str, strategy: str, parameters: Mapping[str, float]) -> str:
-    """The text of a cluster.yaml with these parameters.
+    """Return the text of a cluster.yaml with these parameters of a strategy.
 
-    Raises `ValueError` if it is no block of keys and values, so that nothing can be put in.
+    Raises `ValueError` if they cannot be inserted without changing other keys.
     """
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
@@ -56,18 +62,19 @@ def with_tuning(text: str, strategy: str, parameters: Mapping[str, float]) -> st
 
 
 def save(path: Path, strategy: str, parameters: Mapping[str, float]) -> None:
-    """Put the parameters into the file, whole or not at all; raises `BadInputError`."""
+    """Write the parameters into the file; raises `BadInputError` and leaves it unchanged if not."""
+    advice = "copy these lines into it instead:\n" + as_yaml({strategy: dict(parameters)})
     try:
         text = path.read_text("utf-8")
         write_whole(path, with_tuning(text, strategy, parameters), durable=True)
     except OSError as error:
-        raise BadInputError(f"--save: {path}: {error.strerror}; paste the lines") from None
+        raise BadInputError(f"--save: {path}: {error.strerror}; {advice}") from None
     except ValueError as error:
-        raise BadInputError(f"--save: {path}: {error}; paste the lines") from None
+        raise BadInputError(f"--save: {path}: {error}; {advice}") from None
 
 
 def _last_line(node: Any) -> int:
-    """The last line that a YAML node really has: its end mark is where the next key begins."""
+    """Return the last line of a YAML node, whose end mark may be where the next key begins."""
     if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
         return max(_last_line(part) for pair in node.value for part in pair)
     if isinstance(node, yaml.SequenceNode) and not node.flow_style and node.value:
@@ -76,18 +83,9 @@ def _last_line(node: Any) -> int:
     return line
 
 
-STORAGE = "ga-sweep.db"
-"""The default storage, beside `cluster.yaml`."""
-
-PAGE = "sweep.html"
-
-_SHOWN = 10
-"""So many of the best trials are in the table."""
-
-
 @dataclass(frozen=True)
 class SweepOutcome:
-    """A study after a sweep; `page` holds the plots, None if no trial is finished."""
+    """A study after a sweep; `page` has the plots and is None if no trial is finished."""
 
     result: Result
     page: Path | None
@@ -97,15 +95,14 @@ class SweepOutcome:
 
     @property
     def tuned(self) -> dict[str, dict[str, float]]:
-        """The best trial's parameters as the section `ga` of cluster.yaml has them; {} if no trial
-        is finished."""
+        """The section `ga` of cluster.yaml with the best trial's parameters; {} without a trial."""
         if not self.result.ranked:
             return {}
         best = self.result.ranked[0].parameters
         return {self.strategy: {**best, "budget": self.budget}}
 
     def as_json(self) -> dict[str, Any]:
-        """JSON-like data; `best` is null if no trial is finished."""
+        """Return JSON-like data; `best` is null if no trial is finished."""
         result = self.result
         best = result.ranked[0] if result.ranked else None
         return {
@@ -136,13 +133,13 @@ class SweepOutcome:
         }
 
     def print(self) -> None:
-        """A table of the best trials, and what they say."""
+        """Print a table of the best trials, and what follows from them."""
         parts = [_table(self.result)] if self.result.ranked else []
         open_console().print(Group(*parts, *map(Text, _lines(self))))
 
 
 def perform(options: SweepOptions) -> SweepOutcome:
-    """Tune; raises `BadInputError`."""
+    """Run the trials and write the results; raises `BadInputError`."""
     _check_output(options.output)
     url = storage_url(options.storage or str(options.cluster.parent / STORAGE))
     try:
@@ -216,7 +213,7 @@ def _lines(outcome: SweepOutcome) -> list[str]:
     running = result.count("running")
     lines = [counts + (f", {running} still running" if running else "")]
     if result.interrupted:
-        lines.append("interrupted; what is finished is kept, and the same command goes on")
+        lines.append("interrupted; finished trials are kept, and the same command continues")
     if result.ranked:
         lines.append("best: " + _named(result.ranked[0].settings))
     if result.gain is not None:
@@ -229,12 +226,14 @@ def _lines(outcome: SweepOutcome) -> list[str]:
     if result.importance:
         parts = [f"{name} {part:.0%}" for name, part in result.importance.items()]
         finished = result.count("complete")
-        lines.append(f"what mattered, by {finished} finished trials: {', '.join(parts)}")
+        lines.append(f"importance, from {finished} finished trials: {', '.join(parts)}")
     if result.ranked and outcome.saved is None:
-        lines.append(f"these lines in cluster.yaml make {_users(outcome)} go by the best trial:")
+        lines.append(
+            f"these lines in cluster.yaml give {_users(outcome)} the best trial's parameters:"
+        )
         lines += ["", *as_yaml(outcome.tuned).splitlines(), ""]
     elif outcome.saved is not None:
-        lines.append(f"{outcome.saved} has them now in its section ga, for {_users(outcome)}")
+        lines.append(f"written to the section ga of {outcome.saved}, for {_users(outcome)}")
     if outcome.page is not None:
         lines.append(f"plots: {outcome.page}; trials: {result.storage}")
     return lines

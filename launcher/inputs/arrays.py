@@ -1,10 +1,9 @@
-"""Arrays in .npy and .npz files as a network's input: one frame each, or a stack of frames.
+"""Reads .npy and .npz files as a network's input, one frame at a time.
 
-An array's header is checked against the network's input before any of its data is read, and then
-one frame is read at a time: a large file is never read whole. Nothing is mapped, because whoever
-shortens a mapped file ends the process that reads it; here that is a sentence. Of an .npz file only
-the arrays that are inputs are opened, and what it states of their sizes is believed only as far as
-its own size allows.
+An array holds one frame or a stack of frames. Its header is checked against the network's input
+before any data is read. Files are not mapped into memory, because a process dies if a file that it
+has mapped is truncated; a read reports that as an error. Of an .npz file, only the arrays that are
+inputs are opened, and a size that an archive states must be possible for a file of its length.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ from launcher.run.runtime import Array, Frame
 SUFFIXES = (".npy", ".npz")
 
 HEADER_BYTES = 10_000
-"""What NumPy itself regards as the longest header that is safe to read."""
+"""The longest header that NumPy itself considers safe to read."""
 
 DEFLATE_RATIO = 1032
-"""Bytes that a byte of deflated data stands for at most."""
+"""The most bytes that one byte of deflated data can expand to."""
 
 _BLOCK_BYTES = 4 << 20
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4}
-"""Of the field with the header's length, by version; 3.0 is for fields with names."""
+"""Size of the header's length field by format version; version 3.0 is for named fields."""
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """An array as it lies in a file: `frames` of `inner` shape from byte `begin` on.
+    """An array in a file: `frames` frames of shape `inner`, from byte `begin` on.
 
-    `is_column_major`: the first axis, which counts the frames, changes fastest.
+    With `is_column_major` the first axis, which counts the frames, changes fastest.
     """
 
     tensor: Tensor
@@ -57,11 +56,11 @@ class _Stored:
 
     @property
     def size_bytes(self) -> int:
-        """Of all frames."""
+        """The size of all frames."""
         return self.frames * math.prod(self.inner) * self.dtype.itemsize
 
     def frame(self, file: IO[bytes], index: int) -> Array:
-        """One frame, as the network takes it; `EOFError` if the file ends before."""
+        """Read one frame in the network's shape and dtype; raises `EOFError` if the file ends."""
         count = math.prod(self.inner)
         if self.is_column_major and self.frames > 1:
             values = self._gathered(file, index, count)
@@ -72,7 +71,7 @@ class _Stored:
         return np.array(shaped, dtype=self.tensor.dtype, order="C").reshape(self.tensor.shape)
 
     def _gathered(self, file: IO[bytes], index: int, count: int) -> Array:
-        """Every `frames`-th value of all, from `index` on."""
+        """Read every `frames`-th value, beginning with the value at `index`."""
         values, found = np.empty(count, self.dtype), 0
         block = max(1, _BLOCK_BYTES // self.dtype.itemsize)
         file.seek(self.begin)
@@ -100,17 +99,17 @@ class ArrayFile(Protocol):
 
     @property
     def frames(self) -> int:
-        """How many there are."""
+        """The number of frames."""
         ...
 
     def frame(self, index: int) -> Frame:
-        """One of them; `BadInputError` if the file does not have it any more."""
+        """Read a frame; raises `BadInputError` if the file no longer has it."""
         ...
 
 
 @dataclass(frozen=True)
 class _Npy:
-    """An .npy file, which is opened for each frame: there may be thousands of files."""
+    """An .npy file, which is opened anew for each frame because there may be thousands of files."""
 
     path: Path
     stored: _Stored
@@ -127,8 +126,7 @@ class _Npy:
 
 
 class LastArchive:
-    """Keeps one .npz file open: reading on is quick, but finding a place anew unpacks all before
-    it."""
+    """Keeps the last .npz file open, because a reopened one is unpacked from its beginning."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
@@ -136,7 +134,7 @@ class LastArchive:
         self._opened = ExitStack()
 
     def member(self, path: Path, name: str) -> IO[bytes]:
-        """A member, open for reading; raises as `zipfile` does."""
+        """Return a member, open for reading; raises what `zipfile` raises."""
         if path != self._path:
             self.close()
             file = self._opened.enter_context(open_regular(path))
@@ -147,12 +145,12 @@ class LastArchive:
         return self._members[name]
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the file that is open."""
         self._path, self._members = None, {}
         self._opened.close()
 
     def __del__(self) -> None:
-        self.close()  # nobody says when inputs are not needed any more
+        self.close()  # nothing marks the moment from which inputs are not needed any more
 
 
 @dataclass(frozen=True)
@@ -173,14 +171,14 @@ class _Npz:
                     for name, stored in self.members.items()
                 }
             except BaseException:
-                self.last.close()  # a member that could not be read is of no more use
+                self.last.close()  # reading cannot go on in a member that failed
                 raise
 
 
 def open_arrays(path: Path, inputs: tuple[Tensor, ...], last: LastArchive) -> ArrayFile:
-    """The frames of a file, of which only headers are read yet; `last` opens archives later.
+    """Read a file's headers and return access to its frames; `last` will open archives.
 
-    An .npy file is for a network of one input, an .npz file holds one array per input name. An
+    An .npy file is for a network with one input; an .npz file holds one array per input name. An
     array is one frame of the input's shape, with or without a batch axis of 1, or a stack of
     frames. Raises `BadInputError` naming the file.
     """
@@ -193,7 +191,7 @@ def open_arrays(path: Path, inputs: tuple[Tensor, ...], last: LastArchive) -> Ar
             names = ", ".join(tensor.name for tensor in inputs)
             raise BadInputError(
                 f"{path}: the model has {len(inputs)} inputs ({names}); "
-                "give an .npz file with an array for each, or random"
+                "use an .npz file with an array for each, or random"
             )
         file.seek(0)
         return _Npy(path, _stored(path, file, size, inputs[0]))
@@ -201,14 +199,14 @@ def open_arrays(path: Path, inputs: tuple[Tensor, ...], last: LastArchive) -> Ar
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Say it in a sentence if the file cannot be read, whatever its reader runs into."""
+    """Turn every error of a reader into a `BadInputError` that names the file."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of NumPy's about headers that Python 2 wrote
+            warnings.simplefilter("ignore")  # NumPy's about headers that Python 2 wrote
             yield
     except LauncherError:
         raise
-    except Exception as error:  # noqa: BLE001 - zipfile and NumPy let what they run into through
+    except Exception as error:  # noqa: BLE001 - zipfile and NumPy raise errors of any type
         raise BadInputError(f"{path}: cannot be read as a NumPy file: {reason(error)}") from None
 
 
@@ -220,8 +218,8 @@ def _archived(
     for tensor in inputs:
         if tensor.name not in names:
             raise BadInputError(
-                f"{path}: holds no array {tensor.name!r}, which is an input of the model; "
-                f"it has {shortened(', '.join(sorted(names))) or 'none'}"
+                f"{path}: has no array {tensor.name!r}, which is an input of the model; "
+                f"add it beside {shortened(', '.join(sorted(names))) or 'none'}"
             )
     members = {}
     for tensor in inputs:
@@ -231,25 +229,27 @@ def _archived(
     lengths = {stored.tensor.name: stored.frames for stored in members.values()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-        raise BadInputError(f"{path}: its arrays hold different numbers of frames ({shown})")
+        raise BadInputError(
+            f"{path}: its arrays hold different numbers of frames ({shown}); all need the same"
+        )
     return _Npz(path, members, next(iter(lengths.values())), last)
 
 
 def _unpacked(member: zipfile.ZipInfo, archive_bytes: int) -> int:
-    """The bytes of a member, as far as they can be true; `ValueError` if they cannot."""
+    """Return the unpacked size of a member; raises `ValueError` if it cannot be true."""
     ratios = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: DEFLATE_RATIO}
     if member.compress_type not in ratios:
         raise ValueError("it is packed by a method that NumPy does not use")
     if member.file_size > ratios[member.compress_type] * min(member.compress_size, archive_bytes):
-        raise ValueError(f"its array {member.filename!r} states a size that it cannot have")
+        raise ValueError(f"its array {member.filename!r} states an impossible size")
     return member.file_size
 
 
 def _stored(path: Path, file: IO[bytes], size: int, tensor: Tensor) -> _Stored:
-    """What a header says, checked against the network's input and against the file's size."""
+    """Read a header, and check it against the network's input and the file's size."""
     version = np.lib.format.read_magic(file)
     if version not in _LENGTH_BYTES:
-        raise ValueError(f"its format {version[0]}.{version[1]} is not one of plain numbers")
+        raise ValueError(f"its format {version[0]}.{version[1]} is not for plain numbers")
     length_field = file.read(_LENGTH_BYTES[version])
     length = int.from_bytes(length_field, "little")
     if length > HEADER_BYTES:
@@ -279,7 +279,7 @@ def _stored(path: Path, file: IO[bytes], size: int, tensor: Tensor) -> _Stored:
 
 
 def _layout(path: Path, shape: tuple[int, ...], tensor: Tensor) -> tuple[int, tuple[int, ...]]:
-    """How many frames an array of `shape` holds, and of which shape they are."""
+    """Return how many frames an array of `shape` holds, and the shape of each."""
     wanted = tensor.shape
     alone = (wanted, wanted[1:]) if wanted[:1] == (1,) else (wanted,)
     if 0 not in shape and shape in alone:
@@ -288,5 +288,6 @@ def _layout(path: Path, shape: tuple[int, ...], tensor: Tensor) -> tuple[int, tu
         return shape[0], shape[1:]
     raise BadInputError(
         f"{path}: has the shape {shortened(str(list(shape)))}, but the model's input "
-        f"{tensor.name!r} has {list(tensor.shape)} (a stack of frames has one more axis in front)"
+        f"{tensor.name!r} needs {list(tensor.shape)}, or a stack of these with one more axis in "
+        "front"
     )

@@ -1,7 +1,7 @@
-"""The frames that are streamed: image files, arrays or seeded random numbers, repeated as asked.
+"""Opens the frames that a run streams: image files, arrays, or random numbers from a seed.
 
-Everything is checked before anything is started, decoded when it is needed, and kept in memory
-only as far as a small budget goes.
+Every input is checked before the run starts, decoded when it is needed, and kept in memory up to a
+small budget. Inputs are repeated if there are fewer than frames.
 """
 
 from __future__ import annotations
@@ -19,31 +19,33 @@ from cnn.network import Network, Tensor
 from launcher.config.cluster import RANDOM, InputConfig
 from launcher.config.load import matching_files, unmatched
 from launcher.errors import BadInputError
-from launcher.inputs import arrays as inputs_arrays
-from launcher.inputs import images as inputs_images
+from launcher.inputs.arrays import SUFFIXES as ARRAY_SUFFIXES
+from launcher.inputs.arrays import ArrayFile, LastArchive, open_arrays
+from launcher.inputs.images import SUFFIXES as IMAGE_SUFFIXES
+from launcher.inputs.images import ImageFormat, image_format, read_image
 from launcher.results.journal.identity import frames_digest
 from launcher.run.runtime import Array, Frame
 
 KEPT_BYTES = 64 << 20
-"""Decoded inputs are kept up to this size; the rest is decoded again when it is needed."""
+"""Decoded inputs that are kept; the others are decoded again when they are needed."""
 
 RANDOM_INPUTS = 16
-"""Distinct frames of random input; they are repeated like files."""
+"""Distinct frames of random input, which are repeated as files are."""
 
 MOST_INPUTS = 10_000_000
-"""Distinct frames of a run; something is kept in memory for each."""
+"""Distinct frames of a run, because each takes some memory."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One distinct input: what it is called and how its frame is made."""
+    """One distinct input: its name, and a function that makes its frame."""
 
     name: str
     load: Callable[[], Frame]
 
 
 class Items(Sequence[Item]):
-    """So many items, each made when it is asked for: a file may hold millions of frames."""
+    """A sequence that makes its items on access, because a file may hold millions of frames."""
 
     def __init__(self, count: int, make: Callable[[int], Item]) -> None:
         self._count, self._make = count, make
@@ -62,19 +64,19 @@ class Items(Sequence[Item]):
 
 
 def chained(parts: Sequence[Sequence[Item]]) -> Items:
-    """The items of several files, one file after the other."""
+    """Return the items of several files, one file after the other."""
     ends = list(itertools.accumulate(map(len, parts)))
 
     def make(number: int) -> Item:
         part = bisect.bisect_right(ends, number)
-        return parts[part][number - ends[part]]  # counted from its end
+        return parts[part][number - ends[part]]  # a negative index, from the part's end
 
     return Items(ends[-1] if ends else 0, make)
 
 
 @dataclass
 class Inputs:
-    """`count` frames that repeat `items` in order; satisfies `launcher.run.runtime.Frames`."""
+    """`count` frames that repeat `items` in order; implements `launcher.run.runtime.Frames`."""
 
     items: Sequence[Item]
     count: int
@@ -100,20 +102,20 @@ class Inputs:
 
     @property
     def distinct(self) -> int:
-        """How many of the items are streamed at all; frame i < distinct is item i."""
+        """How many of the items are streamed; frame i < distinct is item i."""
         return min(self.count, len(self.items))
 
     def source(self, index: int) -> int:
-        """The number of the item that frame `index` is."""
+        """Return the number of the item that frame `index` is."""
         return index % len(self.items)
 
     def check(self) -> None:
-        """Decode every item that will be streamed; `BadInputError` for the first that fails."""
+        """Decode every item that will be streamed; raises `BadInputError` for the first failure."""
         for index in range(self.distinct):
             self[index]
 
     def digest(self) -> str:
-        """Of every item that is streamed, decoded; `BadInputError` for the first that fails."""
+        """Return a digest of all decoded items that are streamed; raises as `check` does."""
         return frames_digest(self[index] for index in range(self.distinct))
 
 
@@ -127,10 +129,10 @@ def open_inputs(
     is_classifier: bool,
     where: str,
 ) -> Inputs:
-    """What `input:` says, as frames for `network`; nothing is decoded yet.
+    """Open the input that `config` describes as frames for `network`, without decoding it yet.
 
-    Globs are relative to `folder`; `where` begins the sentence of a `BadInputError`. Without
-    `frames` every input is streamed once.
+    Globs are relative to `folder`. Without `frames`, every input is streamed once. Raises
+    `BadInputError`, whose message begins with `where`.
     """
     tensors = tuple(network.tensors[name] for name in network.inputs)
     if config.is_random:
@@ -140,22 +142,22 @@ def open_inputs(
         )
         return Inputs(items, frames or len(items), f"seeded random numbers (seed {seed})")
     paths = _paths(config, folder, where)
-    images = [path for path in paths if path.suffix.lower() in inputs_images.SUFFIXES]
-    wanted: inputs_images.ImageFormat | None = None
+    images = [path for path in paths if path.suffix.lower() in IMAGE_SUFFIXES]
+    wanted: ImageFormat | None = None
     if images:
-        wanted = _wanted(tensors, config, images[0], is_classifier, where)
+        wanted = _image_format(tensors, config, images[0], is_classifier, where)
     parts: list[Sequence[Item]] = []
-    last = inputs_arrays.LastArchive()
+    last = LastArchive()
     for path in paths:
         if wanted is not None and path in images:
             parts.append((Item(path.name, _image(path, tensors[0].name, wanted)),))
         else:
-            parts.append(_array_items(path, inputs_arrays.open_arrays(path, tensors, last)))
+            parts.append(_array_items(path, open_arrays(path, tensors, last)))
     found = chained(parts)
     if len(found) > MOST_INPUTS:
         raise BadInputError(
-            f"{where}: holds {len(found)} frames, and a run takes {MOST_INPUTS} different ones at "
-            "most; name fewer files, or shorter ones"
+            f"{where}: has {len(found)} frames, but a run takes at most {MOST_INPUTS} different "
+            "ones; name fewer files, or shorter ones"
         )
     description = f"{len(found)} inputs from {len(paths)} file{'s' if len(paths) > 1 else ''}"
     if wanted is not None:
@@ -164,7 +166,7 @@ def open_inputs(
 
 
 def _paths(config: InputConfig, folder: Path, where: str) -> tuple[Path, ...]:
-    known = (*inputs_images.SUFFIXES, *inputs_arrays.SUFFIXES)
+    known = (*IMAGE_SUFFIXES, *ARRAY_SUFFIXES)
     paths: list[Path] = []
     for pattern in config.files:
         matched = matching_files(folder, pattern)
@@ -174,32 +176,33 @@ def _paths(config: InputConfig, folder: Path, where: str) -> tuple[Path, ...]:
     for path in paths:
         if path.suffix.lower() not in known:
             raise BadInputError(
-                f"{where}: {str(path)!r} is of no known kind; use {', '.join(known)}"
+                f"{where}: {str(path)!r} is not a kind of file that can be read; use "
+                f"{', '.join(known)}"
             )
     return tuple(dict.fromkeys(paths))
 
 
-def _wanted(
+def _image_format(
     tensors: tuple[Tensor, ...],
     config: InputConfig,
     example: Path,
     is_classifier: bool,
     where: str,
-) -> inputs_images.ImageFormat:
+) -> ImageFormat:
     if len(tensors) != 1:
         names = ", ".join(tensor.name for tensor in tensors)
         raise BadInputError(
             f"{where}: {str(example)!r} is one image, but the model has {len(tensors)} inputs "
-            f"({names}); give .npz files with an array for each, or random"
+            f"({names}); use .npz files with an array for each, or random"
         )
-    return inputs_images.image_format(tensors[0], config, is_classifier=is_classifier, where=where)
+    return image_format(tensors[0], config, is_classifier=is_classifier, where=where)
 
 
-def _image(path: Path, name: str, wanted: inputs_images.ImageFormat) -> Callable[[], Frame]:
-    return lambda: {name: inputs_images.read_image(path, wanted)}
+def _image(path: Path, name: str, wanted: ImageFormat) -> Callable[[], Frame]:
+    return lambda: {name: read_image(path, wanted)}
 
 
-def _array_items(path: Path, arrays: inputs_arrays.ArrayFile) -> Items:
+def _array_items(path: Path, arrays: ArrayFile) -> Items:
     def make(index: int) -> Item:
         name = f"{path.name}[{index}]" if arrays.frames > 1 else path.name
         return Item(name, lambda: arrays.frame(index))

@@ -1,17 +1,14 @@
-"""Image files as a network's input: resized, put in its layout, scaled and normalised.
+"""Decodes PNG and JPEG files and turns them into a network's input, within a bound of memory.
 
-`launcher.inputs.images` decodes them.
+An image is turned upright, resized, put in the input's layout, scaled and normalised. Its format is
+recognised by the file's first bytes, and only Pillow's plugins for PNG and JPEG are used: others
+run Ghostscript, map files, or read far more than an image. Before memory is allocated, the size
+that a file states is checked: at most `MOST_PIXELS`, and at most what its bytes can encode, so that
+a few kilobytes do not cost hundreds of megabytes.
 
-Decodes PNG and JPEG files, and nothing else, within a bound of memory.
-
-The format is recognised by the file's first bytes, and only Pillow's plugins for these two are ever
-used: its others run Ghostscript, map files, or read far more than an image. What a file states is
-checked before anything is allocated for it: a picture has `MOST_PIXELS` at most, and no more than
-its bytes can stand for, so that a few kilobytes do not cost hundreds of megabytes.
-
-Memory at its peak, in bytes per pixel: 4 for the picture as Pillow holds it, and either 4 for a
+The peak of memory, in bytes per pixel, is 4 for the picture as Pillow holds it, and either 4 for a
 copy of it (another colour space, turned upright) or, while a JPEG file of several scans is decoded,
-up to 8 for its coefficients. Metadata come on top (`METADATA_BYTES`).
+up to 8 for its coefficients; and `METADATA_BYTES` for metadata.
 """
 
 from __future__ import annotations
@@ -33,35 +30,36 @@ from launcher.inputs.arrays import DEFLATE_RATIO
 from launcher.run.runtime import Array
 
 MOST_PIXELS = 110_000_000
-"""What the largest cameras take: 12 000 × 9 000."""
+"""The pixels of the largest cameras: 12 000 × 9 000."""
 
 MOST_SIDE = 65_535
-"""Pixels of an edge: JPEG has no more."""
+"""The longest edge in pixels, which is JPEG's limit."""
 
 MOST_FILE_BYTES = 512 << 20
 
 EXIF_BYTES = 1 << 16
-"""What EXIF may have in a JPEG file's segment. Its entries may all refer to the same bytes, and
-Pillow copies them for each: 64 KiB become `METADATA_BYTES`."""
+"""The largest EXIF data in a JPEG file's segment. All its entries may refer to the same bytes,
+which Pillow copies for each: 64 KiB become `METADATA_BYTES`."""
 
 METADATA_BYTES = 384 << 20
 
 DECODE_BYTES = 12 * MOST_PIXELS + METADATA_BYTES
-"""What decoding a picture may hold beyond its file's own size."""
+"""Memory that decoding a picture may use beyond its file's own size."""
 
 SMALL_PIXELS = 1 << 24
-"""A JPEG file of this size may be as short as it likes; arithmetic coding has no lowest rate."""
+"""Up to so many pixels, a JPEG file may have any length: arithmetic coding has no lowest rate."""
 
 JPEG_PIXELS_PER_BYTE = 1024
-"""Huffman coding takes a bit for each 64 pixels at least, twice this rate."""
+"""The most pixels per byte. Huffman coding takes at least one bit for 64 pixels, half of this."""
 
 MOST_SCANS = 500
-"""Of a JPEG file; a dozen is usual. A scan of 200 bytes makes the decoder visit every pixel."""
+"""Scans of a JPEG file; a dozen is usual. A scan of 200 bytes makes the decoder visit every pixel.
+"""
 
 _PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 _HEAD_BYTES = 26
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-"""Of PNG's colour types."""
+"""Channels of PNG's colour types."""
 
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -72,31 +70,31 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What turns a picture upright, by EXIF's orientation."""
+"""The operation that turns a picture upright, by EXIF's orientation."""
 
 _ROWS = 64
 """Rows of 16-bit grey that are scaled at a time."""
 
 
 class _Jpeg(JpegImagePlugin.JpegImageFile):
-    """A JPEG file whose EXIF is not read before its size is checked."""
+    """A JPEG file whose EXIF data is not read before its size is checked."""
 
     def _read_dpi_from_exif(self) -> None:
-        """Nobody asks for the resolution in print."""
+        """Do nothing: the resolution in print is not needed."""
 
 
 def decoded(path: Path, mode: str) -> Image.Image:
-    """The picture, upright, in Pillow's `mode` (L, RGB or RGBA).
+    """Return the picture, upright, in Pillow's `mode` (L, RGB or RGBA).
 
-    Raises whatever Pillow raises, and `ValueError` for a file that is not decoded at all.
+    Raises what Pillow raises, and `ValueError` for a file that is refused.
     """
     with open_regular(path) as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Pillow's about what is odd in a file
+        warnings.simplefilter("ignore")  # Pillow's about oddities of a file
         with _opened(file) as image:
             image.load()
             turn = _UPRIGHT.get(_orientation(image))
             picture = _eight_bits(image)
-        del image  # of the original, a copy and a turned one, two are there at a time
+        del image  # at most two of the original, a copy and a turned one exist at a time
         if picture.mode != mode:
             picture = picture.convert(mode)
         return picture if turn is None else picture.transpose(turn)
@@ -119,24 +117,27 @@ def _opened(file: BinaryIO) -> Image.Image:
         if _scans(file) > MOST_SCANS:
             raise ValueError(f"it has more than {MOST_SCANS} scans, each of the whole picture")
     else:
-        raise ValueError("it is neither a PNG nor a JPEG file, whatever it is called")
+        raise ValueError("it is neither a PNG nor a JPEG file, whatever its name says")
     return image
 
 
 def _check_size(image: Image.Image, cost: int, most: int) -> None:
-    """Refuse a picture that is too large, or larger than its file can hold (cost × pixels)."""
+    """Raise `ValueError` if a picture is too large, or needs more than its file has (`most`).
+
+    `cost` is what a pixel needs, in the unit of `most`.
+    """
     width, height = image.size
     if width * height > MOST_PIXELS or max(width, height) > MOST_SIDE:
         raise ValueError(
-            f"it has {width}×{height} pixels; at most {MOST_PIXELS // 10**6} million are decoded, "
-            f"{MOST_SIDE} along an edge: make it smaller"
+            f"it has {width}×{height} pixels, but at most {MOST_PIXELS // 10**6} million are "
+            f"decoded, {MOST_SIDE} along an edge; make it smaller"
         )
     if cost * width * height > most:
         raise ValueError(f"it claims {width}×{height} pixels, more than so short a file can hold")
 
 
 def _scans(file: BinaryIO) -> int:
-    """How often a JPEG file begins a scan: in packed data this marker does not occur."""
+    """Count the scans of a JPEG file by their marker, which cannot occur in packed data."""
     file.seek(0)
     count, before = 0, b""
     while block := file.read(1 << 20):
@@ -146,7 +147,7 @@ def _scans(file: BinaryIO) -> int:
 
 
 def _orientation(image: Image.Image) -> int:
-    """EXIF's, 1 where there is none; `ValueError` if there is too much of EXIF."""
+    """Return EXIF's orientation, or 1; raises `ValueError` if the EXIF data is too large."""
     written = image.info.get("exif", b"")
     as_text = image.info.get("Raw profile type exif", "")
     if len(written) > EXIF_BYTES or len(as_text) > 2 * EXIF_BYTES:
@@ -156,7 +157,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Sixteen-bit grey as eight bits: Pillow's own conversion would clip instead of scale."""
+    """Scale sixteen-bit grey to eight bits; Pillow's own conversion would clip."""
     if not image.mode.startswith("I"):
         return image
     width, height = image.size
@@ -171,8 +172,8 @@ SUFFIXES = (".png", ".jpg", ".jpeg")
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-"""Mean and deviation of ImageNet's training pixels in 0..1, red, green, blue: what almost every
-classifier of photographs was trained with."""
+"""Mean and standard deviation of ImageNet's training pixels in 0..1, red, green, blue, with which
+almost every classifier of photographs was trained."""
 
 _MODES = {3: "RGB", 1: "L", 4: "RGBA"}
 """Pillow's modes by number of channels, the likeliest first."""
@@ -182,10 +183,11 @@ _COLORS = {1: "grey", 3: "RGB", 4: "RGBA"}
 
 @dataclass(frozen=True)
 class ImageFormat:
-    """How an image becomes the array that a network's input wants.
+    """How an image becomes the array that a network's input needs.
 
-    pixel → (pixel / 255 × `scale` − `mean`) / `std` per channel; a `uint8` input takes pixels as
-    they are. `channel_axis` counts in the shape without its batch axis; None: grey, no such axis.
+    Each channel becomes (pixel / 255 × `scale` − `mean`) / `std`; a `uint8` input takes pixels as
+    they are. `channel_axis` counts in the shape without its batch axis; it is None for grey images
+    without such an axis.
     """
 
     shape: tuple[int, ...]
@@ -202,7 +204,7 @@ class ImageFormat:
 
     @property
     def description(self) -> str:
-        """What is done to every image, in words."""
+        """What happens to every image, in words."""
         fitted = {"crop": "cropped", "pad": "padded", "stretch": "stretched"}[self.resize]
         colors = "BGR" if self.channels == 3 and self.colors == "bgr" else _COLORS[self.channels]
         parts = [f"{fitted} to {self.height}×{self.width}", colors]
@@ -222,17 +224,17 @@ class ImageFormat:
 def image_format(
     tensor: Tensor, config: InputConfig, *, is_classifier: bool, where: str
 ) -> ImageFormat:
-    """The format of a network's input, from its shape and from what the user set.
+    """Return the format of a network's input, which follows from its shape and the user's settings.
 
     A classifier of three-channel floating-point images gets ImageNet's mean and deviation unless
-    `scale`, `mean` or `std` are set. Raises `BadInputError`, beginning with `where`, if the tensor
-    is no image or a setting does not suit it.
+    `scale`, `mean` or `std` is set. Raises `BadInputError`, whose message begins with `where`, if
+    the tensor is not an image or a setting does not suit it.
     """
     dtype = np.dtype(tensor.dtype)
     if dtype != np.uint8 and not np.issubdtype(dtype, np.floating):
         raise BadInputError(
             f"{where}: the model's input {tensor.name!r} is {tensor.dtype}, "
-            "for which images have no meaning; give .npy files"
+            "which images cannot be converted to; use .npy files"
         )
     height, width, channels, axis = _layout(tensor, config.layout, where)
     colored = channels == 3 and dtype != np.uint8
@@ -263,10 +265,10 @@ def image_format(
 
 
 def read_image(path: Path, wanted: ImageFormat) -> Array:
-    """The image as an array of `wanted.shape` and dtype; `BadInputError` naming the file if not."""
+    """Read an image as an array of `wanted.shape` and dtype; raises `BadInputError` naming it."""
     try:
         image = _resized(decoded(path, _MODES[wanted.channels]), wanted)
-    except Exception as error:  # noqa: BLE001 - Pillow lets whatever its parsers run into through
+    except Exception as error:  # noqa: BLE001 - Pillow's parsers raise errors of any type
         raise BadInputError(f"{path}: cannot be read as an image: {reason(error)}") from None
     pixels: Array = np.asarray(image).reshape(wanted.height, wanted.width, wanted.channels)
     if wanted.colors == "bgr" and wanted.channels == 3:
@@ -294,7 +296,7 @@ def _layout(tensor: Tensor, layout: str | None, where: str) -> tuple[int, int, i
     if len(shape) == 4 and shape[0] != 1:
         raise BadInputError(
             f"{where}: {shown} takes {shape[0]} images at once; set model.input_shape to "
-            f"{[1, *shape[1:]]} if the model allows it, or give .npy files of the whole shape"
+            f"{[1, *shape[1:]]} if the model allows it, or use .npy files of the whole shape"
         )
     one = shape[1:] if len(shape) == 4 else shape
     if len(one) == 2 and one[0] > 1:
@@ -308,7 +310,7 @@ def _layout(tensor: Tensor, layout: str | None, where: str) -> tuple[int, int, i
                     return height, width, channels, axis
         if layout is not None:
             raise BadInputError(f"{where}: layout {layout} does not suit {shown}")
-    raise BadInputError(f"{where}: {shown} is no image of 1, 3 or 4 channels; give .npy files")
+    raise BadInputError(f"{where}: {shown} is not an image of 1, 3 or 4 channels; use .npy files")
 
 
 def _per_channel(key: str, value: PerChannel, channels: int, where: str) -> tuple[float, ...]:
@@ -316,8 +318,8 @@ def _per_channel(key: str, value: PerChannel, channels: int, where: str) -> tupl
     if len(values) != channels:
         raise BadInputError(
             f"{where}: {key} has {len(values)} numbers, but the model's images have "
-            f"{channels} channel{'s' if channels > 1 else ''}"
+            f"{channels} channel{'s' if channels > 1 else ''}; write one number for each"
         )
     if key == "std" and not all(values):
-        raise BadInputError(f"{where}: std must not hold 0, which pixels would be divided by")
+        raise BadInputError(f"{where}: std must not contain 0, because pixels are divided by it")
     return values

@@ -1,7 +1,7 @@
-"""Planning while a run goes on: in a thread, so that heartbeats are heard meanwhile.
+"""Runs planning in a thread, so that the launcher can answer heartbeats meanwhile.
 
-A plan that is asked for while another is searched makes that one pointless: the search can find
-that out at any time, and its result, if one ever comes, is dropped.
+A new request makes an earlier one obsolete: its search can find that out at any time, and its
+result is dropped.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from launcher.errors import LauncherError, RunFailedError
 Made = TypeVar("Made")
 
 IsWanted = Callable[[], bool]
-"""Whether what is being done is still of use."""
+"""Whether the result of the work in progress is still needed."""
 
 
 class Background(Generic[Made]):
-    """Runs one piece of work after another; `descriptor` becomes readable when one is done."""
+    """Runs pieces of work in threads; `descriptor` becomes readable when one is done."""
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -31,9 +31,9 @@ class Background(Generic[Made]):
         self._wanted: int | None = None
 
     def start(self, number: int, work: Callable[[IsWanted], Made]) -> None:
-        """Begin a piece of work; any other, by its `number`, is not wanted any more.
+        """Start a piece of work, whose result is returned with `number`; earlier ones are obsolete.
 
-        `work` gets a function by which it can ask, in its thread, whether it is still wanted.
+        `work` gets a function that says, in its thread, whether its result is still needed.
         """
         self._wanted = number
 
@@ -46,7 +46,7 @@ class Background(Generic[Made]):
                 made = work(is_wanted)
             except LauncherError as error:
                 made = error
-            except Exception as error:  # noqa: BLE001 - the user must hear of it, whatever it is
+            except Exception as error:  # noqa: BLE001 - every error must reach the user
                 made = RunFailedError(f"{type(error).__name__}: {error}")
             with self._lock:
                 if is_wanted():
@@ -56,7 +56,7 @@ class Background(Generic[Made]):
         threading.Thread(target=do, name=f"planning {number}", daemon=True).start()
 
     def done(self) -> list[tuple[int, Made | LauncherError]]:
-        """Return what was done since the last call: numbers, with results or errors."""
+        """Return the numbers, and the results or errors, of work done since the last call."""
         os.eventfd_read(self.descriptor)
         with self._lock:
             found = list(self._done)
@@ -64,7 +64,7 @@ class Background(Generic[Made]):
         return found
 
     def close(self) -> None:
-        """Forget what is still under way."""
+        """Drop work that is still in progress."""
         with self._lock:
             self._is_open = False
             os.close(self.descriptor)

@@ -1,14 +1,12 @@
-"""A saved plan: what lies in its folder, and how it is read, checked and edited.
+"""Saves plans in folders, and reads and checks saved plans, which people may edit.
 
-    plan/plan.json      the assignment, node by node, to be edited; the rewrites that lead from the
-                        model's layers to the assigned ones; then what follows from both, to be
-                        read only: phases, channels and predictions are made anew when it is run
-    plan/cluster.yaml   the cluster it was made for, with absolute paths
-    plan/subnets/       the ONNX model of every phase, named by content
+    plan/plan.json      the assignment, node by node, which may be edited; the rewrites that make
+                        the assigned layers from the model's; and, to be read only, what follows
+                        from both: phases, channels and predictions are made anew for a run
+    plan/cluster.yaml   the cluster that the plan was made for, with absolute paths
+    plan/subnets/       the ONNX model of every phase, named by its content
 
-The plan remembers the digest of its model and the names of its nodes, and is refused for others.
-
-Writes a plan into a folder (see `launcher.plan.files` for what lies there).
+A plan stores the digest of its model and the names of its nodes, and is refused for others.
 """
 
 from __future__ import annotations
@@ -34,19 +32,19 @@ PLAN = "plan.json"
 CLUSTER = "cluster.yaml"
 SUBNETS = "subnets"
 FORMAT = 1
-"""Of `plan.json`; raised when an old one could be misread."""
+"""The version of `plan.json`; increased when an old file could be misread."""
 
 _STRING = re.compile(r'\s*("(?:[^"\\]|\\.)*")')
 
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """What a `plan.json` says: layer → node, and for which model and nodes it was made.
+    """The content of a `plan.json`: an assignment (layer → node), its model and its nodes.
 
-    The layers are those that `rewrites` make of the model's. `groups` are the nodes that the
+    The layers are those that `rewrites` make from the model's. `groups` are the nodes that the
     assignment names, with layers or without. `lines` has the line of every layer and node in the
-    file. `edited` says whether the assignment is another than the one that was saved, which is the
-    one that `optimal` and `gap` (see `partition.plan.Plan`) are about.
+    file. `edited` says whether the assignment differs from the one that was saved; `optimal` and
+    `gap` (see `partition.plan.Plan`) are those of the saved one.
     """
 
     path: Path
@@ -64,7 +62,7 @@ class SavedPlan:
     gap: float | None = None
 
     def error(self, name: str, what: str) -> BadInputError:
-        """`plan/plan.json, line 12, assignment: WHAT` with the line of a layer or node."""
+        """Return the error `plan/plan.json, line 12, assignment: WHAT` about a layer or node."""
         line = f", line {self.lines[name]}" if name in self.lines else ""
         return BadInputError(f"{self.path}{line}, assignment: {what}")
 
@@ -75,33 +73,33 @@ def is_plan(path: Path) -> bool:
 
 
 def read_plan(folder: Path) -> SavedPlan:
-    """Read `folder`'s `plan.json`; raises `BadInputError` with its line if it is malformed."""
+    """Read the `plan.json` in `folder`; raises `BadInputError` with its line if it is malformed."""
     path = folder / PLAN
     text, data = read_json(path)
     return _saved(path, text, data)
 
 
 def check_made_for(saved: SavedPlan, model: str, digest: str, nodes: Iterable[str]) -> None:
-    """Refuse a plan for another model or other nodes; raises `BadInputError`."""
+    """Raise `BadInputError` if a plan was made for another model or for other nodes."""
     names = tuple(nodes)
     if saved.model_digest != digest:
         raise BadInputError(
-            f"{saved.path}: the plan was made for another model than {model}, or another "
+            f"{saved.path}: the plan was made for another model than {model}, or for another "
             f"version of it ({saved.model}, digest {saved.model_digest[:12]}…, "
             f"now {digest[:12]}…); "
-            "make a new plan with --plan-only --save"
+            "make a new plan with launch --plan-only --save"
         )
     if set(saved.nodes) != set(names):
         raise BadInputError(
             f"{saved.path}: the plan was made for the nodes {', '.join(saved.nodes)}, but the "
-            f"cluster has {', '.join(names)}; make a new plan with --plan-only --save"
+            f"cluster has {', '.join(names)}; make a new plan with launch --plan-only --save"
         )
 
 
 def check_assignment(saved: SavedPlan, network: Network, nodes: Iterable[str]) -> None:
-    """Refuse an assignment that is not one of `network`, rewritten, to `nodes`.
+    """Raise `BadInputError` unless every layer of `network` is assigned to one of `nodes`.
 
-    Every layer must be there once, on a node that exists. Raises `BadInputError`.
+    `network` has the layers that the plan's rewrites make.
     """
     names = tuple(nodes)
     for node in saved.groups:
@@ -123,11 +121,11 @@ def _saved(path: Path, text: str, data: object) -> SavedPlan:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BadInputError(
             f"{path}: is not a plan that this version of launch reads (format {FORMAT}); "
-            "make it with --plan-only --save"
+            "make it with launch --plan-only --save"
         )
     for key in ("model", "model_digest", "strategy", "explanation"):
         if not isinstance(data.get(key), str):
-            raise BadInputError(f"{path}: the key {key!r} is missing or no text")
+            raise BadInputError(f"{path}: the key {key!r} is missing or is not text")
     grouped = data.get("assignment")
     if not isinstance(grouped, dict) or not all(
         isinstance(layers, list) and all(isinstance(layer, str) for layer in layers)
@@ -171,7 +169,7 @@ def _saved(path: Path, text: str, data: object) -> SavedPlan:
 
 
 def _as_saved(derived: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The nodes and the assignment of the time of saving, from the part that is for reading."""
+    """Return the nodes and the assignment when the plan was saved, from its read-only part."""
     try:
         nodes = tuple(str(node["name"]) for node in derived["nodes"])
         before = {
@@ -185,7 +183,7 @@ def _as_saved(derived: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, st
 
 
 def _lines(text: str, names: Iterable[str]) -> dict[str, int]:
-    """The first line on which each name stands as a JSON string; the assignment comes first."""
+    """Return the first line that begins with each name, which is in the assignment."""
     wanted = {json.dumps(name, ensure_ascii=False): name for name in names}
     found: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -196,16 +194,19 @@ def _lines(text: str, names: Iterable[str]) -> dict[str, int]:
 
 
 def check_save_folder(folder: Path) -> None:
-    """Refuse a folder whose `cluster.yaml` is the user's own, which saving would overwrite."""
+    """Raise `BadInputError` if saving would overwrite a `cluster.yaml` of the user's."""
     if (folder / CLUSTER).exists() and not (folder / PLAN).exists():
         raise BadInputError(
-            f"--save {str(folder)!r}: holds a {CLUSTER} that is no saved plan's and would be "
-            "overwritten; choose another folder"
+            f"--save {str(folder)!r}: has a {CLUSTER} that does not belong to a saved plan and "
+            "would be overwritten; choose another folder"
         )
 
 
 def save_plan(folder: Path, plan: Plan, cluster: Cluster) -> None:
-    """Write `plan.json` and `cluster.yaml` into `folder`, which is made if need be."""
+    """Write `plan.json` and `cluster.yaml` into `folder`, which is made if it is missing.
+
+    Raises `BadInputError` if that fails.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / PLAN, _plan_text(_plan_data(plan, cluster.model)), durable=True)
@@ -215,7 +216,7 @@ def save_plan(folder: Path, plan: Plan, cluster: Cluster) -> None:
 
 
 def _plan_text(data: dict[str, Any]) -> str:
-    """JSON with a line for every value, except that each rewrite stands on one."""
+    """Return JSON with a line for every value, but one line for each rewrite."""
     entries = []
     for key, value in data.items():
         if key == "rewrites" and value:
@@ -286,7 +287,7 @@ def _layers_in_order(plan: Plan) -> list[str]:
 
 
 def _cluster_text(cluster: Cluster) -> str:
-    """The configuration as it was run, with absolute paths and nothing that is a default."""
+    """Return the configuration as YAML, with absolute paths and without default values."""
     config = cluster.config
     data = config.model_dump(mode="json", exclude_defaults=True)
     several = isinstance(config.model, tuple)

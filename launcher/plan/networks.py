@@ -1,7 +1,7 @@
-"""The networks of a run, each with its own inputs, results and comparison.
+"""Gives every network of a run its own inputs, results and comparison.
 
-Most runs have one. Several that run side by side are one merged network to everything between
-(`cnn.merge`): a frame is then one input for each, and here it is put together and taken apart.
+Most runs have one network. Several that run side by side are merged into one (`cnn.merge`). A frame
+is then one input for each of them; this module combines their inputs and separates their results.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """One of the networks of a run; `is_alone` if it is the only one, whose names stay."""
+    """One of the networks of a run; if it `is_alone`, its tensors keep their names."""
 
     model: Model
     is_alone: bool
 
     @property
     def name(self) -> str:
-        """What the user calls it."""
+        """The name that the user gave it."""
         return self.model.network.name
 
     def common(self, name: str) -> str:
-        """What a tensor of this network is called in the network that is run."""
+        """Return the name that a tensor of this network has in the network that is run."""
         return name if self.is_alone else part_name(self.name, name)
 
     def own(self, tensors: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-        """Of the run's tensors those called `names` in this network, under these names."""
+        """Return the run's tensors that are called `names` in this network, by these names."""
         return {name: tensors[self.common(name)] for name in names}
 
 
 def parts_of(model: Model) -> tuple[Part, ...]:
-    """The networks that `model` was merged from, or the only one."""
+    """Return the networks that `model` was merged from, or the only one."""
     if not model.parts:
         return (Part(model, True),)
     return tuple(Part(part, False) for part in model.parts)
 
 
 def network_numbers(model: Model) -> Numbers:
-    """What the network computes with."""
+    """Return the kinds of numbers that the network computes with."""
     network = model.network
     return numbers_of(
         [tensor.dtype for tensor in (*network.tensors.values(), *network.weights.values())],
@@ -67,10 +67,10 @@ def network_numbers(model: Model) -> Numbers:
 def open_results(
     request: Request, cluster: Cluster, model: Model, folder: Path, stack: ExitStack
 ) -> Results:
-    """Inputs and what becomes of their results; files are checked, folders made.
+    """Open the inputs and everything that handles results; check files and make folders.
 
-    Raises `BadInputError` for inputs that do not suit their network. `folder` is for passing files;
-    what must be closed is entered into `stack`.
+    `folder` is for temporary files; what must be closed is entered into `stack`. Raises
+    `BadInputError` for inputs that do not suit their network.
     """
     parts = parts_of(model)
     opened = [_open_part(request, cluster, part) for part in parts]
@@ -112,7 +112,7 @@ def open_results(
 
 
 def check_inputs(request: Request, cluster: Cluster, model: Model) -> None:
-    """Refuse inputs that a run would refuse; raises `BadInputError`."""
+    """Raise `BadInputError` for inputs that a run would refuse."""
     parts = parts_of(model)
     inputs = _together(cluster, parts, [_open_part(request, cluster, part) for part in parts])
     inputs.check()
@@ -120,12 +120,12 @@ def check_inputs(request: Request, cluster: Cluster, model: Model) -> None:
 
 
 def _together(cluster: Cluster, parts: Sequence[Part], opened: Sequence[Inputs]) -> Inputs:
-    """The inputs of the network that is run."""
+    """Return the inputs of the network that is run."""
     return opened[0] if len(parts) == 1 else side_by_side(parts, opened, cluster.config.frames)
 
 
 def side_by_side(parts: Sequence[Part], opened: Sequence[Inputs], frames: int | None) -> Inputs:
-    """One input for each network per frame; the networks with fewer repeat theirs."""
+    """Combine one input of each network into a frame; networks with fewer inputs repeat theirs."""
     count = max(len(inputs.items) for inputs in opened)
 
     def frame(number: int) -> Callable[[], Frame]:
@@ -162,12 +162,14 @@ def _open_part(request: Request, cluster: Cluster, part: Part) -> Inputs:
 def _known_classes(
     cluster: Cluster, part: Part, inputs: Inputs
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The names of the classes, and the class of each input, where the user gave them."""
+    """Return the names of the classes and the class of each input, as far as the user gave them."""
     config, network = cluster.config, part.model.network
     key = "labels" if config.labels else "truth" if config.truth else ""
     if key and not is_classifier(network):
         raise cluster.error(
-            (key,), f"{network.name} is no classifier: it has more outputs than one score per class"
+            (key,),
+            f"needs a classifier, but {network.name} has other outputs than one score per class; "
+            "remove it",
         )
     labels = read_labels(cluster.path(config.labels)) if config.labels is not None else ()
     if config.truth is None:
@@ -176,12 +178,12 @@ def _known_classes(
 
 
 def _names(inputs: Inputs, own: Inputs) -> Callable[[int], str]:
-    """What a network's input of a frame is called."""
+    """Return a function from a frame to the name of one network's input in it."""
     return lambda frame: own.items[inputs.source(frame) % len(own.items)].name
 
 
 class _Writers:
-    """Writes each network's results where they belong."""
+    """Writes the results of each network into its own folder."""
 
     def __init__(self, writers: Sequence[tuple[Part, OutputFolder]]) -> None:
         self._writers = writers

@@ -1,6 +1,7 @@
-"""Makes plans for a cluster: reads the model, searches, or takes a saved assignment.
+"""Makes plans for a cluster: reads the model, describes the problem, and searches.
 
-Strategies with the parameters that `cluster.yaml` has for them in its section `ga`.
+A plan may also be made from a saved assignment. Strategies have the parameters that `cluster.yaml`
+gives them in its section `ga`, and a profile's choice takes the place of a search.
 """
 
 from __future__ import annotations
@@ -37,36 +38,21 @@ from partition.planner import make_plan, plan_solution, with_measured_phases
 from partition.pricing.compute_time import slowed
 from partition.strategies.base import Problem, SearchProgress, Strategy, divided_seconds
 
-
-def configured(ga: GaConfig, name: str) -> Strategy:
-    """The strategy called `name`, tuned as `ga` says; raises `PartitionError` if there is none."""
-    tuning: dict[str, VerticalTuning | PaperTuning | None] = {
-        "vertical": ga.vertical,
-        "vertical-paper": ga.vertical_paper,
-        "auto": ga.vertical,
-    }
-    found = tuning.get(name)
-    if found is None:
-        return find_strategy(name)
-    from ga.sweep.spaces import Tuned, tuned_auto  # noqa: PLC0415 - slow to import
-
-    if name == "auto":
-        return tuned_auto(found.given(), found.budget)
-    return Tuned(name, found.given(), found.budget)
-
-
 THIS_MACHINE = "this machine"
-USUAL_LINK = 125e6
-"""Bytes per second of a network interface whose rate is not given: Gigabit Ethernet."""
+"""The `host` of devices on the launching machine."""
+
+USUAL_LINK_BYTES_PER_S = 125e6
+"""The rate of a network interface if none is given: Gigabit Ethernet."""
 
 GOODPUT = 0.94
-"""The part of an interface's rate that is tensors: TCP over Ethernet needs the rest for headers."""
+"""The fraction of an interface's rate that carries tensors; headers of TCP and Ethernet take the
+rest."""
 
 _CPUS = Path("/sys/devices/system/cpu")
 
 
 def read_model(cluster: Cluster) -> Model:
-    """Read the model that the cluster names, or all of them merged (`cnn.merge`).
+    """Read the model that the cluster names, or merge all of them (`cnn.merge`).
 
     Raises `BadInputError`, with the line, if one cannot be used.
     """
@@ -92,7 +78,7 @@ def read_model(cluster: Cluster) -> Model:
 
 
 def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
-    """The nodes as the runtime wants them, with the launching machine's keys if they need any.
+    """Return the nodes for the runtime, with the launching machine's keys if a node needs them.
 
     Raises `BadInputError` if keys are missing or cannot be used.
     """
@@ -102,14 +88,14 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
 
 
 def run_options(cluster: Cluster) -> RunOptions:
-    """The run options of a cluster. Without `replan`, which needs a model, a run cannot recover."""
+    """Return the run options of a cluster, without `replan`, which recovery needs beside them."""
     return RunOptions(cluster.config.run, cluster.config.recovery)
 
 
 def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[Device, ...]:
-    """The nodes as the cost model sees them; those on this machine share its cores.
+    """Return the nodes called `nodes`, or all that do not stand by, for the cost model.
 
-    These are the ones called `nodes`, or all that do not stand by.
+    Those on this machine share its cores.
     """
     wanted = [
         node
@@ -132,7 +118,7 @@ def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Devi
                 slower(usual, factor),
                 memory_bytes=node.memory,
                 macs_per_s=node.macs_per_s or usual.macs_per_s * node.threads,
-                link_bytes_per_s=(node.link or USUAL_LINK) * GOODPUT,
+                link_bytes_per_s=(node.link or USUAL_LINK_BYTES_PER_S) * GOODPUT,
                 launcher_bytes_per_s=(
                     None if local or launcher_link is None else launcher_link * GOODPUT
                 ),
@@ -147,7 +133,7 @@ def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Devi
 
 
 def check_strategy(cluster: Cluster) -> None:
-    """Raise an error that lists all strategies if the cluster names none of them."""
+    """Raise `BadInputError`, which lists all strategies, if the cluster names an unknown one."""
     wanted = cluster.config.strategy
     if wanted not in STRATEGIES:
         known = sorted(STRATEGIES)
@@ -158,10 +144,10 @@ def check_strategy(cluster: Cluster) -> None:
 
 
 def pinned_layers(cluster: Cluster, network: Network) -> dict[str, str]:
-    """Layer → node for all that `pins:` says; an exact name beats a glob.
+    """Return layer → node for all pins; an exact name takes precedence over a glob.
 
     Raises `BadInputError` for a pattern that no layer matches, and for a layer that two patterns
-    want on different nodes.
+    pin to different nodes.
     """
     pins: dict[str, tuple[str, str]] = {}
     for pattern, node in cluster.config.pins.items():
@@ -179,7 +165,8 @@ def pinned_layers(cluster: Cluster, network: Network) -> dict[str, str]:
             if earlier != node and not exact and other not in network.layer:
                 raise cluster.error(
                     ("pins", pattern),
-                    f"would pin layer {layer!r} to {node!r}, but {other!r} pins it to {earlier!r}",
+                    f"pins layer {layer!r} to {node!r}, but {other!r} pins it to {earlier!r}; "
+                    "make the two patterns disjoint",
                 )
             if exact or other not in network.layer:
                 pins[layer] = (node, pattern)
@@ -192,8 +179,8 @@ def _check_pins_to(nodes: Collection[str], pins: Mapping[str, str]) -> None:
         layer, node = next(iter(lost.items()))
         more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
         raise BadInputError(
-            f"layer {layer!r}{more} is pinned to node {node!r}, which is lost: without the pin "
-            "another node could take it"
+            f"layer {layer!r}{more} is pinned to node {node!r}, which is lost; without the pin "
+            "another node could compute it"
         )
 
 
@@ -205,10 +192,10 @@ def problem_of(
     nodes: Collection[str] | None = None,
     slower: Mapping[str, float] = MappingProxyType({}),
 ) -> Problem:
-    """Return the problem that the cluster poses; raises `BadInputError`.
+    """Return the partitioning problem of the cluster; raises `BadInputError`.
 
-    Times are those of `profile`, or else estimates, multiplied by what is known of nodes that are
-    `slower`. It is for the nodes called `nodes`, or for all that do not stand by.
+    Times are those of `profile`, or else estimates; those of a node in `slower` are multiplied by
+    its factor. The devices are the nodes called `nodes`, or all that do not stand by.
     """
     config = cluster.config
     stage = f"searching ({config.strategy})"
@@ -242,17 +229,39 @@ def problem_of(
 def strategy_for(
     cluster: Cluster, file: ProfileFile | None, problem: Problem, name: str
 ) -> Strategy:
-    """The strategy called `name`, as the cluster tunes it; or what the cluster's profile, `file`,
-    has decided in its stead, for just this problem. Raises `PartitionError` if there is no such
-    name."""
+    """Return the strategy called `name` with the cluster's parameters.
+
+    If the profile `file` has a choice for exactly this problem, return that choice instead. Raises
+    `PartitionError` if there is no such name.
+    """
     choice = None if file is None else file.choice
     if choice is not None and choice.made_for == choice_digest(cluster, problem, name):
         return Decided(choice)
     return configured(cluster.config.ga, name)
 
 
+def configured(ga: GaConfig, name: str) -> Strategy:
+    """Return the strategy called `name` with the parameters in `ga`.
+
+    Raises `PartitionError` if there is no such name.
+    """
+    tuning: dict[str, VerticalTuning | PaperTuning | None] = {
+        "vertical": ga.vertical,
+        "vertical-paper": ga.vertical_paper,
+        "auto": ga.vertical,
+    }
+    found = tuning.get(name)
+    if found is None:
+        return find_strategy(name)
+    from ga.sweep.spaces import Tuned, tuned_auto  # noqa: PLC0415 - slow to import
+
+    if name == "auto":
+        return tuned_auto(found.given(), found.budget)
+    return Tuned(name, found.given(), found.budget)
+
+
 def choice_digest(cluster: Cluster, problem: Problem, name: str) -> str:
-    """A digest of all that a choice by measurements depends on, for the strategy called `name`."""
+    """Return a digest of all that a choice by measurements depends on, for strategy `name`."""
     settings = cluster.config.ga.model_dump(exclude_none=True)
     return made_for(problem, name, devices_of(cluster), settings)
 
@@ -265,10 +274,10 @@ def search_plan(
     nodes: Collection[str] | None = None,
     slower: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
-    """Search a plan by the cluster's strategy (see `check_strategy`); raises `BadInputError`.
+    """Search for a plan by the cluster's strategy (see `check_strategy`).
 
-    Times are those of the profile `file` (`profile_file` reads it), or else estimates; `nodes` and
-    `slower` as in `problem_of`.
+    Times are those of the profile `file`, or else estimates; `nodes` and `slower` as in
+    `problem_of`. Raises `BadInputError`.
     """
     profile = profile_of(file)
     problem = problem_of(cluster, model, profile, progress, nodes, slower)
@@ -276,7 +285,7 @@ def search_plan(
     try:
         solution = strategy_for(cluster, file, problem, name).solve(problem)
         plan = plan_solution(problem, solution, model_digest=model.digest, strategy=name)
-        if profile is None or slower:  # a profile of phases does not know of that
+        if profile is None or slower:  # a profile's times of phases do not include slowdowns
             return plan
         progress.say(measured_part(plan, profile))
         return with_profile(plan, profile)
@@ -285,10 +294,10 @@ def search_plan(
 
 
 def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan, profile: Profile | None) -> Plan:
-    """Make a plan anew from a saved and perhaps edited assignment.
+    """Make a plan from a saved and perhaps edited assignment.
 
-    The layers that are assigned are those that the saved rewrites make of the model's; times are
-    those of the profile, or else estimates.
+    The assigned layers are those that the saved rewrites make from the model's. Times are those of
+    the profile, or else estimates. Raises `BadInputError`.
     """
     nodes = [node.name for node in cluster.config.nodes if not node.standby]
     check_made_for(saved, model.network.name, model.digest, nodes)
@@ -323,17 +332,17 @@ def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan, profile: Profil
 
 
 def foreseen_on(cluster: Cluster, plan: Plan, profile: Profile | None) -> Plan:
-    """`plan` with the period and latency of a simulated run on the cluster (`foreseen`)."""
+    """Return `plan` with the period and latency of a simulated run on the cluster (`foreseen`)."""
     config = cluster.config
     cpus = {node.name: node.cpus for node in config.nodes}
     return foreseen(plan, config.run.order, THIS_MACHINE, cpus, profile)
 
 
 def with_warmup(plan: Plan, result: RunResult) -> Plan:
-    """`plan` with the times that the agents measured while they warmed up.
+    """Return `plan` with the times that the agents measured while they warmed up.
 
-    `plan` as it is where a time is missing: the run ended while nothing was deployed (a node was
-    lost after the last result had arrived).
+    If a time is missing, `plan` is returned unchanged: the run ended while nothing was deployed,
+    because a node was lost after the last result had arrived.
     """
     seconds: dict[str, float] = {}
     for device, times in result.warmup_s.items():
@@ -361,7 +370,7 @@ def summary(network: Network, filled_seed: int | None) -> str:
 
 
 def _shared_cores(nodes: list[NodeConfig]) -> int:
-    """Devices of one thread that compute at the same time on this machine's physical cores."""
+    """Return how many of these devices can compute at once on this machine's physical cores."""
     allowed = os.sched_getaffinity(0)
     bound: set[int] = set()
     for node in nodes:
@@ -371,7 +380,7 @@ def _shared_cores(nodes: list[NodeConfig]) -> int:
 
 
 def _core(cpu: int) -> object:
-    """What identifies a CPU's physical core; the CPU itself where the kernel does not say."""
+    """Return what identifies a CPU's physical core; the CPU itself where that is unknown."""
     topology = _CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list"
     try:
         return topology.read_text("ascii").strip()

@@ -1,12 +1,12 @@
-"""Predicts a run by simulation, from what its agents measured before it began.
+"""Predicts the period and latency of a run by simulation, before it and from warm-up times.
 
-The plan with the agents' warm-up times is simulated (`partition.prediction.simulation`) for as
-many frames as were streamed, and its figures are taken as the run's own are: so the two can be
-compared.
+`predicted_run` simulates a plan with the times that the agents measured while they warmed up
+(`partition.prediction.simulation`), for as many frames as were streamed. Its figures are computed
+as those of the run are (`times_of`), so that the two can be compared.
 
-Before a run there are only the profile's times, or estimates. The figures of a plan then come
-from a simulation too (`foreseen`): the closed forms know nothing of the launcher's own work or of
-threads that wake, which is most of what a network of microseconds costs.
+`foreseen` simulates a plan before it runs, with a profile's times or estimates. The closed forms of
+the period leave out the launcher's work and the time in which threads wake, and these dominate in a
+network that computes for microseconds.
 """
 
 from __future__ import annotations
@@ -24,17 +24,15 @@ from partition.prediction.simulation import Prediction, predict
 
 MOST_FRAMES = 400
 MOST_FIRINGS = 100_000
-"""What is simulated at most: further frames would change nothing."""
-
+"""Bounds of a simulation of a run; further frames would change nothing."""
 
 FORESEEN_FIRINGS = 30_000
-"""What is simulated of a plan before it runs: some tenths of a second."""
+"""The largest simulation of a plan before it runs, which takes some tenths of a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds: per frame from the first result to the last; from a frame's departure to its
-    result, in the median and at worst."""
+    """The period between results, and the latency from a frame's departure to its result."""
 
     period_s: float
     latency_s: float
@@ -42,7 +40,7 @@ class Times:
 
 
 def times_of(sent_s: Sequence[float], received_s: Sequence[float]) -> Times:
-    """The figures of a run, real or simulated; one frame's period is the whole of it."""
+    """Return the figures of a real or simulated run; the period of one frame is its latency."""
     latencies = [received - sent for sent, received in zip(sent_s, received_s, strict=True)]
     passed_s = received_s[-1] - (received_s[0] if len(received_s) > 1 else sent_s[0])
     return Times(
@@ -57,10 +55,10 @@ def predicted_run(
     launcher_on: str,
     cpus: Mapping[str, Sequence[int]] | None = None,
 ) -> Prediction:
-    """The run of `plan`, which has the agents' warm-up times, as it is predicted.
+    """Simulate the run of `plan`, which has the agents' warm-up times.
 
-    `launcher_on` is the `host` of the devices that run where the launcher does, `cpus` those that
-    agents started here are bound to.
+    `launcher_on` is the `host` of the devices on the launcher's machine, and `cpus` the CPUs to
+    which agents started there are bound.
     """
     costs = RunCosts.known(
         plan.devices,
@@ -81,11 +79,11 @@ def foreseen(
     cpus: Mapping[str, Sequence[int]] | None = None,
     profile: Profile | None = None,
 ) -> Plan:
-    """`plan` with the period and the latency that a simulated run of it has.
+    """Return `plan` with the period and the latency of a simulated run.
 
-    Messages and bytes cost what `profile` says, or else what is usual. A plan of so many phases
-    that filling its pipeline would take too long to simulate stays as it is: there the closed
-    forms are what counts. Never is the period shorter than theirs.
+    Messages and bytes cost what `profile` has, or else usual values. A plan with too many phases to
+    simulate the filling of its pipeline is returned unchanged. The period is never shorter than
+    that of the closed forms, which `plan` has.
     """
     nodes = {} if profile is None else profile.nodes
     costs = RunCosts.known(
@@ -104,5 +102,5 @@ def foreseen(
 
 
 def _firings(plan: Plan) -> int:
-    """About how many firings a simulated frame takes."""
+    """Return about how many firings a simulated frame takes."""
     return 14 * (len(plan.phases) + 1)

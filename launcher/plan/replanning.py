@@ -1,9 +1,8 @@
-"""Finds another plan for a run that goes on, on the nodes that are left, within a few seconds.
+"""Finds a new plan for the remaining nodes of a run within a few seconds.
 
-The strategy that the user chose may search for a part (`SEARCH_SHARE`) of `recovery_s`; if it takes
-longer, finds no plan on these nodes, or needs packages that are not installed, the dynamic program
-`sequential` takes its place, which is quick. What the user pinned stays pinned, and memory limits
-hold.
+The user's strategy may search for a fraction (`SEARCH_SHARE`) of `recovery_s`. If it takes longer,
+finds no plan on these nodes, or needs packages that are not installed, the dynamic program
+`sequential` takes its place, which is quick. Pins and memory limits hold.
 """
 
 from __future__ import annotations
@@ -30,14 +29,13 @@ from partition.planner import make_plan
 from partition.strategies.base import divided_seconds
 
 QUICK = "sequential"
-"""The strategy that takes the place of one that is too slow."""
+"""The strategy that replaces one that is too slow."""
 
 SEARCH_SHARE = 0.5
-"""The part of `recovery_s` that the chosen strategy may search for."""
-
+"""The fraction of `recovery_s` for which the user's strategy may search."""
 
 CLOSING_S = 5.0
-"""How long the end of a run waits for a search to break off."""
+"""How long the end of a run waits for a search to stop."""
 
 
 class TooLateError(LauncherError):
@@ -45,27 +43,29 @@ class TooLateError(LauncherError):
 
 
 class UnwantedError(LauncherError):
-    """Nobody wants this plan any more: the run is over, or another one was asked for."""
+    """The plan is no longer needed: the run is over, or another plan was requested."""
 
 
 class NotBetterError(LauncherError):
-    """No plan was found that is worth a change."""
+    """The best plan is not worth a change."""
 
 
 def _check(is_wanted: IsWanted) -> None:
     if not is_wanted():
-        raise UnwantedError("nobody wants this plan any more")
+        raise UnwantedError("the plan is no longer needed")
 
 
-class Hurry:
-    """A `ProgressDisplay` that shows nothing, and breaks off a search after `until_s` or when its
-    plan is not wanted any more."""
+class SearchLimit:
+    """A `ProgressDisplay` that shows nothing and stops a search by an exception.
+
+    It stops the search at `until_s` of the monotonic clock, and when its plan is no longer needed.
+    """
 
     def __init__(self, until_s: float, is_wanted: IsWanted) -> None:
         self._until_s = until_s
         self._is_wanted = is_wanted
 
-    def __enter__(self) -> Hurry:
+    def __enter__(self) -> SearchLimit:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,7 +82,7 @@ class Hurry:
 
 
 class Replanner:
-    """Plans for a cluster whose model and profile were read and cuts the subnets into `folder`."""
+    """Makes plans for a cluster whose model and profile were read, and writes their subnets."""
 
     def __init__(
         self, cluster: Cluster, model: Model, file: ProfileFile | None, folder: Path
@@ -96,7 +96,7 @@ class Replanner:
         self._is_over = threading.Event()
 
     def close(self) -> None:
-        """The run is over, and its folder will be deleted: break off a search, wait for cutting."""
+        """Stop a search and wait for subnets being written: the run's folder will be deleted."""
         self._is_over.set()
         if self._lock.acquire(timeout=CLOSING_S):
             self._lock.release()
@@ -107,8 +107,11 @@ class Replanner:
         to_beat: Plan | None = None,
         is_wanted: IsWanted = lambda: True,
     ) -> CutPlan:
-        """Find a plan and cut its subnets (`launcher.run.runtime.Replan`); raises
-        `LauncherError`."""
+        """Find a plan and write its subnets (see `launcher.run.runtime.Replan`).
+
+        Raises `NotBetterError` if it is not enough faster than `to_beat`, and other errors of
+        `LauncherError` if there is no plan.
+        """
 
         def goes_on() -> bool:
             return is_wanted() and not self._is_over.is_set()
@@ -130,13 +133,13 @@ class Replanner:
         gain = self._period_s(to_beat, request.slower) / plan.period_s
         if gain < request.least_gain:
             raise NotBetterError(
-                f"the best plan that was found is {gain:.2f} times as fast as this one, "
-                f"and a change is worth it from {request.least_gain:g} times on"
+                f"the best plan that was found is {gain:.2f} times as fast as this one, but a "
+                f"change needs {request.least_gain:g} times"
             )
         return gain
 
     def _period_s(self, plan: Plan, slower: Mapping[str, float]) -> float:
-        """The period of a plan by the cost model of the search, whatever else has predicted it."""
+        """Return the period of a plan by the cost model that the search uses."""
         network = self._model.rewritten(plan.rewrites).network
         profile = profile_of(self._file)
         nodes = [device.name for device in plan.devices]
@@ -162,8 +165,8 @@ class Replanner:
         until_s = time.monotonic() + SEARCH_SHARE * self._cluster.config.recovery.recovery_s
         failed: LauncherError | None = None
         try:
-            hurry = Hurry(until_s, is_wanted)
-            return search_plan(self._cluster, self._model, self._file, hurry, nodes, slower)
+            limit = SearchLimit(until_s, is_wanted)
+            return search_plan(self._cluster, self._model, self._file, limit, nodes, slower)
         except TooLateError:
             pass
         except BadInputError as error:
@@ -172,7 +175,7 @@ class Replanner:
             pass
         quick = self._cluster.changed(strategy=QUICK)
         try:
-            hurry = Hurry(float("inf"), is_wanted)
-            return search_plan(quick, self._model, self._file, hurry, nodes, slower)
+            limit = SearchLimit(float("inf"), is_wanted)
+            return search_plan(quick, self._model, self._file, limit, nodes, slower)
         except BadInputError as error:
             raise failed or error from error

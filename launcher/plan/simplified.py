@@ -1,22 +1,20 @@
-"""Whether a simplified network computes what its file says, before it runs.
+"""Checks that a simplified network computes the same as its file, before it runs.
 
-A run that is compared with the whole model finds that out by itself: the whole model is the file
-as it was. One that is not (`--no-verify`) relies on simplification. So the simplified network,
-still in one piece, is first held to the original by plain ONNX Runtime, on random frames of several
-sizes and on a black one. What has agreed once is remembered in the user's cache and not compared
-again.
+A run with verification compares its results with the unchanged file anyway; one without
+(`--no-verify`) relies on simplification. For the latter, plain ONNX Runtime runs the simplified
+network, in one piece, and the original on random frames of several magnitudes and on a black one. A
+model that has agreed is recorded in the user's cache and not compared again.
 
-The two round differently. A frame differs if the root mean square of the difference, as a share of
-the output's own, is more than rounding explains; single values that flip do not make it so. Where
-most frames differ, both are run again with nothing fused, because a fused operator (a layer norm,
-say) may be less exact than the operators that it stands for. A network is refused if most frames
-still differ.
+The two round differently. A frame differs if the root mean square of the difference, relative to
+that of the output, is more than rounding explains; single deviating values do not suffice. If most
+frames differ, both are run again without fusion, because a fused operator (such as a layer norm)
+may be less exact than the operators that it replaces. A network is refused if most frames still
+differ.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from launcher.errors import BadInputError
+from launcher.files import user_cache
 from launcher.results.comparison.whole import reference_results
 from launcher.run.runtime import Array, Frame
 
@@ -33,25 +32,26 @@ if TYPE_CHECKING:
     from cnn.network import Network, Tensor
 
 _FORMAT = 4
-"""Raised whenever simplification changes, so that what it makes is compared anew."""
+"""Increased whenever simplification changes, so that models are compared anew."""
 
 _SCALES = (1.0, 100.0, 0.01, 0.0)
 """Standard deviations of the frames' values."""
 
 _LIMIT, _COARSE_LIMIT = 1e-3, 0.1
-"""What a frame may differ by: in float32 and float64, and where anything is of fewer bits."""
+"""The largest difference of a frame: in float32 and float64, and where a type has fewer bits."""
 
 _FLOOR = 1e-6
-"""Root mean squares below it are taken for 0: an output that a sigmoid keeps at 0, say."""
+"""Root mean squares below it count as 0, such as those of an output that a sigmoid keeps at 0."""
 
 
 def check_simplified(
     model: Model, folder: Path, cache: Path, on_done: Callable[[int, int], None]
 ) -> None:
-    """Refuse a model whose simplified network differs from it; a merged one part by part.
+    """Raise `BadInputError` if a model's simplified network differs from its file.
 
-    `folder` is for passing files, `cache` keeps what has agreed; `on_done` hears (frames run, of
-    all). Raises `BadInputError`, and `RunFailedError` if a network cannot be run.
+    A merged model is checked part by part. `folder` is for temporary files, and `cache` records
+    the models that agreed; `on_done` is called with (frames run, frames in all). Raises
+    `RunFailedError` if a network cannot be run.
     """
     parts = model.parts or (model,)
     total = 2 * len(_SCALES) * len(parts)
@@ -68,9 +68,8 @@ def check_simplified(
 
 
 def default_cache() -> Path:
-    """The folder in the user's cache that remembers which models agreed."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "csdf-edge-simplified"
+    """Return the folder in the user's cache that records which models agreed."""
+    return user_cache("csdf-edge-simplified")
 
 
 def _key(model: Model) -> str:
@@ -104,8 +103,8 @@ def _check(model: Model, folder: Path, on_done: Callable[[int], None]) -> None:
             return
     error, name = max(differing)
     raise BadInputError(
-        f"{network.name}: simplified for partitioning, the network computes something else "
-        f"than its file: output {name!r} differs by {error:.1%}; please report this model"
+        f"{network.name}: the network, simplified for partitioning, does not compute the same as "
+        f"its file: output {name!r} differs by {error:.1%}; please report this model"
     )
 
 
@@ -131,14 +130,14 @@ def _results(
 
 
 def _values(generator: np.random.Generator, tensor: Tensor, scale: float) -> Array:
-    """Normal numbers; of integers 0 and 1, and on a black frame only 0."""
+    """Draw normal numbers, or integers 0 and 1; only 0 for a black frame (`scale` 0)."""
     if np.dtype(tensor.dtype).kind == "f":
         return (generator.standard_normal(tensor.shape) * scale).astype(tensor.dtype)
     return generator.integers(0, 2 if scale else 1, tensor.shape).astype(tensor.dtype)
 
 
 def _difference(found: Array, wanted: Array) -> float:
-    """The root mean square of the difference over that of `wanted`, where both are finite."""
+    """Return the root mean square of the difference over that of `wanted`, of finite values."""
     if found.shape != wanted.shape:
         return float("inf")
     one, other = found.astype(np.float64), wanted.astype(np.float64)
@@ -150,7 +149,7 @@ def _difference(found: Array, wanted: Array) -> float:
 
 
 def _limit(network: Network) -> float:
-    """By the narrowest numbers that the network computes with."""
+    """Return the largest difference that the network's narrowest type of number explains."""
     tensors = (*network.tensors.values(), *network.weights.values())
     narrow = any(x.dtype in ("float16", "int8", "uint8") for x in tensors)
     return _COARSE_LIMIT if narrow else _LIMIT

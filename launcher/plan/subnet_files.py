@@ -1,9 +1,8 @@
-"""Subnets on disk: every phase of a plan cut once, and not again while it stays the same.
+"""Writes the subnet of every phase of a plan, and reuses files of an earlier plan.
 
-A folder of subnets has an `index.json` that says which files belong to which cut. A cut is named
-by a digest of the model, its rewrites, the phase's layers and the order of its tensors; whatever
-else of a plan changes, its files stay good. Their content is checked against their names before
-they are used.
+The folder of subnets has an `index.json` with the files of every subnet. A subnet's key is a digest
+of the model, its rewrites, the phase's layers and the order of its tensors; its files stay valid
+while these do. Files are named by their SHA-256, which is checked before they are used.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Cutter(Protocol):
 
     @property
     def digest(self) -> str:
-        """Changes with the model, and not with its rewrites."""
+        """The digest of the model without its rewrites."""
         ...
 
     def rewritten(self, rewrites: Sequence[Rewrite]) -> Cutter:
@@ -68,11 +67,10 @@ class Cutter(Protocol):
 def cut_subnets(
     model: Cutter, plan: Plan, folder: Path, on_phase: Callable[[int, int], None]
 ) -> dict[str, SubnetFiles]:
-    """Phase name → its files in `folder`, cut now or found there from an earlier time.
+    """Return the files in `folder` of every phase, by its name; write those that are missing.
 
-    `model` is the one that the plan's rewrites are of.
-    `on_phase` hears (phases done, phases in all). Subnets of an earlier time that no phase of this
-    plan needs are removed.
+    The plan's rewrites are applied to `model`. `on_phase` is called with (phases done, phases in
+    all). Files of earlier plans that no phase needs are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = _read_index(folder)
@@ -103,7 +101,7 @@ def _key(model_digest: str, rewrites: Sequence[Rewrite], phase: PlannedPhase) ->
 
 
 def _read_index(folder: Path) -> Mapping[str, tuple[str, ...]]:
-    """What was cut before; nothing where the index is missing or damaged: it is only a cache."""
+    """Return the files by key; an index that is missing or damaged counts as empty."""
     try:
         _, data = read_json(folder / _INDEX)
         return {key: tuple(names) for key, names in data.items() if all(map(_is_ours, names))}
@@ -112,8 +110,7 @@ def _read_index(folder: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def _is_ours(name: object) -> bool:
-    """Whether a file may be called so: by the SHA-256 of its content, so that no name that stands
-    in an index leads anywhere else."""
+    """Whether a name is a SHA-256, so that no name in an index can lead out of the folder."""
     return isinstance(name, str) and _DIGEST.fullmatch(name) is not None
 
 
@@ -125,7 +122,7 @@ def _found(folder: Path, names: tuple[str, ...]) -> SubnetFiles | None:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a regular file, and no link, is there and its SHA-256 is its name."""
+    """Whether the path is a regular file, not a link, whose name is its SHA-256."""
     digest = hashlib.sha256()
     try:
         with open_regular(path, may_be_link=False) as file:

@@ -1,7 +1,7 @@
-"""Where profiles are measured: agents that run one plan after the other.
+"""Measures layers, whole networks and phases on agents, by running one plan after the other.
 
-An agent that is given phases warms them up and reports the seconds of each, see
-`nodes.execution.rehearsal`.
+Every agent runs its phases a few times before a plan starts and reports the seconds of each
+(`nodes.execution.rehearsal`); most measurements are these reports.
 """
 
 from __future__ import annotations
@@ -32,21 +32,20 @@ from partition.plan import Plan
 from partition.planner import make_plan
 
 FEWEST_FRAMES, MOST_FRAMES, BATCH_S = 8, 256, 0.3
-"""Of the larger batch that a copy gets: so many frames that it takes about that long."""
+"""The larger batch of a copy has as many frames as take about `BATCH_S`, within these bounds."""
 
 BLOCKS = 3
-"""How often what the larger batch has more than the smaller one is measured."""
+"""How often the frames that the larger batch has beyond the smaller one are measured."""
 
 IDLE_S, IDLE_SAMPLES = 2.0, 10
-"""How long the idle machine's power is measured."""
-
+"""For how long, and how often, the power of the idle machine is measured."""
 
 START_S = 60.0
-"""Least time that agents started here may take to answer, all starting at once."""
+"""The shortest timeout for agents that `launch` starts here, because all start at once."""
 
 
 def bench_options(cluster: Cluster) -> RunOptions:
-    """Options for runs one after the other: agents stay, frames are pipelined."""
+    """Return options for many runs: agents are kept from run to run, and frames are pipelined."""
     run, least_s = cluster.config.run, 0.0
     if any(node.address is None for node in cluster.config.nodes):
         least_s = START_S
@@ -55,7 +54,7 @@ def bench_options(cluster: Cluster) -> RunOptions:
 
 
 class Zeros(Sequence[Frame]):
-    """`count` frames of zeros for whatever a plan gets from the host: times do not depend on it."""
+    """`count` frames of zeros for all inputs of a plan; times do not depend on the values."""
 
     def __init__(self, plan: Plan, count: int) -> None:
         tensors = (c.tensor for c in plan.channels if c.source_device == HOST)
@@ -79,7 +78,7 @@ def _zeros(tensor: Tensor) -> Array:
 
 @dataclass
 class Bench:
-    """Runs plans on `nodes`; files are cut into `folder`."""
+    """Runs plans on `nodes`, with their subnets in `folder`."""
 
     runner: Runner
     nodes: tuple[Node, ...]
@@ -91,8 +90,7 @@ class Bench:
     def run(
         self, plan: Plan, model: Model, frames: int, stage: str, warm: bool = True
     ) -> RunResult:
-        """Run `frames` frames of zeros; `stage` is what people are told it is for, where `warm`
-        shows how far warming up is."""
+        """Run `frames` frames of zeros; with `warm`, progress of warming up is shown as `stage`."""
         subnets = cut_subnets(model, plan, self.folder, lambda *_: None)
 
         def show(update: Update) -> None:
@@ -104,8 +102,7 @@ class Bench:
         return self.runner(plan, self.nodes, subnets, frames_of_zeros, _ignore, show, self.options)
 
     def layers(self, model: Model, device: Device, wanted: Sequence[str]) -> NodeProfile:
-        """Measure layers on one node, one by one. The launcher's machine's power is measured
-        meanwhile; whether it is the node's is for others to know."""
+        """Measure layers on one node, one by one; the meter samples this machine meanwhile."""
         useful = set(useful_layers(model.network)) & set(wanted)
         seconds = {name: 0.0 for name in wanted if name not in useful}
         room = None if device.memory_bytes is None else device.memory_bytes // 2
@@ -124,9 +121,11 @@ class Bench:
     def copy(
         self, model: Model, device: Device, frame_s: float
     ) -> tuple[tuple[Batch, ...], tuple[SubnetTime, ...]]:
-        """Two batches of a whole copy on one node, frames one after the other as copies get them
-        (`partition.strategies.batch_split`), and the whole network as a subnet. Nothing, if the
-        node has no room for it. `frame_s` is what a frame is thought to take."""
+        """Measure the whole network on one node: two batches of frames, and its time as a subnet.
+
+        Frames follow each other as in `partition.strategies.batch_split`; `frame_s` is the
+        expected time of a frame. Returns nothing if the node has no room for the network.
+        """
         everything = {layer.name: device.name for layer in model.network.layers}
         try:
             plan = make_plan(
@@ -147,7 +146,7 @@ class Bench:
         return batches, tuple(subnet_time(plan, phase, seconds) for phase, seconds in times)
 
     def phases(self, model: Model, plan: Plan, stage: str) -> dict[str, tuple[SubnetTime, ...]]:
-        """Device → its phases of a plan, measured fused, all devices together."""
+        """Measure the phases of a plan as the engine fuses them, by device, on all at once."""
         result = self.run(plan, model, max(2, len(plan.dealing)), stage)
         found = {}
         for device, times in result.warmup_s.items():
@@ -158,18 +157,18 @@ class Bench:
         return found
 
     def idle_w(self) -> float | None:
-        """The machine's power while nothing runs; None, at once, without a sensor."""
+        """Measure the machine's watts while nothing runs; returns None at once without a sensor."""
         if self.meter.name is None:
             return None
         self.meter.start()
-        for _ in range(IDLE_SAMPLES):  # power needs time to be measured in
+        for _ in range(IDLE_SAMPLES):  # a mean needs time
             Event().wait(IDLE_S / IDLE_SAMPLES)
             self.meter.sample()
         return self.meter.stop()
 
 
 def batch_sizes(frame_s: float) -> tuple[int, int]:
-    """The two batches, for frames that take about so long: the smaller is a quarter."""
+    """Return the sizes of the two batches for frames of `frame_s`; the smaller is a quarter."""
     many = int(min(max(BATCH_S / max(frame_s, LEAST_S), FEWEST_FRAMES), MOST_FRAMES))
     return many // 4, many
 
@@ -177,9 +176,12 @@ def batch_sizes(frame_s: float) -> tuple[int, int]:
 def two_batches(
     began_s: float, received_s: Sequence[float], few: int, many: int
 ) -> tuple[Batch, Batch]:
-    """What `few` and `many` frames take in a stream that began at `began_s` and whose results came
-    at `received_s`: the first few as they came, the others as the median of `BLOCKS` times as many
-    that followed, because now and then a machine has something else to do."""
+    """Return the seconds of batches of `few` and `many` frames, from one stream.
+
+    The stream began at `began_s`, and its results came at `received_s`. The first `few` results
+    are the smaller batch; the larger one adds the median of `BLOCKS` blocks of the following ones,
+    because other programs disturb a machine now and then.
+    """
     first_s = received_s[few - 1] - began_s
     more = many - few
     starts = [few - 1 + more * block for block in range(BLOCKS)]
@@ -189,7 +191,7 @@ def two_batches(
 
 @contextmanager
 def _metered(meter: Meter) -> Iterator[list[float]]:
-    """The watts of what happens inside, in the list if there is a sensor."""
+    """Append the watts while the context is open to the list; nothing without a sensor."""
     found: list[float] = []
     if meter.name is not None:
         meter.start()
@@ -202,8 +204,10 @@ def _metered(meter: Meter) -> Iterator[list[float]]:
 def measured_with_power(
     bench: Bench, model: Model, device: Device, idle_w: float | None, sharing: int
 ) -> NodeProfile:
-    """All layers on one node; with an `idle_w` of its machine, which `sharing` nodes share, its
-    watts too."""
+    """Measure all layers on one node, and its watts if `idle_w` of its machine is given.
+
+    `sharing` is the number of nodes on that machine.
+    """
     names = [layer.name for layer in model.network.layers]
     if idle_w is None:
         return bench.layers(model, device, names)
@@ -220,4 +224,4 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _ignore(number: int, outputs: Mapping[str, Array]) -> None:
-    """Results of zeros are of no interest."""
+    """Ignore the results, which are those of zeros."""

@@ -1,12 +1,12 @@
-"""The last choice: several plans, each subnet of theirs measured as the engine fuses it.
+"""Chooses among several plans by measurements of their subnets as the engine fuses them.
 
-A search goes by layers, and sums of layers are wrong where an engine fuses them. So of what a
-strategy found (its own solution, what it compared that with, its Pareto front) the best few plans
-of different shape are measured by `csdf-edge partition profile`, and ranked by the runs that follow
-from their measured phases and messages (`launcher.plan.prediction.foreseen`) under the preference
-that `auto` goes by (`ga.ranking`). What is chosen stands in the profile, together with what it
-holds for; where the same is asked again, it is the answer, and nothing is searched. A strategy that
-has proved its solution, or knows no other, is measured and not overruled.
+A search adds up the times of layers, and these sums are wrong where an engine fuses layers. So
+`csdf-edge partition profile` takes a strategy's solution, the solutions that it compared and its
+Pareto front, measures the best few plans of different shape, and ranks them by simulated runs with
+the measured times (`launcher.plan.prediction.foreseen`) under the preference of `auto`
+(`ga.ranking`). The profile stores the choice together with a digest of the question; for the same
+question it replaces the search. If a strategy has proved its solution, or has no other, that
+solution is measured and kept.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from partition.planner import plan_solution
 from partition.strategies.base import Candidate, Problem, Solution, Strategy
 
 Kinds: TypeAlias = Mapping[str, Hashable]
-"""Device → what it is; those that are equal are of one kind."""
+"""Device → its kind; devices with equal values are of one kind."""
 
 Shape: TypeAlias = frozenset[tuple[Hashable, frozenset[str]]]
 """What has to be measured of a plan: which layers are fused on which kind of device."""
 
 FROM_FRONT = 4
-"""Plans of a Pareto front that are looked at."""
+"""Plans that are taken from Pareto fronts."""
 
 
 class MeasuredPlan(BaseModel):
-    """A plan all of whose subnets were measured, and the period that it is foreseen to have."""
+    """A plan whose subnets were all measured, and its period as predicted from these times."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -52,13 +52,13 @@ class MeasuredPlan(BaseModel):
     optimal: bool | None = None
     gap: float | None = None
     phases: int
-    fullest_bytes: int = Field(ge=0, description="Memory of the device that holds most")
+    fullest_bytes: int = Field(ge=0, description="Memory of the device that needs most")
     period_s: float = Field(gt=0)
-    before_s: float = Field(gt=0, description="Foreseen before its subnets were measured")
+    before_s: float = Field(gt=0, description="Period predicted before its subnets were measured")
 
 
 class Choice(BaseModel):
-    """Plans that were measured, the chosen one first; `made_for` is a digest, see `made_for`."""
+    """The measured plans, the chosen one first; `made_for` is the digest of the question."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -70,8 +70,11 @@ class Choice(BaseModel):
 def made_for(
     problem: Problem, strategy: str, devices: Sequence[Device], settings: Mapping[str, Any]
 ) -> str:
-    """What a choice holds for: `devices` as the user describes them, `settings` of the search, and
-    all else that a search for `problem` depends on besides what was measured."""
+    """Return a digest of the question that a choice answers.
+
+    It covers `devices` as the user describes them, the `settings` of the search, and everything
+    else that a search for `problem` depends on except the measurements.
+    """
     data = [
         strategy,
         problem.objective,
@@ -85,10 +88,9 @@ def made_for(
 
 
 def candidates(problem: Problem, model: Model, strategy: Strategy, kinds: Kinds) -> list[Plan]:
-    """Plans of different shape that are worth measuring, the strategy's own first.
+    """Return plans of different shape to measure, that of the strategy first.
 
-    Raises `PartitionError` if the strategy finds none; of the others, what gives no plan is left
-    out.
+    Raises `PartitionError` if the strategy finds none; other solutions without a plan are skipped.
     """
     own = strategy.solve(problem)
     solutions = [] if own.optimal else [*own.others, *_from_fronts(problem, own)]
@@ -106,17 +108,17 @@ def candidates(problem: Problem, model: Model, strategy: Strategy, kinds: Kinds)
 
 
 def shape(plan: Plan, kinds: Kinds) -> Shape:
-    """See `Shape`."""
+    """Return a plan's `Shape`."""
     return frozenset((kinds[phase.device], frozenset(phase.layers)) for phase in plan.phases)
 
 
 def ranked(problem: Problem, plans: Sequence[Plan]) -> list[Plan]:
-    """The best first, by the problem's preference."""
+    """Sort plans by the problem's preference, the best first."""
     return sorted(plans, key=ranking(problem))
 
 
 def measured_plan(plan: Plan, before_s: float) -> MeasuredPlan:
-    """As data."""
+    """Convert a plan to data; `before_s` is its period before its subnets were measured."""
     return MeasuredPlan(
         explanation=plan.explanation,
         assignment=dict(plan.assignment),
@@ -131,26 +133,32 @@ def measured_plan(plan: Plan, before_s: float) -> MeasuredPlan:
 
 
 class Decided:
-    """The strategy that gives what was chosen by measurements."""
+    """The strategy that returns the plan chosen by measurements."""
 
     def __init__(self, choice: Choice) -> None:
         self.name = choice.strategy
         self._choice = choice
 
     def solve(self, problem: Problem) -> Solution:
-        """See `Strategy.solve`; raises `PartitionError` if this version reads the plan otherwise
-        than the one that measured it."""
+        """Return the chosen solution (`Strategy.solve`).
+
+        Raises `PartitionError` if this version reads the stored plan differently.
+        """
         best, *others = self._choice.plans
         try:
             rewrites = tuple(map(from_data, best.rewrites))
             rewritten = None if problem.model is None else problem.model.rewritten(rewrites)
         except CnnError as error:
             raise PartitionError(
-                f"the profile's plan cannot be made any more: {error}; measure anew"
+                f"the profile's plan cannot be made any more: {error}; measure anew with "
+                "csdf-edge partition profile"
             ) from error
         network = problem.network if rewritten is None else rewritten.network
         if set(best.assignment) != set(network.layer):
-            raise PartitionError("the profile's plan is of other layers; measure anew")
+            raise PartitionError(
+                "the profile's plan has other layers than the model; measure anew with csdf-edge "
+                "partition profile"
+            )
         return Solution(
             best.assignment,
             best.explanation + _among(best, others),
@@ -162,7 +170,7 @@ class Decided:
 
 
 def _among(best: MeasuredPlan, others: Sequence[MeasuredPlan]) -> str:
-    """How it was chosen, for people; "" if there was no other."""
+    """Say how the plan was chosen; "" if there was no other."""
     if not others:
         return ""
     rates = ", ".join(f"{1 / plan.period_s:.2f}" for plan in others)
@@ -173,7 +181,7 @@ def _among(best: MeasuredPlan, others: Sequence[MeasuredPlan]) -> str:
 
 
 def _from_fronts(problem: Problem, own: Solution) -> list[Solution]:
-    """The best of all fronts at hand, by a preference among what is known of the candidates."""
+    """Return the best candidates of all Pareto fronts by the objective's preference."""
     preference = PREFERENCES[problem.objective]
 
     def rank(candidate: Candidate) -> float:

@@ -1,9 +1,9 @@
-"""Energy sensors of this machine: RAPL of x86 processors, INA3221 of Jetson boards.
+"""Reads this machine's energy sensors: RAPL of x86 processors, or INA3221 of Jetson boards.
 
 RAPL counts joules per package (`/sys/class/powercap/intel-rapl:N/energy_uj`, which wraps around at
-`max_energy_range_uj`). An INA3221 measures the volts and amperes of each rail at this moment
+`max_energy_range_uj`). An INA3221 measures the present volts and amperes of each rail
 (`/sys/class/hwmon/hwmonN`: `inN_input` in mV, `currN_input` in mA), so its watts are sampled. Both
-are of the whole machine, other programs included.
+measure the whole machine, including other programs.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class RaplPackage:
     folder: Path
 
     def read_j(self) -> float:
-        """Joules since some fixed moment."""
+        """Read the joules since some fixed moment."""
         return int((self.folder / "energy_uj").read_text("ascii")) / 1e6
 
     def spent_j(self, before_j: float, after_j: float) -> float:
-        """Joules between two readings, less than one turn of the counter apart."""
+        """Return the joules between two readings, if the counter wrapped around once at most."""
         if after_j >= before_j:
             return after_j - before_j
         turn = int((self.folder / "max_energy_range_uj").read_text("ascii")) / 1e6
@@ -36,7 +36,7 @@ class RaplPackage:
 
 
 class Meter:
-    """The machine's mean watts from `start` to `stop`; sensors that sample do so at `sample`."""
+    """Measures the machine's mean watts from `start` to `stop`; `sample` reads INA3221 sensors."""
 
     def __init__(self, sys: Path = SYS, clock: Callable[[], float] = time.monotonic) -> None:
         self._packages = [RaplPackage(folder) for folder in _rapl(sys)]
@@ -54,19 +54,19 @@ class Meter:
         return "INA3221" if self._rails else None
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to measure."""
         self._began_s = self._clock()
         self._before_j = [package.read_j() for package in self._packages]
         self._samples_w = []
         self.sample()
 
     def sample(self) -> None:
-        """Read the sensors once, if they sample."""
+        """Read the sensors that have to be sampled."""
         if self._rails:
             self._samples_w.append(sum(_rail_w(volts, amps) for volts, amps in self._rails))
 
     def stop(self) -> float | None:
-        """Watts since `start`; None without a sensor, or if no time has passed."""
+        """Return the watts since `start`; None without a sensor, or if no time has passed."""
         passed_s = self._clock() - self._began_s
         if self._packages and passed_s > 0:
             spent = (
@@ -79,8 +79,10 @@ class Meter:
 
 
 def device_watts(idle_w: float, busy_w: float, nodes: int) -> tuple[float, float]:
-    """(busy, idle) watts of one of `nodes` nodes that share a machine which takes `idle_w` while
-    none computes and `busy_w` while one does."""
+    """Return (busy, idle) watts of one of `nodes` nodes on a machine.
+
+    The machine takes `idle_w` while no node computes and `busy_w` while one does.
+    """
     share = idle_w / nodes
     return share + max(0.0, busy_w - idle_w), share
 
@@ -90,7 +92,7 @@ def _rapl(sys: Path) -> list[Path]:
 
 
 def _is_package(folder: Path) -> bool:
-    """Whether it is a whole package and may be read (often only by root)."""
+    """Whether it is a whole package and readable (often only for root)."""
     try:
         return folder.name.count(":") == 1 and bool((folder / "energy_uj").read_text("ascii"))
     except OSError:
@@ -98,7 +100,7 @@ def _is_package(folder: Path) -> bool:
 
 
 def _rails(sys: Path) -> list[tuple[Path, Path]]:
-    """(mV, mA) files of each rail of the board's first INA3221, whose rails do not overlap."""
+    """Return the (mV, mA) files of rails of the board's first INA3221 that do not overlap."""
     for folder in sorted(sys.glob("hwmon/hwmon*")):
         try:
             if (folder / "name").read_text("ascii").strip() != "ina3221":
@@ -113,7 +115,7 @@ def _rails(sys: Path) -> list[tuple[Path, Path]]:
 
 
 def _first_is_whole(folder: Path) -> bool:
-    """Whether the first rail is the board's supply, which the others are fed by."""
+    """Whether the first rail is the board's supply, which feeds the others."""
     try:
         return (folder / "in1_label").read_text("ascii").strip() in ("VDD_IN", "POM_5V_IN")
     except OSError:

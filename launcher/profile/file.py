@@ -1,18 +1,16 @@
-"""Profile files: what was measured on which nodes, as readable JSON, and who may use it.
+"""Reads, writes and checks profile files (readable JSON), and keeps measurements in a cache.
 
-A profile holds for one model (by digest) and for the nodes that it was measured on: their names,
-machines, engines and threads. Whatever else it is offered to is refused by name.
+A profile is valid for one model (by digest) and for the nodes that were measured: their names,
+machines, engines and threads. For others it is refused.
 
-Measurements of earlier times, kept under `$XDG_CACHE_HOME/csdf-edge-profiles`.
-
-A node's are named by the digest of the model, of what the node is, and of nothing else: nodes that
-are alike on one machine share them. A file that is damaged or of another format counts as missing.
+The cache lies under `$XDG_CACHE_HOME/csdf-edge-profiles`. The measurements of a node are found by a
+digest of the model and of the node's identity, so equal nodes on one machine share them. A file
+that is damaged or has another format counts as missing.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -20,12 +18,12 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from launcher.errors import BadInputError
-from launcher.files import cannot_write, read_json, read_small, write_whole
+from launcher.files import cannot_write, read_json, read_small, user_cache, write_whole
 from launcher.profile.choice import Choice
 from partition.measured.profiles import LinkProfile, NodeProfile, Profile, SubnetTime
 
 FORMAT = 1
-"""Of profile files; raised when an old one could be misread."""
+"""The version of profile files; increased when an old file could be misread."""
 
 Seconds = Annotated[float, Field(ge=0)]
 
@@ -34,22 +32,29 @@ class _FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class NodeIdentity(_FileModel):
-    """What a node's times depend on: `host` and `threads` and `cpus` are those of `cluster.yaml`
-    (the launcher's own host name for agents that it starts), the others the agent's own words."""
+class NodePart(_FileModel):
+    """The part of a node's identity that `cluster.yaml` has; no agent has to be contacted for it.
+
+    The host of an agent that the launcher starts is the launching machine's name.
+    """
 
     host: str
     threads: int
     cpus: tuple[int, ...]
+
+
+class NodeIdentity(NodePart):
+    """What a node's times depend on; the agent reports what `NodePart` does not have."""
+
     machine: str
     cores: int
     engine: str
     version: str
 
-    def difference(self, other: NodeIdentity) -> str | None:
-        """The first thing that differs, as `machine 'A', not 'B'`; None if nothing does."""
-        for key in type(self).model_fields:
-            mine, its = getattr(self, key), getattr(other, key)
+    def difference(self, known: NodePart) -> str | None:
+        """Return the first field that `known` has otherwise, as `machine 'A', not 'B'`, or None."""
+        for key in type(known).model_fields:
+            mine, its = getattr(self, key), getattr(known, key)
             if mine != its:
                 return f"{key} {mine!r}, not {its!r}"
         return None
@@ -78,7 +83,7 @@ class NodeTimes(_FileModel):
 
     @classmethod
     def of(cls, node: NodeProfile) -> NodeTimes:
-        """As data."""
+        """Convert the measurements of a node to data."""
         return cls(
             layer_s=dict(node.layer_s),
             subnets=tuple(
@@ -99,7 +104,7 @@ class NodeTimes(_FileModel):
         )
 
     def profile(self) -> NodeProfile:
-        """The same for the cost model."""
+        """Return the measurements as the cost model reads them."""
         subnets = tuple(
             SubnetTime(s.layers, s.inputs, s.outputs, s.rewrites, s.seconds) for s in self.subnets
         )
@@ -115,7 +120,7 @@ class NodeTimes(_FileModel):
 
 
 class NodeEntry(_FileModel):
-    """A node: what it is, and what was measured on it."""
+    """A node's identity and measurements."""
 
     identity: NodeIdentity
     measured: NodeTimes
@@ -130,8 +135,7 @@ class LinkEntry(_FileModel):
 
 
 class ProfileFile(_FileModel):
-    """A whole profile; `energy` says where watts are from, `choice` which plan the measurements are
-    in favour of."""
+    """A whole profile; `energy` names the source of its watts, `choice` has the best plans."""
 
     format: Literal[1] = 1
     model: str
@@ -142,63 +146,43 @@ class ProfileFile(_FileModel):
     choice: Choice | None = None
 
     def profile(self) -> Profile:
-        """The same for the cost model."""
+        """Return the measurements as the cost model reads them."""
         links = tuple(LinkProfile(x.ends, x.latency_s, x.bytes_per_s) for x in self.links)
         return Profile({name: e.measured.profile() for name, e in self.nodes.items()}, links)
 
     def check(self, where: str, model: str, digest: str, nodes: Mapping[str, NodePart]) -> None:
-        """Refuse a profile that is not of this model and these nodes: raises `BadInputError`.
+        """Raise `BadInputError` if the profile is of another model or of other nodes.
 
-        `nodes` are the nodes that it is to be used for, as far as they are known.
+        `nodes` are those that it is to be used for, with all that is known of them.
         """
         again = "measure anew with csdf-edge partition profile"
         if digest != self.model_digest:
-            what = f"another model ({self.model}) than {model}"
+            what = f"is a profile of the model {self.model}, not of {model}"
             if model == self.model:
-                what = f"another {model}, whose file has been changed since"
-            raise BadInputError(f"{where}: is a profile of {what}; {again}")
+                what = f"was measured before the file of {model} was changed"
+            raise BadInputError(f"{where}: {what}; {again}")
         for name, known in nodes.items():
             entry = self.nodes.get(name)
             if entry is None:
                 raise BadInputError(
-                    f"{where}: node {name!r} was not measured, but {', '.join(self.nodes)}; {again}"
+                    f"{where}: has no times of node {name!r}, only of {', '.join(self.nodes)}; "
+                    f"{again}"
                 )
-            difference = entry.identity.difference(known.completed(entry.identity))
+            difference = entry.identity.difference(known)
             if difference is not None:
                 raise BadInputError(
                     f"{where}: was measured on another node {name!r}: {difference}; {again}"
                 )
 
 
-class NodePart(_FileModel):
-    """What is known of a node without asking its agent."""
-
-    host: str
-    threads: int
-    cpus: tuple[int, ...]
-
-    def completed(self, by: NodeIdentity) -> NodeIdentity:
-        """Return the whole identity, with what the agent would say taken from `by`."""
-        return by.model_copy(update=self.model_dump())
-
-
-class WholeNode(NodePart):
-    """What is known of a node whose agent was asked."""
-
-    machine: str
-    cores: int
-    engine: str
-    version: str
-
-
 def read_profile(path: Path) -> ProfileFile:
-    """Read a profile file; raises `BadInputError` in a sentence."""
+    """Read a profile file; raises `BadInputError`."""
     _, data = read_json(
         path, missing="there is no such profile; make it with csdf-edge partition profile"
     )
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BadInputError(
-            f"{path}: is no profile that this version reads (format {FORMAT}); "
+            f"{path}: is not a profile that this version reads (format {FORMAT}); "
             "make it with csdf-edge partition profile"
         )
     try:
@@ -206,13 +190,15 @@ def read_profile(path: Path) -> ProfileFile:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise BadInputError(f"{path}, {place}: {first['msg']}; measure anew") from None
+        raise BadInputError(
+            f"{path}, {place}: {first['msg']}; measure anew with csdf-edge partition profile"
+        ) from None
 
 
 def write_atomically(path: Path, model: BaseModel) -> None:
-    """Write a model as JSON so that whoever reads `path` sees all of it or what was there before.
+    """Write a model as JSON; readers see the old file or all of the new one.
 
-    Raises `BadInputError` if that is not possible.
+    Raises `BadInputError` if `path` cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -225,7 +211,7 @@ Kept = TypeVar("Kept", bound=BaseModel)
 
 
 class LinkTimes(BaseModel):
-    """What a link was measured to be, whatever its ends are called."""
+    """The measured times of a link, without the names of its ends."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -234,26 +220,26 @@ class LinkTimes(BaseModel):
 
 
 class ProfileCache:
-    """The cache in one folder."""
+    """A cache of measurements in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def node(self, model_digest: str, identity: NodeIdentity) -> NodeTimes | None:
-        """What is known of a model on a node."""
+        """Return the measurements of a model on a node, or None."""
         return self._read(NodeTimes, "node", model_digest, identity.model_dump_json())
 
     def keep_node(self, model_digest: str, identity: NodeIdentity, times: NodeTimes) -> None:
-        """Keep what was measured of a model on a node."""
+        """Store the measurements of a model on a node."""
         key = ("node", model_digest, identity.model_dump_json())
         write_atomically(self._path(*key), times)
 
     def link(self, one: NodeIdentity, other: NodeIdentity) -> LinkTimes | None:
-        """What is known of the link between two nodes."""
+        """Return the measured times of the link between two nodes, or None."""
         return self._read(LinkTimes, "link", one.model_dump_json(), other.model_dump_json())
 
     def keep_link(self, one: NodeIdentity, other: NodeIdentity, times: LinkTimes) -> None:
-        """Keep what the link between two nodes was measured to be."""
+        """Store the measured times of the link between two nodes."""
         key = ("link", one.model_dump_json(), other.model_dump_json())
         write_atomically(self._path(*key), times)
 
@@ -269,6 +255,5 @@ class ProfileCache:
 
 
 def default_cache() -> ProfileCache:
-    """The user's."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return ProfileCache((Path(base) if base else Path.home() / ".cache") / "csdf-edge-profiles")
+    """Return the user's cache."""
+    return ProfileCache(user_cache("csdf-edge-profiles"))

@@ -1,11 +1,12 @@
-"""Who the nodes are, and what their links carry: both by tiny networks (`cnn.built_in`).
+"""Identifies the nodes and measures the links between them, by running tiny networks on them.
 
-A link is measured by two plans across it, with a small and a large tensor. Its channel holds one
-frame, so a frame leaves only when word has come back that the one before is done with: the period
-is one tensor's way there, a few bytes' way back, and the two layers' work, which the agents have
-measured while they warmed up and which is taken off. What is left is linear in bytes
-(`partition.pricing.linear_models`): half its fixed part is the latency, its slope the rate. The
-ends of the launcher hold many frames, so that its own links are not what is measured.
+The networks are those of `cnn.built_in`. A link is measured by two plans across it, with a small
+and a large tensor. Its channel holds one frame, so a frame leaves only after the credit for the
+previous one has returned: the period is the time of one tensor there, of a few bytes back, and of
+the two layers. The agents have measured the layers' time while they warmed up, and it is
+subtracted. The rest is linear in bytes (`partition.pricing.linear_models`): half its constant part
+is the latency, its slope the inverse of the rate. The launcher's own channels hold many frames, so
+that its links do not count.
 """
 
 from __future__ import annotations
@@ -31,22 +32,24 @@ from partition.planner import make_plan
 from partition.pricing.linear_models import fit_transfer
 
 SMALL_VALUES, LARGE_VALUES = 256, 1 << 18
-"""Of the tensors that links are measured with: 1 KiB and 1 MiB."""
+"""Values of the two tensors with which links are measured: 1 KiB and 1 MiB."""
 
 FRAMES = 24
 HOST_FRAMES = 8
 
 
 def node_part(node: NodeConfig) -> NodePart:
-    """What `cluster.yaml` says of a node; one whose address says nothing to other machines is
-    known by this machine's host name."""
+    """Return the part of a node's identity that `cluster.yaml` has.
+
+    A node without an address, or at a loopback one, has this machine's name as its host.
+    """
     is_ours = node.address is None or is_loopback(node.address)
     host = socket.gethostname() if is_ours else str(host_of(str(node.address)))
     return NodePart(host=host, threads=node.threads, cpus=node.cpus)
 
 
 def identities(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, NodeIdentity]:
-    """Ask every node's agent what it is, by having all of them run a few values."""
+    """Return the identities that the nodes' agents report when a tiny network is deployed."""
     devices = tuple(Device(node.name) for node in configs)
     model = _probe(bench.folder / "who.onnx", 8, len(devices))
     assignment = {
@@ -54,9 +57,9 @@ def identities(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, NodeIde
         for number, device in enumerate(devices)
         for layer in (f"grow{number}", f"shrink{number}")
     }
-    bench.progress.say("asking " + ", ".join(device.name for device in devices))
+    bench.progress.say("identifying " + ", ".join(device.name for device in devices))
     plan = _plan(model, devices, assignment)
-    welcome = bench.run(plan, model, 1, "asking", warm=False).welcome
+    welcome = bench.run(plan, model, 1, "identifying", warm=False).welcome
     return {
         node.name: NodeIdentity(
             **node_part(node).model_dump(),
@@ -71,7 +74,7 @@ def identities(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, NodeIde
 
 
 def measure_link(bench: Bench, one: str, other: str) -> LinkTimes:
-    """What the way from `one` to `other` takes."""
+    """Measure the link from `one` to `other`."""
     sizes: list[int] = []
     seconds: list[float] = []
     devices = (Device(one), Device(other))
@@ -86,13 +89,13 @@ def measure_link(bench: Bench, one: str, other: str) -> LinkTimes:
 
 
 def period(received_s: Sequence[float]) -> float:
-    """Seconds from result to result once the launcher's channels are full, the median."""
+    """Return the median of the seconds between results once the launcher's channels are full."""
     steady = received_s[min(HOST_FRAMES, len(received_s) - 2) :]
     return statistics.median(after - before for before, after in itertools.pairwise(steady))
 
 
 def link_times(sizes_bytes: Sequence[int], seconds: Sequence[float]) -> LinkTimes:
-    """A link that takes `seconds` for tensors of such sizes, ascending, and a few bytes back."""
+    """Return the times of a link that took `seconds` for tensors of these sizes, ascending."""
     try:
         line = fit_transfer(sizes_bytes, seconds)
     except PartitionError:

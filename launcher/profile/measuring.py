@@ -1,11 +1,10 @@
-"""`csdf-edge partition profile`: measures a model on the nodes of a cluster, what is not known
-already.
+"""Measures a model on the nodes of a cluster and makes the profile (`csdf-edge partition profile`).
 
-Layers one by one, node after node, so that nodes of one machine do not disturb each other. Then
-links, two nodes at a time. Then subnets as the engine fuses them: those of the plan that was given,
-or those of the best few plans that the cluster's strategy finds with what was measured so far, and
-again as long as there are new ones, because fused subnets are what the last choice goes by
-(`launcher.profile.choice`).
+Only what the cache does not have is measured. Layers come first, one by one and node after node, so
+that nodes of one machine do not disturb each other; then links, two nodes at a time; then subnets
+as the engine fuses them. These are the subnets of a given plan, or those of the best few plans that
+the cluster's strategy finds with the times so far. Searching and measuring are repeated in a few
+rounds, because the choice depends on the times of fused subnets (`launcher.profile.choice`).
 """
 
 from __future__ import annotations
@@ -65,19 +64,18 @@ from partition.measured.profiles import (
 from partition.plan import Plan
 
 ROUNDS = (3, 1, 1)
-"""How often plans are searched with what is known by then, and how many new ones are measured each
-time."""
+"""The most new plans that are measured after each search."""
 
 ANY_HOST = ""
 """The host of a kind of nodes that may be on any machine."""
 
 MOST_S = 120.0
-"""After so many seconds no further plan is measured."""
+"""Seconds after which no further plan is measured."""
 
 
 @dataclass
 class NewMeasurements:
-    """What was measured now, not found in the cache."""
+    """Numbers of measurements that were made now and not found in the cache."""
 
     layers: int = 0
     copies: int = 0
@@ -87,10 +85,10 @@ class NewMeasurements:
 
 @dataclass
 class Profiling:
-    """One profiling: the cache is asked for what is not to be measured `again`.
+    """Measures one profile; the cache is used unless everything is to be measured `again`.
 
-    Nodes of one kind share what is known: those that are alike on one machine or, with `alike`, on
-    any machines.
+    Nodes of one kind share their measurements: equal nodes on one machine or, with `alike`, on any
+    machines.
     """
 
     cluster: Cluster
@@ -106,7 +104,7 @@ class Profiling:
     _known: dict[NodeIdentity, NodeProfile] = field(default_factory=dict)
 
     def perform(self, saved: SavedPlan | None) -> tuple[ProfileFile, Plan]:
-        """Measure; the profile, and the plan that was made with it."""
+        """Measure, and return the profile and a plan that was made with it."""
         self._identity = identities(self.bench, self.cluster.config.nodes)
         self._kind = kinds(self._identity, self.alike)
         self._measure_layers()
@@ -179,15 +177,16 @@ class Profiling:
         return tuple(links)
 
     def _measure_saved(self, saved: SavedPlan, profile: Profile) -> Plan:
-        """The subnets of a saved plan."""
+        """Measure the subnets of a saved plan."""
         plan = saved_plan(self.cluster, self.model, saved, profile)
         self._measure_phases(plan, f"measuring {saved.path.name}")
-        return self._seen(plan, self._profile(profile.links))
+        return self._predicted(plan, self._profile(profile.links))
 
     def _decide(self, links: tuple[LinkProfile, ...]) -> tuple[Plan, Choice]:
-        """The subnets of the best plans; the best by these measurements.
+        """Measure the subnets of the best plans, and choose among these by the measurements.
 
-        Rounds start from layers and whole copies: the same times lead to the same plans again.
+        The rounds start with the times of layers and whole copies only, so that a repetition finds
+        the same plans.
         """
         everything = len(self.model.network.layers)
         tried = Profile(
@@ -207,7 +206,7 @@ class Profiling:
         for most in ROUNDS:
             problem = problem_of(self.cluster, self.model, tried, self.bench.progress)
             found = {
-                shape(plan, self._kind): self._seen(plan, tried)
+                shape(plan, self._kind): self._predicted(plan, tried)
                 for plan in candidates(problem, self.model, strategy, self._kind)
             }
             own, *others = found.values()
@@ -223,7 +222,7 @@ class Profiling:
                 self._measure_phases(plans[each], stage)
                 tried = _with_phases(tried, plans[each], self._profile())
         measured = self._profile(links)
-        final = ranked(problem, [self._seen(plan, measured) for plan in plans.values()])
+        final = ranked(problem, [self._predicted(plan, measured) for plan in plans.values()])
         choice = Choice(
             made_for=choice_digest(self.cluster, problem, strategy.name),
             strategy=strategy.name,
@@ -231,8 +230,8 @@ class Profiling:
         )
         return final[0], choice
 
-    def _seen(self, plan: Plan, profile: Profile) -> Plan:
-        """A plan as it is foreseen by `profile`."""
+    def _predicted(self, plan: Plan, profile: Profile) -> Plan:
+        """Return a plan with the period and latency that follow from `profile`."""
         return foreseen_on(self.cluster, with_profile(plan, profile), profile)
 
     def _measure_phases(self, plan: Plan, stage: str) -> None:
@@ -263,15 +262,17 @@ class Profiling:
 
 
 def kinds(nodes: Mapping[str, NodeIdentity], alike: bool) -> dict[str, NodeIdentity]:
-    """Node → what it shares with all nodes whose measurements are its own: what it is or, if those
-    on other machines may be `alike`, what it is but for its host."""
+    """Return the kind of each node; nodes of one kind share their measurements.
+
+    The kind is the node's identity; with `alike`, the identity without its host.
+    """
     if not alike:
         return dict(nodes)
     return {name: who.model_copy(update={"host": ANY_HOST}) for name, who in nodes.items()}
 
 
 def _with_phases(profile: Profile, plan: Plan, measured: Profile) -> Profile:
-    """`profile` with what was measured of the phases of `plan`."""
+    """Return `profile` with the times in `measured` of the phases of `plan`."""
     seconds = fused_phases(plan, measured)
     nodes = dict(profile.nodes)
     for phase in plan.phases:
@@ -292,11 +293,12 @@ def measure(
     most_s: float = MOST_S,
     runtime: Runtime = real_runtime,
 ) -> tuple[ProfileFile, Plan, NewMeasurements]:
-    """Measure `model` on the cluster's nodes: the profile, a plan by it, and what was measured now.
+    """Measure `model` on the cluster's nodes.
 
-    With `alike`, nodes with the same processor, engine and threads share what one of them measured,
-    and so do links between nodes of the same two kinds. Raises `LauncherError` if a node cannot be
-    used or fails.
+    Returns the profile, a plan made with it, and the numbers of new measurements. With `alike`,
+    nodes with the same processor, engine and threads share the measurements of one of them, and
+    links between nodes of the same two kinds share theirs. Raises `LauncherError` if a node cannot
+    be used or fails.
     """
     nodes = nodes_of(cluster)
     with ExitStack() as stack:

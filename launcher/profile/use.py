@@ -1,4 +1,4 @@
-"""Reads the profile of a cluster, checks whom it holds for, and puts its times into the problem."""
+"""Reads the profile that a cluster names, checks that it is valid for it, and applies its times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cnn.model import Model
 from cnn.network import Network
 from launcher.config.load import Cluster
 from launcher.errors import BadInputError
-from launcher.profile.file import NodeIdentity, ProfileFile, WholeNode, read_profile
+from launcher.profile.file import NodeIdentity, ProfileFile, read_profile
 from launcher.profile.links import node_part
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -20,16 +20,16 @@ from partition.measured.profiles import Profile, measured_costs, profiled_device
 
 
 def with_profile_option(cluster: Cluster, profile: Path | None) -> Cluster:
-    """The cluster with the profile of a command line's option instead of its own."""
+    """Return the cluster with the profile of a command-line option, if given, for its own."""
     return cluster if profile is None else cluster.changed(profile=str(profile.absolute()))
 
 
 def profile_file(cluster: Cluster, model: Model) -> ProfileFile | None:
-    """Read the profile that the cluster names; None if it names none.
+    """Read the profile that the cluster names; returns None if it names none.
 
-    A command reads it once and passes it on, so that all its parts go by the same one.
-    Raises `BadInputError` if it is of another model or of other nodes, as far as `cluster.yaml`
-    tells; see `check_agents` for the rest.
+    A command reads it once and passes it on, so that all its parts use the same one. Raises
+    `BadInputError` if it is of another model or of other nodes by what `cluster.yaml` has of them;
+    `check_agents` compares the rest.
     """
     if cluster.config.profile is None:
         return None
@@ -41,27 +41,25 @@ def profile_file(cluster: Cluster, model: Model) -> ProfileFile | None:
 
 
 def profile_of(file: ProfileFile | None) -> Profile | None:
-    """Return the measurements for the cost model; None if there is no file."""
+    """Return the measurements as the cost model reads them; None without a file."""
     return None if file is None else file.profile()
 
 
 def check_agents(
     cluster: Cluster, model: Model, file: ProfileFile, agents: Mapping[str, NodeIdentity]
 ) -> None:
-    """Refuse the cluster's profile if it was measured on other machines or by other engines than
-    its agents say they are; raises `BadInputError`."""
-    known = {name: WholeNode(**agent.model_dump()) for name, agent in agents.items()}
+    """Raise `BadInputError` if the profile is of other machines or engines than the agents'."""
     where = str(cluster.path(cluster.config.profile or ""))
-    file.check(where, model.network.name, model.digest, known)
+    file.check(where, model.network.name, model.digest, agents)
 
 
 def profiled(
     cluster: Cluster, network: Network, devices: tuple[Device, ...], profile: Profile | None
 ) -> tuple[tuple[Device, ...], NDArray[np.float64] | None]:
-    """Devices and seconds of layers [layers, devices] as measured; without a profile as they are.
+    """Return devices with measured values, and the seconds of layers, of shape [layers, devices].
 
-    What `cluster.yaml` says of a link or of watts holds. Raises `BadInputError` if the profile
-    lacks a layer.
+    Without a profile, the devices are unchanged and there are no seconds (None). A link or watts
+    in `cluster.yaml` take precedence. Raises `BadInputError` if the profile lacks a layer.
     """
     if profile is None:
         return devices, None

@@ -41,39 +41,50 @@ class Request:
     ]
     frames: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_FRAMES, help="Frames to stream; the inputs are repeated"),
+        typer.Option(
+            min=1,
+            max=MOST_FRAMES,
+            help="Number of frames to stream; the inputs are repeated if there are fewer",
+        ),
     ] = None
     inputs: Annotated[
         list[str] | None,
         typer.Option(
-            "--input", help="Glob of PNG, JPEG, .npy or .npz files, or 'random'; repeatable"
+            "--input",
+            help="Glob of PNG, JPEG, .npy or .npz files, or 'random'; may be given several times",
         ),
     ] = None
     output: Annotated[
-        Path | None, typer.Option(help="Folder for the results: .npy files, classes.csv")
+        Path | None, typer.Option(help="Folder for the results: .npy files, and classes.csv")
     ] = None
     strategy: Annotated[
-        str | None, typer.Option(help="How layers are spread over nodes, such as 'vertical'")
+        str | None, typer.Option(help="How layers are divided among nodes, such as 'vertical'")
     ] = None
     seed: Annotated[
-        int | None, typer.Option(min=0, max=MOST_SEED, help="Of the search and of random input")
+        int | None,
+        typer.Option(min=0, max=MOST_SEED, help="Seed of the search and of random input"),
     ] = None
     plan_only: Annotated[
         bool, typer.Option("--plan-only", "--show", help="Print the plan, and run nothing")
     ] = False
     save: Annotated[
-        Path | None, typer.Option(help="Save the plan in this folder; launch it again, or edit it")
+        Path | None,
+        typer.Option(help="Folder to save the plan in, where it can be edited and launched again"),
     ] = None
     order: Annotated[
-        Order | None, typer.Option(help="strict: phases frame by frame, for comparison; slower")
+        Order | None,
+        typer.Option(help="Order of phases; strict computes frame by frame, which is slower"),
     ] = None
     verify: Annotated[
-        bool | None, typer.Option("--verify/--no-verify", help="Compare with the whole model")
+        bool | None,
+        typer.Option("--verify/--no-verify", help="Compare the results with the whole model's"),
     ] = None
     tolerance: Annotated[
         float | None,
         typer.Option(
-            min=0.0, help="Largest relative difference that agrees; by default the network's own"
+            min=0.0,
+            help="Largest relative difference from the whole model's results; by default it "
+            "follows from the precision of the network's numbers",
         ),
     ] = None
     top: Annotated[
@@ -81,27 +92,33 @@ class Request:
     ] = 5
     profile: Annotated[
         Path | None,
-        typer.Option(help="File of csdf-edge partition profile: measured times for the search"),
+        typer.Option(
+            help="Measured times for the search, from csdf-edge partition profile; by default "
+            "estimates"
+        ),
     ] = None
     journal: Annotated[
         Path | None, typer.Option(help="Folder that keeps results and progress, for --resume")
     ] = None
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with the run in the journal, or begin it"),
+        typer.Option("--resume", help="Continue the run in the journal, or begin it"),
     ] = False
     trace: Annotated[
         Path | None,
-        typer.Option(help="File for what every node did and when, which Perfetto opens"),
+        typer.Option(help="File for a trace of what every node did and when, for Perfetto"),
     ] = None
     rebalance: Annotated[
         Rebalance | None,
-        typer.Option(help="Use a node that returns: if it is worth it, if you agree, or never"),
+        typer.Option(
+            help="When to use a node that came back: if that is worth a pause, if you agree, or "
+            "only once another node is lost"
+        ),
     ] = None
     make_keys: Annotated[
         bool,
         typer.Option(
-            "--make-keys", help="Make the keys of the cluster's machines, and run nothing"
+            "--make-keys", help="Make the keys of all machines of the cluster, and run nothing"
         ),
     ] = False
     as_json: Annotated[

@@ -32,7 +32,6 @@ from launcher.profile.file import (
     NodeTimes,
     ProfileCache,
     ProfileFile,
-    WholeNode,
     read_profile,
     write_atomically,
 )
@@ -98,13 +97,13 @@ def test_it_is_for_its_model_and_its_nodes_only() -> None:
     found = profile()
     found.check("p", "net", "d1", {"a": known()})
     whole = PI.model_dump()
-    found.check("p", "net", "d1", {"a": WholeNode(**whole)})
+    found.check("p", "net", "d1", {"a": NodeIdentity(**whole)})
     for nodes, sentence in (
         ({"b": known()}, "node 'b' was not measured, but a"),
         ({"a": known(host="other")}, "another node 'a': host 'pi', not 'other'"),
         ({"a": known(threads=4)}, "threads 2, not 4"),
-        ({"a": WholeNode(**whole | {"engine": "TensorRT"})}, "engine 'ORT', not 'TensorRT'"),
-        ({"a": WholeNode(**whole | {"machine": "x86"})}, "machine 'Raspberry Pi 4', not 'x86'"),
+        ({"a": NodeIdentity(**whole | {"engine": "TensorRT"})}, "engine 'ORT', not 'TensorRT'"),
+        ({"a": NodeIdentity(**whole | {"machine": "x86"})}, "machine 'Raspberry Pi 4', not 'x86'"),
     ):
         with pytest.raises(BadInputError, match=sentence):
             found.check("p", "net", "d1", nodes)

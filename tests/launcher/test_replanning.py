@@ -17,7 +17,7 @@ from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.background import Background, IsWanted
 from launcher.plan.planning import devices_of, read_model
-from launcher.plan.replanning import QUICK, Hurry, NotBetterError, Replanner, UnwantedError
+from launcher.plan.replanning import QUICK, NotBetterError, Replanner, SearchLimit, UnwantedError
 from tests.launcher.models import write_branches
 
 WITHOUT_SEARCH = """
@@ -118,11 +118,11 @@ def test_once_the_run_is_over_nothing_is_searched_or_written(tmp_path: Path) -> 
 
 def test_a_search_under_way_breaks_off_once_nobody_wants_it() -> None:
     wanted = [True]
-    hurry = Hurry(float("inf"), lambda: wanted[0])
-    hurry.update("searching", 1, 2)
+    limit = SearchLimit(float("inf"), lambda: wanted[0])
+    limit.update("searching", 1, 2)
     wanted[0] = False
     with pytest.raises(UnwantedError):
-        hurry.update("searching", 2, 2)
+        limit.update("searching", 2, 2)
 
 
 def test_a_pin_to_a_lost_node_is_named(tmp_path: Path) -> None:

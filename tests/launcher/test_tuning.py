@@ -93,7 +93,7 @@ def test_saving_leaves_the_rest_of_the_file_as_it_is() -> None:
 def test_a_file_that_nothing_can_be_put_into_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("{model: branches.onnx}\n")
-    with pytest.raises(BadInputError, match="paste the lines"):
+    with pytest.raises(BadInputError, match="copy these lines into it instead"):
         save(path, "vertical", {"chains": 8})
     assert path.read_text() == "{model: branches.onnx}\n"
     with pytest.raises(BadInputError, match="No such file"):
