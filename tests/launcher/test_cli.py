@@ -210,7 +210,7 @@ def test_an_interrupted_run_says_so(
     found, out, err = launch(capsys, cluster, "--json")
     assert found == code
     assert only_object(out)["exit_code"] == code
-    assert "all that was started is stopped" in err
+    assert "everything that was started has been stopped" in err
 
 
 def test_a_plan_is_shown_saved_and_run(

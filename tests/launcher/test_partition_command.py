@@ -164,7 +164,7 @@ def test_people_get_a_table(model: str, capsys: pytest.CaptureFixture[str]) -> N
         (("--devices", "2", "--memory", "much"), "--memory must be a size"),
         (("--devices", "2", "--memory", "49MB"), "may hold 49.0 MB"),
         (("--devices", "2", "--link", "fast"), "--link must be a rate"),
-        (("--cluster", "cluster.yaml", "--link", "1Gbit/s"), "a cluster has its own"),
+        (("--cluster", "cluster.yaml", "--link", "1Gbit/s"), "for --cluster, write memory, link"),
         (("--cluster", "none.yaml"), "none.yaml"),
         (("--devices", "2", "--save", "plan"), "--save needs --cluster"),
         (("--devices", "0"), "--devices"),
@@ -263,7 +263,7 @@ def test_a_plan_is_drawn_with_every_layer_and_channel(
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [(("nothing",), "is no saved plan"), (("cluster.yaml",), "is no saved plan")],
+    [(("nothing",), "is not a saved plan"), (("cluster.yaml",), "is not a saved plan")],
 )
 def test_what_is_no_plan_is_not_drawn(
     model: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str

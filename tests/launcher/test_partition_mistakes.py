@@ -42,7 +42,7 @@ def refused(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("solve --devices 2", "name a MODEL"),
+        ("solve --devices 2", "MODEL is missing"),
         ("solve branches.onnx --devices 0", "'--devices': Input should be greater than or equal"),
         ("solve branches.onnx --devices abc", "'--devices': Input should be a valid integer"),
         ("solve branches.onnx --devices 100000", "less than or equal to 64"),
@@ -60,7 +60,7 @@ def refused(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -
         ("compare branches.onnx --devices abc", "write numbers of devices as 2..10 or 2,4,8"),
         ("compare branches.onnx --devices 2 --memory 10MB", "'device1' may hold 10.0 MB"),
         ("compare branches.onnx --devices 2 --html cluster.yaml/x.html", "cannot be written"),
-        ("show none", "none: is no saved plan"),
+        ("show none", "none: is not a saved plan"),
         ("show none/plan.json", "none/plan.json: there is no such file"),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_model_of_dynamic_shape(folder: Path, capsys: pytest.CaptureFixture[st
     [
         ("nodes: []", "line 2, nodes: lists no node"),
         ("strategy: seqential", "line 3, strategy: unknown strategy 'seqential'"),
-        ("pins: {'l*': a, 'le*': b}", "would pin layer 'left' to 'b', but 'l*' pins it to 'a'"),
+        ("pins: {'l*': a, 'le*': b}", "pins layer 'left' to 'b', but 'l*' pins it to 'a'"),
         ("pins: {left: c}", "line 4, pins.left: there is no node 'c'; the nodes are a, b"),
         ("pins: {lefft: a}", "line 4, pins.lefft: no layer of branches is called 'lefft'"),
         ("pins: {stem: a, left: b, join: a, right: b}", "no contiguous cut respects these pins"),

@@ -130,8 +130,8 @@ def test_a_pin_to_a_lost_node_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInputError) as failed:
         replanner(cluster, tmp_path / "subnets")(PlanRequest(1, ("a", "c")))
     assert str(failed.value) == (
-        "layer 'stem' is pinned to node 'b', which is lost: without the pin another node could "
-        "take it"
+        "layer 'stem' is pinned to node 'b', which is lost; without the pin another node could "
+        "compute it"
     )
 
 
