@@ -282,7 +282,7 @@ def stating(shape: str, descr: str = "'<f4'") -> bytes:
         (stating("(1, 3, 4, 6)", "[('a', '<f4')]"), "holds [('a', '<f4')], but"),
         (stating("(1,)", "('<f4', (3, 4, 6))"), "holds"),
         (header("x", 1 << 31, version=2), "header has 2147483648 bytes"),
-        (header("x", version=3), "not one of plain numbers"),
+        (header("x", version=3), "not for plain numbers"),
         (b"PK\3\4", ""),
         (b"", ""),
     ],
@@ -302,7 +302,7 @@ def test_an_archive_that_lies_about_sizes_is_refused(tmp_path: Path) -> None:
     about = data.rindex(b"PK\1\2")
     lies = data[: about + 24] + struct.pack("<I", 1 << 31) + data[about + 28 :]
     (tmp_path / "a.npz").write_bytes(lies)
-    assert "states a size that it cannot have" in refused(tmp_path, "a.npz")
+    assert "states an impossible size" in refused(tmp_path, "a.npz")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -319,7 +319,7 @@ def test_an_archive_is_packed_as_numpy_packs(tmp_path: Path, method: int) -> Non
 def test_a_stack_of_more_frames_than_a_run_takes_is_refused(tmp_path: Path) -> None:
     """The file may have holes: a few bytes on disk."""
     np.lib.format.open_memmap(tmp_path / "a.npy", "w+", np.uint8, (20_000_000, 1))
-    with pytest.raises(BadInputError, match="holds 20000000 frames, and a run takes 10000000"):
+    with pytest.raises(BadInputError, match="but a run takes at most 10000000"):
         opened(network_of((1,), dtype="uint8"), tmp_path, "a.npy")
 
 

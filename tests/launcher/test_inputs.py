@@ -192,21 +192,31 @@ def test_memory_is_bounded_and_frames_come_again(tmp_path: Path) -> None:
     ("shape", "files", "settings", "sentence"),
     [
         ((2, 3, 4, 6), "red.png", {}, "takes 2 images at once; set model.input_shape to"),
-        ((1, 2, 4, 6), "red.png", {}, "is no image of 1, 3 or 4 channels; give .npy files"),
-        ((1, 10), "red.png", {"layout": "nchw"}, "is no image of 1, 3 or 4 channels"),
+        ((1, 2, 4, 6), "red.png", {}, "is not an image of 1, 3 or 4 channels; use .npy files"),
+        ((1, 10), "red.png", {"layout": "nchw"}, "is not an image of 1, 3 or 4 channels"),
         ((1, 9, 6, 3), "red.png", {"layout": "nchw"}, "layout nchw does not suit"),
         ((1, 3, 4, 6), "red.png", {"mean": (0.5, 0.5)}, "mean has 2 numbers, but the model's"),
-        ((1, 3, 4, 6), "red.png", {"std": 0.0}, "std must not hold 0"),
+        ((1, 3, 4, 6), "red.png", {"std": 0.0}, "std must not contain 0"),
         ((1, 3, 4, 6), "*.gif", {}, "no file matches"),
-        ((1, 3, 4, 6), "notes.txt", {}, "is of no known kind; use .png, .jpg, .jpeg, .npy, .npz"),
+        (
+            (1, 3, 4, 6),
+            "notes.txt",
+            {},
+            "is not a kind of file that can be read; use .png",
+        ),
         ((1, 3, 4, 6), "half.png", {}, "half.png: cannot be read as an image: "),
         ((1, 3, 4, 6), "text.jpg", {}, "text.jpg: cannot be read as an image: "),
         ((1, 3, 4, 6), "text.npy", {}, "text.npy: cannot be read as a NumPy file: "),
         ((1, 3, 4, 6), "text.npz", {}, "text.npz: cannot be read as a NumPy file: "),
         ((1, 3, 4, 6), "objects.npy", {}, "cannot be read as a NumPy file: it holds Python obj"),
-        ((1, 3, 4, 6), "two.npy", {}, "has the shape [2], but the model's input 'x' has [1, 3, 4"),
+        (
+            (1, 3, 4, 6),
+            "two.npy",
+            {},
+            "has the shape [2], but the model's input 'x' needs [1, 3, 4",
+        ),
         ((1, 3, 4, 6), "none.npy", {}, "has the shape [0, 3, 4, 6], but the model's input 'x'"),
-        ((1, 3, 4, 6), "two.npz", {}, "holds no array 'x', which is an input of the model; it h"),
+        ((1, 3, 4, 6), "two.npz", {}, "has no array 'x', which is an input of the model; add"),
     ],
 )
 def test_what_cannot_be_used_is_named_before_anything_starts(
@@ -231,7 +241,7 @@ def test_floating_point_numbers_are_not_cut_to_whole_ones(tmp_path: Path) -> Non
 
 
 def test_one_image_is_not_enough_for_two_inputs(red: Path) -> None:
-    with pytest.raises(BadInputError, match=r"but the model has 2 inputs \(x0, x1\); give \.npz"):
+    with pytest.raises(BadInputError, match=r"but the model has 2 inputs \(x0, x1\); use \.npz"):
         opened(network_of((1, 3, 4, 6), inputs=2), red, "red.png")
     np.save(red / "x.npy", np.zeros((1, 3, 4, 6), np.float32))
     with pytest.raises(BadInputError, match=r"x\.npy: the model has 2 inputs \(x0, x1\); give an"):

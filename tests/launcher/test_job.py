@@ -232,7 +232,7 @@ def test_input_from_the_command_line_must_be_there(cluster: Path) -> None:
 def test_labels_are_for_classifiers(cluster: Path) -> None:
     (cluster.parent / "labels.txt").write_text("cat\n")
     cluster.write_text(cluster.read_text() + "labels: labels.txt\n")
-    assert "line 8, labels: branches is no classifier" in refused(Request(cluster))
+    assert "line 8, labels: needs a classifier, but branches has" in refused(Request(cluster))
 
 
 def test_pins_hold_and_globs_match_layers(cluster: Path) -> None:
@@ -248,9 +248,9 @@ def test_a_pin_that_no_layer_matches_is_refused(cluster: Path) -> None:
     assert "did you mean 'stem'?" in refused(Request(cluster))
 
 
-def test_two_globs_that_pull_at_one_layer_are_refused(cluster: Path) -> None:
+def test_two_globs_that_pin_one_layer_to_two_nodes_are_refused(cluster: Path) -> None:
     pin(cluster, "{'st*': a, '*em': b}")
-    assert "would pin layer 'stem' to 'b', but 'st*' pins it to 'a'" in refused(Request(cluster))
+    assert "pins layer 'stem' to 'b', but 'st*' pins it to 'a'" in refused(Request(cluster))
 
 
 def test_an_exact_pin_beats_a_glob(cluster: Path) -> None:

@@ -123,7 +123,7 @@ def test_what_belongs_to_a_pace_needs_one(cluster: Path, key: str) -> None:
     kept = [line for line in TEXT.splitlines() if line.split(":")[0] not in ("rate", "on_overload")]
     kept = [line for line in kept if not line.startswith("queue")]
     cluster.write_text("\n".join([*kept, key]) + "\n")
-    with pytest.raises(BadInputError, match=r"line \d+, \w+: needs `rate`"):
+    with pytest.raises(BadInputError, match=r"line \d+, \w+: has no effect without `rate`"):
         run(Request(cluster), InProcess())
 
 

@@ -159,7 +159,7 @@ def test_a_changed_memory_limit_counts(plan: Path) -> None:
 def test_a_plan_for_another_model_is_refused(plan: Path) -> None:
     write_branches(plan.parent / "branches.onnx", seed=1)
     sentence = refused(plan)
-    assert "plan.json: the plan was made for another model than branches, or another" in sentence
+    assert "plan.json: the plan was made for another model than branches, or for" in sentence
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_layer_on_two_nodes_is_named(plan: Path) -> None:
         ('{\n "format": 1,\n "assignment": {]\n', "line 3: is not valid JSON: "),
         ("[]", "is not a plan that this version of launch reads (format 1)"),
         ('{"format": 2}', "is not a plan that this version of launch reads (format 1)"),
-        ('{"format": 1}', "the key 'model' is missing or no text"),
+        ('{"format": 1}', "the key 'model' is missing or is not text"),
         ('{"format": 1, "format": 1}', "the key 'format' stands in one mapping twice"),
         (
             '{"format": 1, "model": "", "model_digest": "", "strategy": "", "explanation": "",'
