@@ -244,7 +244,7 @@ def test_one_image_is_not_enough_for_two_inputs(red: Path) -> None:
     with pytest.raises(BadInputError, match=r"but the model has 2 inputs \(x0, x1\); use \.npz"):
         opened(network_of((1, 3, 4, 6), inputs=2), red, "red.png")
     np.save(red / "x.npy", np.zeros((1, 3, 4, 6), np.float32))
-    with pytest.raises(BadInputError, match=r"x\.npy: the model has 2 inputs \(x0, x1\); give an"):
+    with pytest.raises(BadInputError, match=r"x\.npy: the model has 2 inputs \(x0, x1\); use an"):
         opened(network_of((1, 3, 4, 6), inputs=2), red, "x.npy")
 
 
