@@ -31,6 +31,10 @@ class BarredError(BadInputError):
     """Two nodes cannot authenticate each other, so no frame can pass between them."""
 
 
+class FullError(LauncherError):
+    """As many frames are under way as were agreed; the same frame may be tried again later."""
+
+
 def reason(error: Exception) -> str:
     """A library's message for an error on one line; the error's type where it has no message."""
     words = "there is not enough memory" if isinstance(error, MemoryError) else str(error)

@@ -9,6 +9,9 @@ that finds the queue full:
 - `drop-newest`: the new frame is dropped, so that the frames in the queue are computed.
 
 A frame that was sent is never dropped. Frames keep the numbers that the source gave them.
+
+A program that pushes frames is a source whose number of frames nobody knows until it ends
+(`PushedIntake`). It bounds what waits itself.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from typing import Literal
+
+ENDLESS = 1 << 62
+"""The number of frames of a stream while nobody knows it: more than any run streams."""
 
 Overload = Literal["block", "drop-oldest", "drop-newest"]
 
@@ -103,3 +109,57 @@ class Intake:
             return self._queue.popleft()
         self._arrived += 1
         return self._arrived - 1
+
+
+class PushedIntake:
+    """Frames that a program pushes, one by one, until it ends the stream; else as `Intake`.
+
+    `frames` is `ENDLESS` before `end`, and afterwards how many were pushed, without those that were
+    withdrawn before they were sent.
+    """
+
+    pace = None
+    due_s = None
+
+    def __init__(self) -> None:
+        self.frames = ENDLESS
+        self.dropped = 0
+        self._pushed = 0
+        self._next = 0
+
+    def begin(self, _now_s: float) -> None:
+        """Nothing: no clock runs."""
+
+    def advance(self, _now_s: float) -> list[int]:
+        """Nothing: frames come by `push`."""
+        return []
+
+    def push(self, frames: int) -> None:
+        """`frames` in all have been pushed so far."""
+        self._pushed = frames
+
+    def end(self) -> None:
+        """No frame comes after those that were pushed."""
+        self.frames = self.offered
+
+    @property
+    def waiting(self) -> int | None:
+        """The frame that is sent next, if there is one."""
+        return self._next if self._next < self._pushed else None
+
+    @property
+    def offered(self) -> int:
+        """How many frames there were to send so far, those withdrawn excepted."""
+        return self._pushed - self.dropped
+
+    def take(self) -> int:
+        """The waiting frame is sent."""
+        self._next += 1
+        return self._next - 1
+
+    def withdraw(self) -> None:
+        """The waiting frame is not to be sent."""
+        self._next += 1
+        self.dropped += 1
+        if self.frames != ENDLESS:
+            self.frames -= 1

@@ -31,7 +31,7 @@ from enum import Enum
 from typing import Generic, TypeVar, cast
 
 from launcher.core.blueprint import WHOLE, Blueprint, Dealing
-from launcher.core.intake import Intake, Pace
+from launcher.core.intake import ENDLESS, Intake, Pace, PushedIntake
 from nodes.core.deployment import described, fits
 from nodes.core.fifo import Inlet, Outlet
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -237,22 +237,24 @@ class StreamState(Enum):
 class RunStream(Generic[Payload]):
     """Streams `frames` frames through one epoch after another; `begin` starts each of them.
 
-    `frames`, `first`, `taken` and `complete` do not count frames that were dropped.
+    Without `frames`, a program pushes them (`push`) until it ends the stream. `frames`, `first`,
+    `taken` and `complete` do not count frames that were dropped or withdrawn.
     """
 
     def __init__(
         self,
-        frames: int,
+        frames: int | None,
         blueprint: Blueprint,
         pace: Pace | None = None,
         state: Mapping[str, Payload] | None = None,
     ) -> None:
         """`blueprint` is the first epoch's, `state` the network's before its first frame, by tensor
         name."""
-        self.frames = frames
+        self._pushed = PushedIntake() if frames is None else None
+        self.frames = ENDLESS if frames is None else frames
         self.state: Mapping[str, Payload] = state or {}
         """The state with which the next epoch's first frame is computed, by tensor name."""
-        self.intake = Intake(frames, pace)
+        self.intake = self._pushed or Intake(self.frames, pace)
         self.first = 0
         self.taken = 0
         """How many results the user has taken, in all epochs."""
@@ -302,10 +304,40 @@ class RunStream(Generic[Payload]):
         """Queue the frames that the source has made by `now_s`; return those that were dropped."""
         dropped = self.intake.advance(now_s)
         if dropped:
-            self.frames -= len(dropped)
-            if self._is_live:
-                self.source.frames = self.sink.frames = self.frames - self.first
+            self._shorten(self.frames - len(dropped))
         return dropped
+
+    def _shorten(self, frames: int) -> None:
+        self.frames = frames
+        if self._is_live:
+            self.source.frames = self.sink.frames = frames - self.first
+
+    def push(self, frames: int, *, is_end: bool = False) -> None:
+        """`frames` in all have been pushed so far; no more come if `is_end`."""
+        pushed = self._of_a_program()
+        pushed.push(frames)
+        if is_end:
+            pushed.end()
+            self._shorten(pushed.frames)
+
+    def withdraw(self) -> None:
+        """The next frame, which was pushed and never sent, is not to be sent."""
+        pushed = self._of_a_program()
+        if not self.is_new:
+            raise LocalProtocolError("a frame that was sent cannot be withdrawn")
+        pushed.withdraw()
+        if pushed.frames != ENDLESS:
+            self._shorten(pushed.frames)
+
+    def _of_a_program(self) -> PushedIntake:
+        if self._pushed is None:
+            raise LocalProtocolError("nobody pushes frames into this stream")
+        return self._pushed
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the next frame has never been sent."""
+        return self._again >= len(self._numbers)
 
     @property
     def offered(self) -> int:
@@ -333,7 +365,7 @@ class RunStream(Generic[Payload]):
 
     def send(self) -> list[tuple[ChannelSpec, TensorHeader]]:
         """Claim the credits for the next frame; return the headers to send."""
-        is_new = self._again == len(self._numbers)
+        is_new = self.is_new
         sent = self.source.fire()
         if is_new:
             self._numbers.append(self.intake.take())

@@ -53,6 +53,7 @@ from launcher.core.events import (
     Unplannable,
 )
 from launcher.core.improving import Improver
+from launcher.core.intake import ENDLESS
 from launcher.core.recovery import Change, Loss, Recoverer, Recovery
 from launcher.core.returns import STANDING_BY, Returns
 from launcher.core.rollout import Rollout
@@ -113,7 +114,7 @@ class Supervisor:
         self.life = RunLife()
         self._hello = hello
         self._limits = limits
-        self._watch = Watch(self.sessions, limits, frames)
+        self._watch = Watch(self.sessions, limits, 0 if frames == ENDLESS else frames)
         self._rollout = Rollout(blueprint, self.sessions, limits, renews=False)
         self._returns = Returns(self.sessions, self._hello)
         self._recoverer = Recoverer(
@@ -156,10 +157,12 @@ class Supervisor:
             case ResultsTaken(taken, frames):
                 self.taken, self.frames = taken, frames
                 is_down = self.life.is_down
+                if self._watch.is_idle:  # what the source did not offer says nothing of the nodes
+                    self._improver.pace.begin()
                 self._watch.note_progress(event, now_s, is_down=is_down)
                 if not is_down:
                     self._improver.pace.record(taken, now_s)
-                return [StageProgress("streaming", taken, frames), *self._stop_if_done(now_s)]
+                return [self._streaming(), *self._stop_if_done(now_s)]
             case Halted():
                 return self._halted(event, now_s)
             case PlanReply():
@@ -271,7 +274,8 @@ class Supervisor:
             SessionState.STOPPING,
             SessionState.STOPPED,
         ):
-            return f", after {self.taken} of {self.frames} results"
+            of = "" if self.frames == ENDLESS else f" of {self.frames}"
+            return f", after {self.taken}{of} results"
         return ""
 
     # ------------------------------------------------------------ greeting, deploying, starting
@@ -364,7 +368,11 @@ class Supervisor:
         actions.append(Stream(addresses, self.blueprint))
         actions += self._recoverer.finish(now_s)
         self._improver.begin_epoch(self.blueprint, now_s)
-        return [*actions, StageProgress("streaming", self.taken, self.frames)]
+        return [*actions, self._streaming()]
+
+    def _streaming(self) -> StageProgress:
+        frames = self._watch.offered if self.frames == ENDLESS else self.frames
+        return StageProgress("streaming", self.taken, frames)
 
     # ------------------------------------------------------------ faults
 

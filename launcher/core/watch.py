@@ -202,7 +202,7 @@ class Watch:
 
     def expect_results(self, now_s: float) -> None:
         """Expect the next result, because the stream has begun or a result was taken."""
-        if self._is_idle:
+        if self.is_idle:
             return
         warm_up_s = sum(sum(s.deployed.phase_s) for s in self._sessions if s.deployed is not None)
         self._stall_s = max(STALL_AT_LEAST_S, STALL_WARM_UPS * warm_up_s)
@@ -214,15 +214,16 @@ class Watch:
 
         No result is expected while all frames that it has offered have theirs.
         """
-        was_idle, before = self._is_idle, self._taken
+        was_idle, before = self.is_idle, self._taken
         self._taken, self.offered = progress.results, progress.offered
-        if self._is_idle:
+        if self.is_idle:
             self.expect_no_results()
         elif not is_down and (was_idle or self._taken > before):
             self.expect_results(now_s)
 
     @property
-    def _is_idle(self) -> bool:
+    def is_idle(self) -> bool:
+        """Whether every frame that the source has offered has its result."""
         return self._taken == self.offered
 
     def expect_no_results(self) -> None:

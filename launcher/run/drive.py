@@ -42,7 +42,7 @@ from launcher.run.connections import Arrival, Barred, Connections
 from launcher.run.consent import Consent
 from launcher.run.host import Host
 from launcher.run.processes import LocalAgent, LocalAgents
-from launcher.run.runtime import OnUpdate, Update
+from launcher.run.runtime import OnUpdate, PushedFrames, Update
 from launcher.run.tracing import Tracer
 from nodes.core.events import DataReceived, LinkChange, Tick
 from nodes.core.reactor import Reactor
@@ -90,11 +90,14 @@ class Drive:
         keys: Path | None = None,
         tracer: Tracer | None = None,
         consent: Consent | None = None,
+        pushed: PushedFrames | None = None,
     ) -> None:
         """`files` maps digests to blobs; `on_update` is called for progress and notices; `replan`
         searches another plan, and without it plan requests are ignored; `keys` is the launching
         machine's folder of keys, if it uses any; `tracer` collects traces; `consent` reports that
-        the user agrees to the use of nodes that returned."""
+        the user agrees to the use of nodes that returned; `pushed` are the host's frames where a
+        program pushes them."""
+        self._pushed = pushed
         self._consent = consent
         self._supervisor = supervisor
         self._reactor: Reactor[Event, Action] = Reactor(supervisor.handle, self._perform, _now_s)
@@ -134,6 +137,8 @@ class Drive:
             self._connections.watch(descriptor)
         if self._consent is not None:
             self._connections.watch(self._consent.descriptor)
+        if self._pushed is not None:
+            self._connections.watch(self._pushed.descriptor)
         try:
             self._handle(Begin())
             while self._end is None:
@@ -218,6 +223,8 @@ class Drive:
         elif self._consent is not None and descriptor == self._consent.descriptor:
             self._consent.take()
             self._handle(Consented())
+        elif self._pushed is not None and descriptor == self._pushed.descriptor:
+            self._host.look()
         else:
             self._read_stderr(self._by_stderr[descriptor])
 

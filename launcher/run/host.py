@@ -7,7 +7,7 @@ result is complete.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from launcher.core.intake import Pace
 from launcher.core.stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
 from launcher.run.connections import Connections
-from launcher.run.runtime import Array, Frame, Frames, OnDrop, OnResult
+from launcher.run.runtime import Array, Frame, Frames, OnDrop, OnResult, PushedFrames
 from nodes.core.deployment import most_bytes
 from nodes.net.sockets import AddressError
 from nodes.protocol.errors import RemoteProtocolError
@@ -28,7 +28,8 @@ from nodes.protocol.payload import checked_array
 class Host:
     """Streams `frames` through one deployment after another.
 
-    A source with a `pace` may drop frames; `on_drop` is called for each. The network's `state`
+    A program may push the frames (`look`). A source with a `pace` may drop frames; `on_drop` is
+    called for each. The network's `state`
     before the first frame maps tensor names to arrays; it is zero if it is not given. `sent_s[k]`
     is when frame k was sent (for the last time), `received_s[k]` when the last of its outputs
     arrived, in seconds after `began_s` on the monotonic clock. Here k does not count dropped
@@ -38,7 +39,7 @@ class Host:
     def __init__(
         self,
         blueprint: Blueprint,
-        frames: Frames,
+        frames: Frames | PushedFrames,
         on_result: OnResult,
         connections: Connections,
         began_s: float,
@@ -57,8 +58,10 @@ class Host:
         self._on_drop = on_drop
         self._next: tuple[int, Frame] | None = None
         zeros = {c.tensor: np.zeros(c.shape, c.dtype) for c in blueprint.states}
+        self._pushed = None if isinstance(frames, Sized) else frames
+        count = len(frames) if isinstance(frames, Sized) else None
         self._stream: RunStream[Array] = RunStream(
-            len(frames), blueprint, pace, {**zeros, **(state or {})}
+            count, blueprint, pace, {**zeros, **(state or {})}
         )
 
     @property
@@ -76,6 +79,12 @@ class Host:
         for frame in self._stream.advance(time.monotonic()):
             if self._on_drop is not None:
                 self._on_drop(frame)
+
+    def look(self) -> None:
+        """Take in what a program has pushed by now (`PushedFrames.seen`)."""
+        if self._pushed is not None:
+            frames, is_end = self._pushed.seen()
+            self._stream.push(frames, is_end=is_end)
 
     def attach(self, blueprint: Blueprint, data_addresses: Mapping[str, str]) -> None:
         """Begin an epoch: connect to these nodes' data ports, and grant the initial credits.
@@ -123,7 +132,8 @@ class Host:
                     "on the data connection"
                 )
         self.stale += not fresh
-        self.received_s += [self._now_s()] * (self._stream.complete - len(self.received_s))
+        if self._pushed is None:
+            self.received_s += [self._now_s()] * (self._stream.complete - len(self.received_s))
 
     @property
     def is_busy(self) -> bool:
@@ -144,12 +154,17 @@ class Host:
         number, pace = self._stream.next_frame, self._stream.intake.pace
         if pace is not None and pace.on_overload == "drop-oldest":
             return None
+        if self._pushed is not None:  # it is there already, and may be withdrawn
+            return None
         return None if self._next is not None and self._next[0] == number else number
 
     def _send(self) -> None:
         number = self._stream.next_frame
         if number is None:
             raise RuntimeError("there is no frame to send")
+        if self._pushed is not None and self._stream.is_new and not self._pushed.claim(number):
+            self._stream.withdraw()
+            return
         is_loaded = self._next is not None and self._next[0] == number
         frame = self._next[1] if self._next is not None and is_loaded else self._load(number)
         self._next = None
@@ -161,7 +176,8 @@ class Host:
                 else frame[name(channel.tensor)]
             )
             self._connections.send_tensor(channel.target_node, header, array)
-        self.sent_s.append(self._now_s())
+        if self._pushed is None:
+            self.sent_s.append(self._now_s())
 
     def _take(self) -> None:
         number, outputs = self._stream.result()

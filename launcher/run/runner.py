@@ -9,12 +9,13 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import replace
 from pathlib import Path
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import PlanReply, PlanRequest
+from launcher.core.intake import ENDLESS
 from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
@@ -32,6 +33,7 @@ from launcher.run.runtime import (
     Node,
     OnResult,
     OnUpdate,
+    PushedFrames,
     RunOptions,
     RunResult,
     SubnetFiles,
@@ -50,13 +52,15 @@ def run(
     plan: Plan,
     nodes: tuple[Node, ...],
     subnets: Mapping[str, SubnetFiles],
-    frames: Frames,
+    frames: Frames | PushedFrames,
     on_result: OnResult,
     on_update: OnUpdate,
     options: RunOptions,
     agents: LocalAgents | None = None,
 ) -> RunResult:
     """Run `plan` on `nodes` (a `Runner`).
+
+    If a program pushes `frames`, this returns once it has ended them.
 
     Nodes without a phase in the plan are not used; if `options.recovers`, they stand by in case a
     node is lost. `agents` are those that were started before planning
@@ -69,7 +73,9 @@ def run(
     used = _nodes_in_use(plan, nodes)
     held = nodes if options.recovers else used
     _check_addresses(held)
-    if not len(frames):
+    pushed = None if isinstance(frames, Sized) else frames
+    count = len(frames) if isinstance(frames, Sized) else ENDLESS
+    if not count:
         raise BadInputError("there is no frame to run")
     share = _share(plan, nodes, subnets, secrets.randbits(62), options)
     plans = {share.epoch: plan}
@@ -107,12 +113,22 @@ def run(
             options.state,
         )
         limits = _limits(options)
-        supervisor = Supervisor(share, contacts, len(frames), greeting(limits.run.lease_s), limits)
+        supervisor = Supervisor(share, contacts, count, greeting(limits.run.lease_s), limits)
         folder = None if keys is None else keys.folder
         blobs = _blob_files(subnets)
         tracer = None if options.trace is None else Tracer()
         drive = Drive(
-            supervisor, host, connections, agents, blobs, on_update, replan, folder, tracer, consent
+            supervisor,
+            host,
+            connections,
+            agents,
+            blobs,
+            on_update,
+            replan,
+            folder,
+            tracer,
+            consent,
+            pushed,
         )
         drive.run()
     if tracer is not None and options.trace is not None:

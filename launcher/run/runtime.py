@@ -51,6 +51,29 @@ class Frames(Protocol):
     def __getitem__(self, index: int) -> Frame: ...
 
 
+class PushedFrames(Protocol):
+    """Frames that a program pushes while they are streamed, numbered from 0, until it ends them.
+
+    The thread that runs the stream calls all of this.
+    """
+
+    descriptor: int
+    """A file descriptor that is readable once `seen` has something new."""
+
+    def seen(self) -> tuple[int, bool]:
+        """How many frames have been pushed, and whether no more come; `descriptor` is read.
+
+        Raises `RunFailedError` if the run is to be given up at once.
+        """
+        ...
+
+    def claim(self, index: int) -> bool:
+        """Whether this frame is to be computed, just before it is sent for the first time."""
+        ...
+
+    def __getitem__(self, index: int) -> Frame: ...
+
+
 @dataclass(frozen=True, slots=True)
 class CutPlan:
     """A plan and its subnets by phase; `gain` is how many times as fast it is predicted to be as
@@ -123,7 +146,8 @@ class RunResult:
     """The measurements of a run.
 
     `sent_s` and `received_s` have one entry per frame that was streamed, in order: seconds from
-    the call of `run` until its inputs were sent, and until all its outputs had arrived. The
+    the call of `run` until its inputs were sent, and until all its outputs had arrived. They are
+    empty where a program pushed the frames, since such a stream may never end. The
     mappings have one entry per node that has a phase.
     """
 

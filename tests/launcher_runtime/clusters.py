@@ -31,6 +31,7 @@ from launcher.run.runtime import (
     Node,
     OnResult,
     OnUpdate,
+    PushedFrames,
     RunOptions,
     RunResult,
     SubnetFiles,
@@ -142,7 +143,7 @@ class Cluster:
 
     def run(
         self,
-        frames: Frames,
+        frames: Frames | PushedFrames,
         take: OnResult,
         options: RunOptions,
         *,
