@@ -358,7 +358,8 @@ class FaultyWorld(World):
         error = self.end.error
         if error is None:
             settled = sorted(self.results + self.dropped)
-            assert settled == list(range(self.stream.intake.frames)), "a result is missing"
+            frames = self.program.frames if self.program else self.stream.intake.frames
+            assert settled == list(range(frames)), "a result is missing"
             return
         assert "node 'n" in str(error), f"no node is named: {error}"
         assert self.touched or self.refused_plan, f"nothing happened to any node: {error}"

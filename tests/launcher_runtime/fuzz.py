@@ -18,6 +18,7 @@ from typing import Any
 from launcher.core.intake import Pace
 from nodes.protocol.messages import HOST
 from tests.launcher_runtime.outages import Outages
+from tests.launcher_runtime.simulated_host import Program
 
 LONGEST_S = 2000.0
 PART = 100
@@ -59,12 +60,14 @@ def history(seed: int, faults: Sequence[str] = FAULTS) -> Outages:
     the story, if anything does not hold. With the same `faults` a seed gives the same history."""
     random = Random(seed)
     long = long_run(Random(f"length of {seed}"))
+    pushed = None if long else program(Random(f"program {seed}"))
     world = Outages(
         random,
         nodes=random.randint(1, 4),
         standby=random.choice((0, 0, 1, 2)),
         room=random.choice((None, None, 2, 3)),
-        pace=None if long else own_pace(Random(f"pace {seed}")),
+        pace=None if long or pushed else own_pace(Random(f"pace {seed}")),
+        program=pushed,
         keys=seed % 2 == 0,
         keeps=keeping(Random(f"state {seed}")),
         **long,
@@ -113,6 +116,16 @@ def own_pace(random: Random) -> Pace | None:
         return None
     policy = random.choice(("block", "drop-oldest", "drop-newest"))
     return Pace(random.choice((0.05, 1.0, 8.0, 100.0)), policy, random.randint(1, 4))
+
+
+def program(random: Random) -> Program | None:
+    """What pushes the frames in a quarter of all histories: at once, now and then, and rarely."""
+    if random.random() < 3 / 4:
+        return None
+    pause_s = random.choice((0.0, 0.1, 2.0, 40.0))
+    after_s = tuple(random.choice((0.0, 0.01, pause_s)) for _ in range(random.randint(1, 40)))
+    withdrawn = frozenset(frame for frame in range(len(after_s)) if random.random() < 0.1)
+    return Program(after_s, random.choice((0.0, 0.5, 60.0)), withdrawn)
 
 
 def plan_fault(world: Outages, random: Random, at_s: float, faults: Sequence[str]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 
 from launcher.core import events as lev
+from launcher.core.intake import ENDLESS
 from launcher.core.stream import RunStream
 from nodes.protocol.messages import (
     CHUNK_BYTES,
@@ -29,10 +31,24 @@ def begins_with(plan: Plan) -> dict[str, int]:
     return {tensor.name: 11 for phase in plan.phases for tensor, _ in phase.state}
 
 
+@dataclass(frozen=True)
+class Program:
+    """Pushes a frame `after_s[k]` after the one before, and ends the stream `end_s` after the last
+    one; the frames in `withdrawn` are not to be sent any more when it is their turn."""
+
+    after_s: tuple[float, ...]
+    end_s: float = 0.0
+    withdrawn: frozenset[int] = frozenset()
+
+    @property
+    def frames(self) -> int:
+        return len(self.after_s)
+
+
 class SimulatedHost:
     """Every result must be the next one and the whole network's; the user takes `take_s` for it.
 
-    A frame that the source dropped is passed over.
+    A frame that the source dropped, or a `program` withdrew, is passed over.
     """
 
     clock: Clock
@@ -43,9 +59,17 @@ class SimulatedHost:
     closed_data_ports: set[str]
     end: lev.End | None
 
-    def __init__(self, plan: Plan, stream: RunStream[object], take_s: float) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        stream: RunStream[object],
+        take_s: float,
+        program: Program | None = None,
+    ) -> None:
         self.plan = plan
         self.stream = stream
+        self.program = program
+        self._program_began = False
         self.results: list[int] = []
         self.dropped: list[int] = []
         self.data: dict[str, Connection] = {}
@@ -118,7 +142,7 @@ class SimulatedHost:
                 at_s = self.now_s + PLANNING_S
                 self.launcher_at(at_s, lambda asked=action: self._plan(asked))
             case lev.StageProgress():
-                assert 0 <= action.done <= action.total
+                assert 0 <= action.done <= action.total < ENDLESS
                 self.reports.append(action)
             case lev.Notice(text):
                 self.tell_story(f"told: {text}")
@@ -134,7 +158,26 @@ class SimulatedHost:
         self.event(lev.Halted(*self.stream.halt()))
         self._host_works()
 
+    def _push(self, frames: int) -> None:
+        """The program pushes up to so many frames in all, and then goes on."""
+        assert self.program is not None
+        self.stream.push(frames)
+        if frames < self.program.frames:
+            at_s = self.clock.now_s + self.program.after_s[frames]
+            self.launcher_at(at_s, lambda: self._push(frames + 1))
+        else:
+            self.launcher_at(self.clock.now_s + self.program.end_s, self._end_program)
+        self._host_works()
+
+    def _end_program(self) -> None:
+        assert self.program is not None
+        self.stream.push(self.program.frames, is_end=True)
+        self._host_works()
+
     def attach(self, addresses: dict[str, str]) -> None:
+        if self.program is not None and not self._program_began:
+            self._program_began = True
+            self.launcher_at(self.clock.now_s, lambda: self._push(0))
         self.stream.intake.begin(self.clock.now_s)
         for node in addresses:
             over = self.data[node] = self.connect(HOST, node)
@@ -175,10 +218,15 @@ class SimulatedHost:
     def _host_works(self) -> None:
         if self.end is not None:
             return
-        if self.stream.intake.pace is not None:
+        if self.stream.intake.pace is not None or self.program is not None:
             self._source_works()
         while self.stream.may_send:
             frame = self.stream.next_frame
+            if self.program and self.stream.is_new and frame in self.program.withdrawn:
+                self.stream.withdraw()
+                self.dropped.append(frame)
+                self._source_works()
+                continue
             for spec, header in self.stream.send():
                 is_state = spec.kept_from != ""
                 name = spec.tensor

@@ -15,7 +15,7 @@ from math import prod
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
-from launcher.core.intake import Pace
+from launcher.core.intake import ENDLESS, Pace
 from launcher.core.session import Contact
 from launcher.core.stream import RunStream
 from launcher.core.supervisor import Supervisor
@@ -37,7 +37,7 @@ from nodes.protocol.messages import (
 from partition.plan import Plan
 from tests.launcher_runtime.connections import Clock, Connection, Happening, here
 from tests.launcher_runtime.plans import answer, blueprint_of
-from tests.launcher_runtime.simulated_host import SimulatedHost, begins_with
+from tests.launcher_runtime.simulated_host import Program, SimulatedHost, begins_with
 from tests.launcher_runtime.simulated_node import FIRING_S, SimulatedNode
 
 LIMITS = Limits(RunConfig(), RecoveryConfig(enabled=False))
@@ -57,7 +57,8 @@ class World(SimulatedHost):
 
     A node in `silent` neither hears nor says anything from then on. One in `closed_data_ports`
     cannot be dialled by the launcher there; the executor of one in `hanging` never ends a firing.
-    Nodes in `standby` have no part in the plan. Clocks are `ahead_s`, nodes' and the `HOST`'s.
+    Nodes in `standby` have no part in the plan. A `program` may push the frames. Clocks are
+    `ahead_s`, nodes' and the `HOST`'s.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class World(SimulatedHost):
         standby: tuple[str, ...] = (),
         bytes_each: int = 3 << 20,
         pace: Pace | None = None,
+        program: Program | None = None,
     ) -> None:
         share = blueprint_of(plan, bytes_each)
         self.started_by_us = started_by_us
@@ -94,9 +96,11 @@ class World(SimulatedHost):
             for i, name in enumerate(self.nodes)
         ]
         hello = Hello(PROTOCOL, "test", limits.run.lease_s, "ana, process 0", "0")
-        self.supervisor = Supervisor(share, contacts, frames, hello, limits)
+        count = ENDLESS if program else frames
+        self.supervisor = Supervisor(share, contacts, count, hello, limits)
         self.key = b""
-        super().__init__(plan, RunStream(frames, share, pace, begins_with(plan)), take_s)
+        stream = RunStream[object](None if program else frames, share, pace, begins_with(plan))
+        super().__init__(plan, stream, take_s, program)
         self.clock = Clock()
         self.end: lev.End | None = None
         self.end_s = 0.0

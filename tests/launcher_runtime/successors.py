@@ -51,7 +51,7 @@ class Successors(FaultyWorld):
         **given: Any,
     ) -> None:
         super().__init__(random, nodes=nodes, standby=standby, room=room, pace=pace, **given)
-        self._pace, self._frames = pace, self.stream.frames
+        self._pace, self._frames = pace, self.supervisor.frames
         self.key = MINE if keys else b""
         self._stranger_key = THEIRS if keys else b""
         self._said: dict[bytes, list[Said]] = {}
@@ -95,8 +95,9 @@ class Successors(FaultyWorld):
         contacts = [Contact(s.node, s.address, False) for s in self.supervisor.sessions.values()]
         limits = self.supervisor._limits
         self.supervisor = Supervisor(share, contacts, frames, hello, limits)
-        stream: RunStream[object] = RunStream(frames, share, self._pace, begins_with(self.plan))
-        SimulatedHost.__init__(self, self.plan, stream, self._take_s)
+        count = None if self.program else frames
+        stream: RunStream[object] = RunStream(count, share, self._pace, begins_with(self.plan))
+        SimulatedHost.__init__(self, self.plan, stream, self._take_s, self.program)
         for node in self.nodes.values():
             node.unanswered = 0
         self.unreached.clear()
