@@ -1,0 +1,207 @@
+"""A cluster that computes frames for a program, one by one or as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from launcher.errors import BadInputError
+
+if TYPE_CHECKING:
+    from launcher.run.feed import Feed
+    from partition.plan import Plan
+
+Array: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or output of a network; the shape of an output that `varies` is its largest."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    varies: bool = False
+
+
+class LiveCluster:
+    """Nodes that hold a network's subnets and wait for frames; `csdf_edge.open` makes it.
+
+    All methods may be called from any thread. A frame is a mapping of input names to arrays of the
+    shapes and dtypes in `inputs`, or to nested lists of numbers; wrong ones raise `LauncherError` before anything is sent. Arrays
+    are copied, so they may be written to again at once. A result is a dict of output names to
+    arrays. The loss of a node is got over as `launch` does; what it cannot get over is raised from
+    every call that waits or comes later.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        inputs: Mapping[str, TensorSpec],
+        outputs: Mapping[str, TensorSpec],
+        feed: Feed,
+        stack: ExitStack,
+    ) -> None:
+        """`stack` holds what ends with the cluster."""
+        self.plan = plan
+        self.inputs = inputs
+        self.outputs = outputs
+        self._feed = feed
+        self._stack = stack
+
+    def __enter__(self) -> LiveCluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def close(self) -> None:
+        """Wait for all results, and end the agents that were started; nothing the second time."""
+        self._stack.close()
+
+    def infer(
+        self, frame: Mapping[str, ArrayLike], *, timeout_s: float | None = None
+    ) -> dict[str, Array]:
+        """Return one frame's result.
+
+        Raises `TimeoutError` if it is not there within `timeout_s`; the frame is computed then if
+        it has been sent.
+        """
+        future = self.submit(frame, timeout_s=timeout_s)
+        try:
+            return future.result(timeout_s)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def submit(
+        self,
+        frame: Mapping[str, ArrayLike],
+        *,
+        block: bool = True,
+        timeout_s: float | None = None,
+    ) -> Future[dict[str, Array]]:
+        """Return a future of one frame's result.
+
+        While as many frames are under way as the cluster takes, this waits, `timeout_s` at the
+        longest. Then, and at once unless it is to `block`, it raises `FullError`. Callbacks of the
+        future run in the cluster's own thread and hold it up while they run.
+        """
+        return self._feed.submit(self._checked(frame), block=block, timeout_s=timeout_s)
+
+    def stream(
+        self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int = 8
+    ) -> Iterator[dict[str, Array]]:
+        """Yield the results of `frames`, in order, each as soon as it is there.
+
+        `frames` may never end. It is iterated in another thread, at most `in_flight` frames ahead
+        of the results that were taken. An exception that it raises is raised here after the results
+        of the frames before.
+        """
+        if in_flight < 1:
+            raise BadInputError(f"in_flight={in_flight}: at least one frame must be under way")
+        reader = _Reader(self, frames, in_flight)
+        try:
+            yield from reader.results()
+        finally:
+            reader.stop()
+
+    async def infer_async(self, frame: Mapping[str, ArrayLike]) -> dict[str, Array]:
+        """As `infer`, without holding up the event loop."""
+        future = await asyncio.to_thread(self.submit, frame)
+        return await asyncio.wrap_future(future)
+
+    async def stream_async(
+        self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int = 8
+    ) -> AsyncIterator[dict[str, Array]]:
+        """As `stream`, without holding up the event loop."""
+        results = self.stream(frames, in_flight=in_flight)
+        try:
+            while (result := await asyncio.to_thread(next, results, None)) is not None:
+                yield result
+        finally:
+            await asyncio.to_thread(results.close)  # type: ignore[attr-defined]
+
+    def _checked(self, frame: Mapping[str, ArrayLike]) -> dict[str, Array]:
+        known = ", ".join(self.inputs)
+        for name in frame:
+            if name not in self.inputs:
+                raise BadInputError(f"the network has no input {name!r}; its inputs are {known}")
+        checked = {}
+        for name, spec in self.inputs.items():
+            if name not in frame:
+                raise BadInputError(f"input {name!r} is missing; the network's inputs are {known}")
+            given = frame[name]
+            dtype = given.dtype if isinstance(given, np.ndarray) else np.dtype(spec.dtype)
+            array = np.array(given, dtype, order="C")  # a copy: it may be sent again after a loss
+            if (array.dtype.name, array.shape) != (spec.dtype, spec.shape):
+                raise BadInputError(
+                    f"input {name!r} is {array.dtype.name}{list(array.shape)}, "
+                    f"but the network takes {spec.dtype}{list(spec.shape)}"
+                )
+            checked[name] = array
+        return checked
+
+
+class _Reader:
+    """Iterates a stream's frames in a thread of its own and submits them."""
+
+    def __init__(
+        self, cluster: LiveCluster, frames: Iterable[Mapping[str, ArrayLike]], in_flight: int
+    ) -> None:
+        self._cluster = cluster
+        self._frames = frames
+        self._places = threading.Semaphore(in_flight)
+        self._futures: queue.SimpleQueue[Future[dict[str, Array]] | Exception | None]
+        self._futures = queue.SimpleQueue()
+        self._is_over = threading.Event()
+        threading.Thread(target=self._read, name="csdf-edge frames", daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            frames = iter(self._frames)
+            while self._has_place():
+                try:
+                    frame = next(frames)
+                except StopIteration:
+                    break
+                self._futures.put(self._cluster.submit(frame))
+        except Exception as error:  # noqa: BLE001 - it is the consumer's to see, whatever it is
+            self._futures.put(error)
+        finally:
+            self._futures.put(None)
+
+    def _has_place(self) -> bool:
+        self._places.acquire()
+        return not self._is_over.is_set()
+
+    def results(self) -> Iterator[dict[str, Array]]:
+        while (found := self._futures.get()) is not None:
+            if isinstance(found, Exception):
+                raise found
+            yield found.result()
+            self._places.release()
+
+    def stop(self) -> None:
+        """The consumer is gone: no more frames are read, and those not yet sent are cancelled."""
+        self._is_over.set()
+        self._places.release()
+        while not self._futures.empty():
+            found = self._futures.get()
+            if isinstance(found, Future):
+                found.cancel()
