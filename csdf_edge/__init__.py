@@ -33,6 +33,16 @@ A cluster, and the plan that `launch` would run on it (`launch` without `plan_on
 >>> outcome = launch(Request(target, strategy="sequential", plan_only=True))
 >>> outcome.plan.strategy
 'sequential'
+
+The same nodes, with frames from a program:
+
+>>> import csdf_edge, numpy as np
+>>> with csdf_edge.open(target, strategy="sequential") as cluster:
+...     frame = {"image": np.zeros((1, 1, 8, 8), "float32")}
+...     result = cluster.infer(frame)
+...     many = list(cluster.stream([frame] * 3))
+>>> {name: array.shape for name, array in result.items()}, len(many)
+({'probabilities': (1, 10)}, 3)
 """
 
 from __future__ import annotations
@@ -49,9 +59,10 @@ if TYPE_CHECKING:
     from csdf.execution.simulation import Timeline, simulate
     from csdf.formats.files import read as read_graph
     from csdf.model.graph import Actor, Channel, Graph
-    from csdf_edge.running import launch, partition_network
+    from csdf_edge.live import LiveCluster, TensorSpec
+    from csdf_edge.running import launch, open, partition_network  # noqa: A004
     from launcher.config.load import Cluster, load_cluster
-    from launcher.errors import LauncherError
+    from launcher.errors import FullError, LauncherError
     from launcher.run.job import Outcome
     from launcher.run.request import Request
     from partition.devices import Device
@@ -68,18 +79,22 @@ __all__ = [
     "CnnError",
     "CsdfError",
     "Device",
+    "FullError",
     "Graph",
     "LauncherError",
+    "LiveCluster",
     "Model",
     "Outcome",
     "PartitionError",
     "Plan",
     "Request",
+    "TensorSpec",
     "Timeline",
     "__version__",
     "analyze",
     "launch",
     "load_cluster",
+    "open",
     "partition_network",
     "read_graph",
     "read_network",
@@ -94,18 +109,22 @@ _HOMES = {
     "CnnError": "cnn.errors",
     "CsdfError": "csdf.errors",
     "Device": "partition.devices",
+    "FullError": "launcher.errors",
     "Graph": "csdf.model.graph",
     "LauncherError": "launcher.errors",
+    "LiveCluster": "csdf_edge.live",
     "Model": "cnn.model",
     "Outcome": "launcher.run.job",
     "PartitionError": "partition.errors",
     "Plan": "partition.plan",
     "Request": "launcher.run.request",
+    "TensorSpec": "csdf_edge.live",
     "Timeline": "csdf.execution.simulation",
     "__version__": "nodes.cli:VERSION",
     "analyze": "csdf.analysis",
     "launch": "csdf_edge.running",
     "load_cluster": "launcher.config.load",
+    "open": "csdf_edge.running",
     "partition_network": "csdf_edge.running",
     "read_graph": "csdf.formats.files:read",
     "read_network": "cnn.model:read",

@@ -38,10 +38,10 @@ class LiveCluster:
     """Nodes that hold a network's subnets and wait for frames; `csdf_edge.open` makes it.
 
     All methods may be called from any thread. A frame is a mapping of input names to arrays of the
-    shapes and dtypes in `inputs`, or to nested lists of numbers; wrong ones raise `LauncherError` before anything is sent. Arrays
-    are copied, so they may be written to again at once. A result is a dict of output names to
-    arrays. The loss of a node is got over as `launch` does; what it cannot get over is raised from
-    every call that waits or comes later.
+    shapes and dtypes in `inputs`, or to nested lists of numbers; wrong ones raise `LauncherError`
+    before anything is sent. Arrays are copied, so they may be written to again at once. A result is
+    a dict of output names to arrays. The loss of a node is got over as `launch` does; what it
+    cannot get over is raised from every call that waits or comes later.
     """
 
     def __init__(

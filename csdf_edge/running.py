@@ -5,18 +5,23 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from csdf_edge.live import LiveCluster, TensorSpec
 from ga.strategies import find_strategy
+from launcher.errors import BadInputError
 from launcher.progress import LineProgress
 from launcher.run import job
+from launcher.run.request import Request
 from partition.objective import Objective
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
 
 if TYPE_CHECKING:
     from cnn.model import Model
-    from launcher.run.request import Request
+    from cnn.network import Tensor
     from partition.devices import Device
     from partition.plan import Plan
 
@@ -42,6 +47,46 @@ def partition_network(
     problem = Problem(model.network, tuple(devices), seed=seed, objective=objective, model=model)
     solution = find_strategy(strategy).solve(problem)
     return plan_solution(problem, solution, model_digest=model.digest, strategy=strategy)
+
+
+def open(  # noqa: A001 - as in `csdf_edge.open("cluster.yaml")`
+    target: str | Path, *, strategy: str | None = None, profile: str | None = None, most: int = 64
+) -> LiveCluster:
+    """Deploy a network over the nodes of a `cluster.yaml`, or of a saved plan's folder.
+
+    Returns once the nodes have loaded their subnets. Use it in a `with` statement: that ends the
+    agents that were started, and leaves others free. At most `most` frames are under way; further
+    ones wait, or are refused (`LiveCluster.submit`). `strategy` and `profile` are as for `launch`.
+    Progress goes to standard error. Raises `LauncherError` with a sentence for the user.
+    """
+    if most < 1:
+        raise BadInputError(f"most={most}: at least one frame must be under way")
+    request = Request(
+        Path(target), strategy=strategy, profile=None if profile is None else Path(profile)
+    )
+    with ExitStack() as stack:
+        progress = stack.enter_context(LineProgress(sys.stderr))
+        live = stack.enter_context(job.open_live(request, progress, most=most))
+        network = live.model.network
+        outputs = [*network.outputs, *live.model.constant_outputs]
+        return LiveCluster(
+            live.plan,
+            {name: _spec(network.tensors[name]) for name in network.inputs},
+            {name: _output(live.model, name) for name in outputs},
+            live.run.feed,
+            stack.pop_all(),
+        )
+
+
+def _spec(tensor: Tensor) -> TensorSpec:
+    return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.varies)
+
+
+def _output(model: Model, name: str) -> TensorSpec:
+    constant = model.constant_outputs.get(name)
+    if constant is None:
+        return _spec(model.network.tensors[name])
+    return TensorSpec(name, constant.dtype.name, constant.shape)
 
 
 def launch(request: Request) -> job.Outcome:

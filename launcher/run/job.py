@@ -11,7 +11,7 @@ import functools
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,10 +56,21 @@ from launcher.results.comparison.whole import ExecutedPlans, compare_all
 from launcher.results.journal.journal import Journal
 from launcher.results.journal.opening import CompletedRun, check_room, journal_place, journal_report
 from launcher.results.report import Report, make_report, pace_report
+from launcher.run.live import LiveRun
 from launcher.run.processes import start_agents
 from launcher.run.request import Request
 from launcher.run.runner import run
-from launcher.run.runtime import Node, Runner, RunResult, Update
+from launcher.run.runtime import (
+    Node,
+    OnResult,
+    OnUpdate,
+    PushedFrames,
+    Runner,
+    RunOptions,
+    RunResult,
+    SubnetFiles,
+    Update,
+)
 from launcher.run.this_machine import is_here
 from launcher.run.tracing import check_trace_file
 from partition.errors import PartitionError
@@ -101,8 +112,15 @@ def launch(
 
     Raises `BadInputError` before a frame is streamed, `RunFailedError` after that.
     """
-    try:
+    with _sentences():
         return _launch(request, progress, started_s, runtime)
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Errors of other packages and of the system as the launcher's own."""
+    try:
+        yield
     except (CnnError, PartitionError) as error:
         raise RunFailedError(str(error)) from error
     except BrokenPipeError:  # standard output or error is closed at the other end
@@ -115,63 +133,33 @@ def launch(
 def _launch(
     request: Request, progress: ProgressDisplay, started_s: float, runtime: Runtime
 ) -> Outcome:
-    cluster, saved = _load(request)
-    cluster = with_profile_option(cluster, request.profile)
-    if request.save is not None:
-        check_save_folder(request.save)
-    if saved is None:
-        check_strategy(cluster)
-    nodes = () if request.plan_only else nodes_of(cluster)
-    progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
-    model = read_model(cluster)
-    file = profile_file(cluster, model)
-    for part in model.parts or (model,):
-        progress.say(summary(part.network, part.filled_seed))
+    job = _read(request, progress)
+    cluster, model = job.cluster, job.model
     if request.plan_only:
         check_inputs(request, cluster, model)
-        plan = _plan(cluster, model, file, saved, progress)
-        if request.save is not None:
-            _save(request.save, plan, cluster, model, progress)
-        return Outcome(plan, None)
+        return Outcome(_plan(job, progress), None)
     with ExitStack() as stack:
-        scratch = tempfile.TemporaryDirectory(prefix="csdf-edge-", ignore_cleanup_errors=True)
-        folder = Path(stack.enter_context(scratch))
+        folder = _scratch(stack)
         results = open_results(request, cluster, model, folder, stack)
         progress.say(f"{len(results.inputs)} frames: {results.inputs.description}")
         if results.journal is not None:
             _restore(results, results.journal, journal_place(request, cluster), progress)
         if not len(results.frames):
             return Outcome(None, None, _complete(cluster, model, results, folder, progress))
-        runner = stack.enter_context(runtime(nodes))
-        if file is not None:  # a profile of other machines or engines would mislead the search
-            bench = Bench(runner, nodes, folder / "who", bench_options(cluster), progress)
-            check_agents(cluster, model, file, identities(bench, cluster.config.nodes))
-        if not cluster.config.verify:
-            show = _counting(progress, "comparing the simplified network")
-            check_simplified(model, folder / "simplified", default_cache(), show)
-        plan = _plan(cluster, model, file, saved, progress)
-        if request.save is not None:
-            _save(request.save, plan, cluster, model, progress)
-        subnets_folder = _subnets_folder(request, saved, folder)
-        subnets = cut_subnets(model, plan, subnets_folder, _counting(progress, "cutting subnets"))
+        runner = stack.enter_context(runtime(job.nodes))
+        checks = not cluster.config.verify
+        plan, subnets, options = _ready(job, runner, folder, stack, progress, checks=checks)
         pace = cluster.config.pace
         options = replace(
-            run_options(cluster),
+            options,
             pace=pace,
             on_drop=results.on_drop,
             state=results.state.now if results.state else None,
-            check_phases=cluster.config.check == "phases",
             trace=request.trace,
         )
-        if options.recovery.enabled:
-            replan = Replanner(cluster, model, file, folder)
-            stack.callback(replan.close)
-            adapt = options.recovery.adapt and saved is None
-            recovery = options.recovery.model_copy(update={"adapt": adapt})
-            options = replace(options, replan=replan, recovery=recovery)
         result = runner(
             plan,
-            nodes,
+            job.nodes,
             subnets,
             results.frames,
             results.on_result,
@@ -200,6 +188,106 @@ def _launch(
             cpus={node.name: node.cpus for node in cluster.config.nodes},
         )
     return Outcome(plan, report)
+
+
+@contextmanager
+def open_live(
+    request: Request, progress: ProgressDisplay, *, most: int, runtime: Runtime = real_runtime
+) -> Iterator[Live]:
+    """Plan and deploy what `request` names, and stream the frames that are submitted.
+
+    At most `most` frames are under way. Inputs, results and comparison of the request play no part;
+    the simplified network is compared with the file, once per model. Raises `LauncherError`.
+    """
+    with ExitStack() as stack:
+        with _sentences():
+            job = _read(request, progress)
+            folder = _scratch(stack)
+            runner = stack.enter_context(runtime(job.nodes))
+            plan, subnets, options = _ready(job, runner, folder, stack, progress, checks=True)
+
+        def stream(frames: PushedFrames, on_result: OnResult, on_update: OnUpdate) -> RunResult:
+            return runner(plan, job.nodes, subnets, frames, on_result, on_update, options)
+
+        def show(update: Update) -> None:
+            if update.stage != "streaming":  # what is streamed is the program's to report
+                _show(progress, update)
+
+        run = stack.enter_context(LiveRun(stream, most, show, job.model.constant_outputs))
+        yield Live(run, plan, job.model)
+
+
+@dataclass(frozen=True)
+class Live:
+    """A run into which frames are pushed, its plan and its network."""
+
+    run: LiveRun
+    plan: Plan
+    model: Model
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What the user asks for, read and checked before any agent is started."""
+
+    request: Request
+    cluster: Cluster
+    saved: SavedPlan | None
+    nodes: tuple[Node, ...]
+    model: Model
+    file: ProfileFile | None
+
+
+def _read(request: Request, progress: ProgressDisplay) -> _Job:
+    cluster, saved = _load(request)
+    cluster = with_profile_option(cluster, request.profile)
+    if request.save is not None:
+        check_save_folder(request.save)
+    if saved is None:
+        check_strategy(cluster)
+    nodes = () if request.plan_only else nodes_of(cluster)
+    progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
+    model = read_model(cluster)
+    file = profile_file(cluster, model)
+    for part in model.parts or (model,):
+        progress.say(summary(part.network, part.filled_seed))
+    return _Job(request, cluster, saved, nodes, model, file)
+
+
+def _scratch(stack: ExitStack) -> Path:
+    scratch = tempfile.TemporaryDirectory(prefix="csdf-edge-", ignore_cleanup_errors=True)
+    return Path(stack.enter_context(scratch))
+
+
+def _ready(
+    job: _Job,
+    runner: Runner,
+    folder: Path,
+    stack: ExitStack,
+    progress: ProgressDisplay,
+    *,
+    checks: bool,
+) -> tuple[Plan, Mapping[str, SubnetFiles], RunOptions]:
+    """The plan, its subnets, and how to run it; with `checks`, the simplified network is compared
+    with the file first."""
+    cluster, model = job.cluster, job.model
+    if job.file is not None:  # a profile of other machines or engines would mislead the search
+        bench = Bench(runner, job.nodes, folder / "who", bench_options(cluster), progress)
+        check_agents(cluster, model, job.file, identities(bench, cluster.config.nodes))
+    if checks:
+        show = _counting(progress, "comparing the simplified network")
+        check_simplified(model, folder / "simplified", default_cache(), show)
+    plan = _plan(job, progress)
+    subnets_folder = _subnets_folder(job, folder)
+    subnets = cut_subnets(model, plan, subnets_folder, _counting(progress, "cutting subnets"))
+    options = replace(run_options(cluster), check_phases=cluster.config.check == "phases")
+    if options.recovery.enabled:
+        replan = Replanner(cluster, model, job.file, folder)
+        stack.callback(replan.close)
+        adapt = options.recovery.adapt and job.saved is None
+        recovery = options.recovery.model_copy(update={"adapt": adapt})
+        options = replace(options, replan=replan, recovery=recovery)
+    return plan, subnets, options
 
 
 def _restore(results: Results, journal: Journal, where: str, progress: ProgressDisplay) -> None:
@@ -236,10 +324,11 @@ def _rounds_alike(cluster: Cluster, result: RunResult, results: Results) -> bool
     return here and on_cpu and not result.recoveries and not results.restored
 
 
-def _subnets_folder(request: Request, saved: SavedPlan | None, folder: Path) -> Path:
-    """The folder of the subnets: beside a plan that is or will be saved, otherwise in `folder`."""
-    if request.save is not None:
-        return request.save / SUBNETS
+def _subnets_folder(job: _Job, folder: Path) -> Path:
+    """Where subnets are cut: beside the plan if that is or will be saved, else in `folder`."""
+    saved = job.saved
+    if job.request.save is not None:
+        return job.request.save / SUBNETS
     if saved is not None and os.access(saved.path.parent, os.W_OK):
         return saved.path.parent / SUBNETS
     return folder / SUBNETS
@@ -290,24 +379,21 @@ def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
     return cluster.changed(**given), saved
 
 
-def _plan(
-    cluster: Cluster,
-    model: Model,
-    file: ProfileFile | None,
-    saved: SavedPlan | None,
-    progress: ProgressDisplay,
-) -> Plan:
-    profile = profile_of(file)
-    if saved is None:
-        plan = search_plan(cluster, model, file, progress)
+def _plan(job: _Job, progress: ProgressDisplay) -> Plan:
+    cluster, model = job.cluster, job.model
+    profile = profile_of(job.file)
+    if job.saved is None:
+        plan = search_plan(cluster, model, job.file, progress)
     else:
-        plan = saved_plan(cluster, model, saved, profile)
+        plan = saved_plan(cluster, model, job.saved, profile)
     plan = foreseen_on(cluster, plan, profile)
     progress.say(
         f"planned ({plan.strategy}): {len(plan.phases)} phases, {len(plan.channels)} channels, "
         f"proved free of deadlock; {1 / plan.period_s:.2f} frames/s predicted from "
         + ("measured times" if plan.times == "measured" else "estimates")
     )
+    if job.request.save is not None:
+        _save(job.request.save, plan, cluster, model, progress)
     return plan
 
 

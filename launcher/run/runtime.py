@@ -187,7 +187,7 @@ class Runner(Protocol):
         plan: Plan,
         nodes: tuple[Node, ...],
         subnets: Mapping[str, SubnetFiles],
-        frames: Frames,
+        frames: Frames | PushedFrames,
         on_result: OnResult,
         on_update: OnUpdate,
         options: RunOptions,
