@@ -25,6 +25,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "README.md",
         "docs/install.md",
         "docs/running.md",
+        "docs/python.md",
         "examples/digits/README.md",
         "deploy/README.md",
     ),

@@ -211,3 +211,13 @@ def test_a_cluster_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
         csdf_edge.open(tmp_path / "cluster.yaml")
     with pytest.raises(LauncherError, match="at least one frame"):
         csdf_edge.open(DIGITS / "cluster.yaml", most=0)
+
+
+def test_the_documentation_s_program_runs() -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    program = page.split("```python\n")[1].split("```")[0]
+    program += "\nassert int(digit) in range(10) and len(results) == 20\n"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
