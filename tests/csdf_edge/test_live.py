@@ -157,6 +157,14 @@ def test_no_frame_is_lost_when_a_node_is_killed(cluster: LiveCluster) -> None:
     check(got[len(frames()) :])
 
 
+def test_what_the_program_raises_is_not_the_cluster_s_error() -> None:
+    with (
+        pytest.raises(FileNotFoundError, match=r"labels\.txt"),
+        csdf_edge.open(DIGITS / "cluster.yaml", strategy="sequential"),
+    ):
+        raise FileNotFoundError("labels.txt")
+
+
 def test_a_closed_cluster_computes_nothing_and_leaves_no_agent() -> None:
     with csdf_edge.open(DIGITS / "cluster.yaml", strategy="sequential") as cluster:
         future = cluster.submit(frames()[0])
