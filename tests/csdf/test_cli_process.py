@@ -69,4 +69,5 @@ def test_the_console_command_explains_itself() -> None:
     command = Path(sys.executable).parent / "csdf"
     shown = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
     assert "analyze" in shown.stdout
-    assert "Exit codes: 0 fine, 1 inconsistent or not live, 2 cannot be read" in shown.stdout
+    words = " ".join(shown.stdout.split())
+    assert "Exit codes: 0 success; 1 the graph is inconsistent or not live; 2 an argument" in words

@@ -74,7 +74,12 @@ def hostile() -> Iterator[tuple[str, bytes, int, str]]:
         there = ("A", "B", (high, 1), (high,))
         back = ("B", "A", (high,), (1, high), 2 * high)
         yield f"chain{high}.xml", written(times, there), 0, ""
-        yield f"dead{high}.xml", written(times, there, (*back[:4], high - 1)), 3, "to tell"
+        yield (
+            f"dead{high}.xml",
+            written(times, there, (*back[:4], high - 1)),
+            3,
+            "to decide whether",
+        )
         yield f"cycle{high}.xml", written(times, there, back), 3, "at most 6000000 are allowed"
         clash = ("A", "B", (high - 1, 1), (high - 1,))
         yield f"clash{high}.xml", written(times, there, clash), 1, ""
