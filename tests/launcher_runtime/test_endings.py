@@ -158,6 +158,6 @@ def test_a_host_that_nobody_knows_is_a_users_mistake(cache: Path) -> None:
     insecure = Access(insecure=True)
     there = "tcp://no-such-host.invalid:7070"
     nodes = (Node("here", access=insecure), Node("there", there, access=insecure))
-    unknown = pytest.raises(BadInputError, match=r"no way to 'no-such-host\.invalid'")
+    unknown = pytest.raises(BadInputError, match=r"cannot reach 'no-such-host\.invalid'")
     with unknown, start_agents(nodes, cache):
         pass
