@@ -196,7 +196,7 @@ def test_a_node_that_knows_another_by_the_wrong_key_is_named_and_nothing_is_repl
     and n1's own key is not the one that n0 admits.
     """
     sentences = (
-        r"'n0'.* cannot connect to node 'n1': the other end closes every connection .*its key is not",
+        r"'n0'.* cannot connect to node 'n1': the other end closes every connection .*its key is",
         r"'n1'.* cannot connect to node 'n0': the other end does not admit this node's key",
     )
     write_public(keys / "n0" / "nodes" / "n1.pub", "n1", new_pair()[0])
