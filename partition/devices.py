@@ -45,10 +45,10 @@ class Device:
     message is an assumption. With `wire_is_free` the wire's cost does not delay the
     layers, because an accelerator computes while the processor serves the network.
 
-    `cache_bytes` is the room for weights beside the processor (the 8 MiB of an Edge TPU); what does
-    not fit is fetched anew for each frame, at `cache_s_per_byte`, as in Eq. 8 of Yin et al. (2022).
-    None: no such cache. The default of 2 GB/s is what Tables 3 and 7 of Villarrubia et al. (2025)
-    say of Edge TPUs behind PCIe.
+    `cache_bytes` is the room for weights beside the processor (the 8 MiB of an Edge TPU); weights
+    that do not fit are fetched anew for each frame, at `cache_s_per_byte`, as in Eq. 8 of Yin et
+    al. (2022). None: no such cache. The default of 2 GB/s follows from Tables 3 and 7 of
+    Villarrubia et al. (2025), for Edge TPUs behind PCIe.
 
     `busy_w` and `idle_w` are its power while it works and while it waits, `sent_j_per_byte` is the
     energy of sending a byte. The defaults are assumptions: a board between a Raspberry Pi 4 and a
@@ -107,7 +107,7 @@ class Device:
 
 
 def machines(devices: Sequence[Device]) -> tuple[tuple[int, ...], ...]:
-    """Group the numbers of `devices` by the machine they run on; without a host it is their own.
+    """Group the numbers of `devices` by machine; a device without a host has one of its own.
 
     >>> machines([Device("a", host="pc"), Device("b"), Device("c", host="pc")])
     ((0, 2), (1,))

@@ -2,8 +2,8 @@
 
 
 class PartitionError(Exception):
-    """Anything that goes wrong in `partition`; the message says what, where (device, layer) and
-    what to do."""
+    """The root error of `partition`; messages say what happened, where (device, layer), and what to
+    do about it."""
 
 
 class DoesNotFitError(PartitionError):

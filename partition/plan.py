@@ -22,9 +22,12 @@ from partition.prediction.memory_budget import START_UP_BYTES
 @dataclass(frozen=True, slots=True)
 class PlannedPhase:
     """A phase (see `csdf.conversion.from_network.Phase`) with its skew (periods) and predicted
-    time, of copy `copy` of the network (0 if it was not copied). `state` are the tensors that it
-    keeps for its next frame: each as it is read, and the name of the output that it was a frame
-    before."""
+    time.
+
+    `copy` numbers the copy of the network that the phase belongs to (0 if the network was not
+    copied). `state` lists the tensors that it keeps for its next frame: each tensor as the phase
+    reads it, and the name of the output that it was one frame before.
+    """
 
     name: str
     device: str
@@ -40,8 +43,10 @@ class PlannedPhase:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChannel:
-    """A flow (see `csdf.conversion.from_network.Flow`) with its capacity in frames, of copy `copy`
-    of the network (0 if it was not copied)."""
+    """A flow (see `csdf.conversion.from_network.Flow`) with its capacity in frames.
+
+    `copy` numbers the copy of the network that the flow belongs to (0 if it was not copied).
+    """
 
     tensor: Tensor
     source: str
@@ -53,15 +58,16 @@ class PlannedChannel:
 
     @property
     def is_local(self) -> bool:
-        """Whether it stays on one device."""
+        """Whether the channel stays on one device."""
         return self.source_device == self.target_device
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPrediction:
-    """What a device will hold, in bytes, and the paper's Eq. 2 beside it.
+    """The predicted memory of a device, in bytes, with the paper's Eq. 2 for comparison.
 
-    `packing_bytes` are the engine's for a moment while it loads, before the tensors are there.
+    `packing_bytes` is what the engine needs for a moment while it loads, before it allocates
+    tensors.
     """
 
     weights_bytes: int
@@ -73,20 +79,24 @@ class MemoryPrediction:
 
     @property
     def total_bytes(self) -> int:
-        """Weights + live activations + channels + engine; not less than loading takes."""
+        """Weights + live activations + channels + engine, but at least what loading takes."""
         tensors = self.weights_bytes + self.activations_bytes + self.channels_bytes
         return max(tensors + self.engine_bytes, START_UP_BYTES + self.packing_bytes)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """See the module's docstring. `period_s` and `latency_s` are predictions, `proof` a
-    sentence that says what was proved; `times` says whether the phases' seconds, and with them
-    the period and the latency, are estimates or measured on the devices.
+    """A plan; see the module's docstring.
 
-    `rewrites` lead from the network as it was read to the one whose layers are assigned. `optimal`
-    says whether the strategy proved that no assignment is better by its objective (None: it does
-    not prove anything), `gap` by which fraction a better one could beat it at most."""
+    `period_s` and `latency_s` are predictions, and `proof` is a sentence that says what was proved.
+    `times` says whether the seconds of the phases, and with them the period and the latency, are
+    estimates or were measured on the devices.
+
+    `rewrites` lead from the network as it was read to the network whose layers are assigned.
+    `optimal` says whether the strategy proved that no assignment is better by its objective (None:
+    it does not prove anything); `gap` is the largest fraction by which a better assignment could
+    beat this one.
+    """
 
     network: str
     model_digest: str

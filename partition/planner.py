@@ -44,13 +44,13 @@ def make_plan(
 ) -> Plan:
     """Return the plan that follows from `assignment` (layer name → device name).
 
-    `network` is the one whose layers are assigned: what `rewrites` made of the model's. Measured
-    seconds of its layers, `layer_s` [layers, devices], replace estimates.
+    `network` is the network whose layers are assigned: the result of applying `rewrites` to the
+    model's. Measured seconds of its layers, `layer_s` [layers, devices], replace estimates.
 
-    Channels get `slack_frames` frames beyond what their skews need; if that does not fit, they get
-    none, and the explanation says so. Raises `DoesNotFitError` if it still does not fit, and
-    `PartitionError` if the assignment is not one of this network to these devices or if the plan
-    cannot be proved free of deadlock.
+    Channels get `slack_frames` frames beyond what their skews need. If that does not fit the
+    devices' memory, they get none, and the explanation says so. Raises `DoesNotFitError` if the
+    plan still does not fit, and `PartitionError` if the assignment is not one of this network to
+    these devices or if the plan cannot be proved free of deadlock.
 
     >>> from cnn.network import Layer, Tensor
     >>> frame, result = Tensor("x", (1, 8), "float32"), Tensor("y", (1, 8), "float32")
@@ -120,7 +120,7 @@ def plan_solution(
 
 
 def _layer_seconds(problem: Problem, solution: Solution) -> NDArray[np.float64] | None:
-    """Measured seconds of the layers that are assigned; None if there are none."""
+    """Return the measured seconds of the assigned layers; None if there are none."""
     if problem.layer_s is None or solution.network is None:
         return problem.layer_s
     return divided_seconds(problem.network, problem.layer_s, solution.network)
@@ -129,7 +129,8 @@ def _layer_seconds(problem: Problem, solution: Solution) -> NDArray[np.float64] 
 def with_measured_phases(plan: Plan, phase_s: Mapping[str, float]) -> Plan:
     """Return `plan` with the predicted time of each phase replaced by a measured one, `phase_s`.
 
-    Period and latency follow anew. Raises `PartitionError` if a phase of the plan has no time.
+    The period and the latency are derived anew. Raises `PartitionError` if a phase of the plan has
+    no time.
     """
     missing = [phase.name for phase in plan.phases if phase.name not in phase_s]
     if missing:
@@ -195,7 +196,7 @@ def _planned_channels(dataflow: Dataflow, pipeline: Pipeline) -> tuple[PlannedCh
 def _overfull(
     devices: Sequence[Device], memory: Mapping[str, MemoryPrediction]
 ) -> list[tuple[int, Device, int]]:
-    """(bytes over the limit, device, limit) of every device that holds too much, worst first."""
+    """Return (bytes over the limit, device, limit) of each overfull device, worst first."""
     over = [
         (memory[device.name].total_bytes - device.memory_bytes, device, device.memory_bytes)
         for device in devices

@@ -15,19 +15,22 @@ from partition.devices import Device
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase
 
 MOST_LAYERS = 64
-"""Layers of a piece: each is an engine of its own, a few MB."""
+"""The most layers of a piece. Each layer loads an engine session of its own, of a few MB."""
 
 
 def useful_layers(network: Network) -> tuple[str, ...]:
-    """Return the layers, in order, of which some output is read; others make no phase."""
+    """Return the layers, in order, that have an output which is read; others make no phase."""
     return tuple(layer.name for layer in network.layers if _read_outputs(network, layer))
 
 
 def pieces(
     network: Network, layers: Sequence[str], most_bytes: int | None = None
 ) -> Iterator[tuple[str, ...]]:
-    """Yield `layers`, in the network's order, in runs of at most `MOST_LAYERS` layers and, unless
-    one layer alone has more, of at most `most_bytes` bytes of weights and tensors."""
+    """Yield `layers`, in the network's order, as runs that are measured together.
+
+    A run has at most `MOST_LAYERS` layers and at most `most_bytes` bytes of weights and tensors. A
+    layer with more bytes than that is a run of its own.
+    """
     wanted = set(layers)
     piece: list[str] = []
     held = 0
@@ -48,8 +51,8 @@ def pieces(
 def one_by_one(network: Network, model_digest: str, device: Device, piece: Sequence[str]) -> Plan:
     """Return the plan that computes each layer of `piece` on `device` as a phase of its own.
 
-    `piece` is some of `useful_layers`, in the network's order, which is why the plan is live. It
-    predicts nothing.
+    `piece` lists some of `useful_layers` in the network's order, so the plan is live. The plan
+    predicts nothing: its times and memory are 0.
     """
     inside = set(piece)
     layers = [layer for layer in network.layers if layer.name in inside]

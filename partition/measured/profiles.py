@@ -53,14 +53,15 @@ from partition.pricing.linear_models import LinearTime, fit
 Floats = NDArray[np.float64]
 
 ESTIMATED, ALONE, FUSED = 0.5, 0.15, 0.06
-"""Standard deviations of logarithms, see above."""
+"""Standard deviations of logarithms; see the module's docstring."""
 
 ALONE_TOGETHER, CUTTING = 0.5, 0.7
-"""Likewise: of the factor by which layers alone are too slow, and of `cut_s_per_byte`."""
+"""Standard deviations of the logarithms of the factor by which layers alone are too slow, and of
+`cut_s_per_byte`."""
 
 FREE = 1e-4
-"""A layer that is estimated to cost nothing counts as this part of the mean layer. What it takes
-alone says nothing of it."""
+"""A layer that is estimated to cost nothing counts as this part of the mean layer. Its time when it
+runs alone carries no information."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +111,14 @@ def fit_to_subnets(
 def _most_likely(
     estimate: Floats, cut_s_per_byte: float, member: Floats, sizes: Floats, seconds: Floats
 ) -> tuple[Floats, float]:
-    """Seconds [layers] and per byte that is cut, from subnets with their `member` layers [subnets,
-    layers], the bytes that enter or leave them, and what they took."""
+    """Return the most likely seconds [layers] and seconds per byte cut.
+
+    Subnet i has the layers of row i of `member` [subnets, layers]; `sizes` [subnets] are the bytes
+    that enter or leave it, and `seconds` [subnets] its measured time.
+    """
     alone = member.sum(axis=1) == 1
     mean = float(estimate.mean()) or 1.0
-    informative = ~alone | ((member @ estimate) > 0)  # all but free layers measured alone
+    informative = ~alone | ((member @ estimate) > 0)  # excludes free layers measured alone
     if not informative.any():
         informative[:] = True
     member, sizes, seconds, alone = (
@@ -130,7 +134,7 @@ def _most_likely(
     slowed = alone & (not alone.all())
 
     def terms(logs: Floats) -> tuple[Floats, Floats, Floats]:
-        """Of each subnet: its layers, its cutting, and both as they would be measured."""
+        """Return the seconds of each subnet: of its layers, of cutting, and as measured."""
         each = member * (base * np.exp(logs[:layers]))
         cut = cutting * np.exp(logs[layers])
         return each, cut, (each.sum(axis=1) + cut) * np.exp(np.where(slowed, logs[-1], 0.0))
@@ -150,7 +154,7 @@ def _most_likely(
 
 
 def _cut_bytes(network: Network, subnet: MeasuredSubnet) -> int:
-    """Of the tensors that enter or leave it."""
+    """Return the bytes of the tensors that enter or leave the subnet."""
     inside = set(subnet.layers)
     made = {name for layer in subnet.layers for name in network.layer[layer].outputs}
     read = {name for layer in subnet.layers for name in network.layer[layer].inputs} - made
@@ -180,16 +184,19 @@ def _check(network: Network, devices: Sequence[Device], subnet: MeasuredSubnet) 
 
 
 LEAST_S = 1e-9
-"""A measured time below what clocks resolve counts as this much."""
+"""Seconds; a measured time below the resolution of clocks counts as this much."""
 
 SubnetKey = tuple[str, frozenset[str], tuple[str, ...], tuple[str, ...]]
-"""What makes two subnets of a model the same: rewrites, layers, inputs, outputs."""
+"""The identity of a subnet of a model: rewrites, layers, inputs, outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubnetTime:
-    """`layers` run as one model took `seconds` per frame. `rewrites` is the digest of those that
-    lead from the model's layers to these, see `rewrites_digest`."""
+    """`layers`, run as one model, took `seconds` per frame.
+
+    `rewrites` is the digest of the rewrites that lead from the model's layers to these
+    (`rewrites_digest`).
+    """
 
     layers: tuple[str, ...]
     inputs: tuple[str, ...]
@@ -199,20 +206,24 @@ class SubnetTime:
 
     @property
     def key(self) -> SubnetKey:
-        """What identifies the subnet, apart from the seconds."""
+        """The identity of the subnet, without its seconds."""
         return self.rewrites, frozenset(self.layers), self.inputs, self.outputs
 
 
 Batch = tuple[int, float]
-"""So many frames, one after the other, took so many seconds."""
+"""(frames, seconds): the time that so many frames took, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeProfile:
-    """What was measured on one device: layer → seconds; fused subnets; processor seconds that a
-    message and a byte cost sender and receiver together (0: not measured); watts while it computes
-    and while it waits (None: no sensor); (frames, seconds) of two batches that a whole copy of the
-    network got, frame after frame (empty: the device has no room for a copy)."""
+    """The measurements of one device.
+
+    `layer_s` maps layer names to seconds, and `subnets` are fused subnets. `message_s` and `byte_s`
+    are the processor seconds that a message and a byte cost sender and receiver together (0: not
+    measured). `busy_w` and `idle_w` are its watts while it computes and while it waits (None: no
+    sensor). `batches` are two batches that a whole copy of the network computed, frame after frame
+    (empty: the device has no room for a copy).
+    """
 
     layer_s: Mapping[str, float] = field(default_factory=dict)
     subnets: tuple[SubnetTime, ...] = ()
@@ -224,22 +235,24 @@ class NodeProfile:
 
     @property
     def copy(self) -> LinearTime | None:
-        """Seconds for frames of a whole copy; None if batches were not measured or give no line."""
+        """The linear time of a whole copy; None if batches were not measured or give no line."""
         try:
             return fit(*self.batches) if len(self.batches) == 2 else None
         except PartitionError:
             return None
 
     def with_subnets(self, measured: Iterable[SubnetTime]) -> NodeProfile:
-        """Return the profile with more subnets; of one measured twice, the later time holds."""
+        """Return the profile with `measured` added; the later of two times of one subnet counts."""
         known = {subnet.key: subnet for subnet in (*self.subnets, *measured)}
         return replace(self, subnets=tuple(known.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """Between two devices: seconds that a small tensor takes, and bytes per second of a large one;
-    None where it is so fast that sizes make no difference that can be measured."""
+    """A link between two devices: seconds for a small tensor, and bytes per second for a large one.
+
+    `bytes_per_s` is None where the link is so fast that the size makes no measurable difference.
+    """
 
     ends: tuple[str, str]
     latency_s: float
@@ -248,14 +261,13 @@ class LinkProfile:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Everything that was measured of one model on some devices, by their names."""
+    """All measurements of one model on some devices, by device name."""
 
     nodes: Mapping[str, NodeProfile]
     links: tuple[LinkProfile, ...] = ()
 
     def copies(self) -> dict[str, LinearTime]:
-        """Return by device name the seconds for frames of a whole copy, where they were
-        measured."""
+        """Return by device name the linear time of a whole copy, where it was measured."""
         found = {name: node.copy for name, node in self.nodes.items()}
         return {name: line for name, line in found.items() if line is not None}
 
@@ -277,12 +289,12 @@ def subnet_time(plan: Plan, phase: PlannedPhase, seconds: float) -> SubnetTime:
 def measured_costs(
     network: Network, devices: Sequence[Device], profile: Profile
 ) -> tuple[tuple[Device, ...], NDArray[np.float64]]:
-    """Return the devices with their measured `cut_s_per_byte`, and seconds of layers [layers,
-    devices] without what cutting costs. A search uses both.
+    """Return the devices with their measured `cut_s_per_byte`, and the seconds of layers [layers,
+    devices] without the cost of cutting.
 
-    They follow from layers measured by themselves and from fused subnets of the network as it was
-    read (`partition.measured.profiles`). Raises `PartitionError` for a device or a layer that
-    was not measured.
+    Both serve a search. They follow from the layers measured by themselves and from the fused
+    subnets of the network as it was read (see the module's docstring). Raises `PartitionError` for
+    a device or a layer that was not measured.
     """
     measured: list[MeasuredSubnet] = []
     for number, device in enumerate(devices):
@@ -313,12 +325,13 @@ def profiled_devices(
 ) -> tuple[Device, ...]:
     """Return `devices` with the measured figures of their wires and their power.
 
-    Those in `own_link` and `own_watts` keep the rates and watts that the user gave them. A
-    device's interface is as fast as the fastest of its links; between devices of one host there is
-    no link. A message's and a byte's processor time is shared by its two ends; what a firing costs
-    besides its layers is a share of a message's (`partition.prediction.run_costs`), or what
-    it was taken for if that is more: messages are measured while caches are warm, and by threads
-    that a bound on the computing one does not hold for.
+    Devices in `own_link` and `own_watts` keep the rates and the watts that the user gave them. A
+    device's interface is as fast as the fastest of its links; devices of one host have no link
+    between them. The two ends of a message share its processor time, and that of its bytes. What a
+    firing costs besides its layers is a share of a message's cost
+    (`partition.prediction.run_costs`), and at least the device's previous `firing_s`: messages are
+    measured while caches are warm, and by threads that a limit on the computing thread does not
+    affect.
     """
     host = {device.name: device.host for device in devices}
     found = []
@@ -346,7 +359,7 @@ def profiled_devices(
 
 
 def _firing_s(node: NodeProfile) -> float:
-    """Processor seconds of a firing besides its layers; 0 if messages were not measured."""
+    """Return the processor seconds of a firing besides its layers; 0 if not measured."""
     if not node.message_s:
         return 0.0
     costs = ThreadCosts.measured(node.message_s)
@@ -376,8 +389,10 @@ def fused_phases(plan: Plan, profile: Profile) -> dict[str, float]:
 
 
 def with_profile(plan: Plan, profile: Profile) -> Plan:
-    """Return a plan made with measured seconds of layers, marked as measured, in which phases that
-    were measured as subnets (`fused_phases`) have these times."""
+    """Return `plan`, made with measured seconds of layers, marked as measured.
+
+    Phases that were measured as subnets (`fused_phases`) get these times.
+    """
     estimated = {phase.name: phase.predicted_s for phase in plan.phases}
     return with_measured_phases(plan, estimated | fused_phases(plan, profile))
 

@@ -1,1 +1,1 @@
-"""What a plan will do: memory, period and latency, and its simulated run."""
+"""Predictions for a plan: memory, period, latency, energy, and its simulated run."""

@@ -43,7 +43,8 @@ PACKED = frozenset({"Gemm", "MatMul", "LSTM", "GRU", "RNN", "ConvTranspose"})
 """Operators whose weights ONNX Runtime packs while it loads a subnet."""
 
 PRODUCTS = frozenset({"Gemm", "MatMul"})
-"""Of these not those of one row, if a subnet has no others (`nodes.executors.onnx.packing`)."""
+"""The matrix products among `PACKED`: packed unless the results of all products of a subnet have
+one row (`nodes.executors.onnx.packing`)."""
 
 QUANTISED = frozenset({"int8", "uint8"})
 
@@ -53,7 +54,7 @@ HALF = frozenset({"float16", "bfloat16"})
 def predict_memory(
     dataflow: Dataflow, pipeline: Pipeline, devices: Sequence[Device]
 ) -> dict[str, MemoryPrediction]:
-    """Return by device name what the device will hold, and the paper's Eq. 2 for comparison."""
+    """Return by device name the predicted memory, with the paper's Eq. 2 for comparison."""
     names = [device.name for device in devices]
     network = dataflow.network
     widened = _widened(network)
@@ -79,8 +80,8 @@ def predict_memory(
 def live_bytes(network: Network, phase: Phase) -> int:
     """Return the largest sum of tensors alive at once while `phase` runs layer by layer, in bytes.
 
-    A tensor lives from the layer that makes it (an input of the phase: from the first that reads
-    it) to the last layer of the phase that reads it; an output of the phase lives to its end.
+    A tensor lives from the layer that produces it (an input of the phase: from the first layer that
+    reads it) to the last layer of the phase that reads it. An output of the phase lives to the end.
     """
     last_read: dict[str, int] = {}
     for step, name in enumerate(phase.layers):
@@ -104,8 +105,8 @@ def live_bytes(network: Network, phase: Phase) -> int:
 
 
 def packing_bytes(network: Network, names: Sequence[str]) -> int:
-    """Return the bytes of the largest weight that an engine packs in these layers, times two: the
-    weight as it is and packed."""
+    """Return twice the bytes of the largest weight in these layers that an engine packs: the
+    original and its packed copy."""
     layers = [network.layer[name] for name in names]
     products = [layer for layer in layers if layer.operator in PRODUCTS]
     rows = [math.prod(network.tensors[layer.outputs[0]].shape[:-1]) for layer in products]
@@ -123,7 +124,7 @@ def quantised_bytes(network: Network, names: Collection[str]) -> int:
 
 
 def _widened(network: Network) -> Network:
-    """The network as a processor without half precision computes it."""
+    """Return the network as a processor without half precision computes it."""
     if not any(tensor.dtype in HALF for tensor in network.weights.values()):
         return network
     tensors = {name: _wide(tensor) for name, tensor in network.tensors.items()}
@@ -138,7 +139,7 @@ def _wide(tensor: Tensor) -> Tensor:
 def channel_bytes(
     dataflow: Dataflow, capacity_frames: Mapping[str, int], devices: Sequence[str]
 ) -> dict[str, int]:
-    """Return by device the most bytes that its incoming and outgoing channels can hold there."""
+    """Return by device name the most bytes that its channels, in or out, can hold there."""
     held = dict.fromkeys(devices, 0)
     for phase in dataflow.phases:
         if phase.device in held:

@@ -18,34 +18,34 @@ from partition.devices import Device
 from partition.pricing.traffic import Floats
 
 IDLE_AGENT_BYTES = 34_000_000
-"""An agent with its engine imported and nothing loaded: 30 MB, and the code that an idle agent
-runs."""
+"""Memory of an agent with its engine imported and nothing loaded: 30 MB, and the code that an idle
+agent runs."""
 
 PREPARING_BYTES = 24_000_000
-"""The process that prepares subnets, without code and besides what their weights take."""
+"""Memory of the process that prepares subnets, without its code and without weights."""
 
 START_UP_BYTES = 54_000_000
-"""What a node holds in passing before its first subnet is loaded: agent (30 MB) and that process,
-both without code."""
+"""Memory that a node needs for a moment before its first subnet is loaded: the agent (30 MB) and
+that process, both without code."""
 
 FIRST_SESSION_BYTES = 8_500_000
-"""What computing a first subnet adds, and rehearsing it: tables and arena (4.5 MB), and the code
+"""Memory that computing and rehearsing a first subnet adds: tables and arena (4.5 MB), and the code
 that runs."""
 
 CODE_BYTES = 8_000_000
-"""How much of the two is program code, which agents leave out of what they measure."""
+"""The program code in `IDLE_AGENT_BYTES` and `FIRST_SESSION_BYTES`; agents do not measure it."""
 
 SESSION_BYTES = 50_000
-"""What each further phase adds: a session's graph, measured as 33 kB, and its Python objects."""
+"""Memory of each further phase: a session's graph, measured as 33 kB, and its Python objects."""
 
 LAYER_BYTES = 7_000
-"""What each layer adds: its kernel, its node in the graph, names and shapes. Measured over twelve
+"""Memory of each layer: its kernel, its node in the graph, names and shapes. Measured over twelve
 networks of 10 to 662 layers, which take 1.6 MB and 6.8 kB per layer once they are loaded."""
 
 
 def engine_bytes(phases: int, layers: int = 0) -> int:
-    """Return the bytes of an agent that has loaded `phases` subnets with `layers` layers
-    in all, without their tensors."""
+    """Return the memory of an agent that has loaded `phases` subnets of `layers` layers in all,
+    without their tensors, in bytes."""
     if phases == 0:
         return IDLE_AGENT_BYTES
     sessions = FIRST_SESSION_BYTES + SESSION_BYTES * phases

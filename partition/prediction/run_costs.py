@@ -16,23 +16,27 @@ from partition.devices import Device
 
 MESSAGE_S = 8e-5
 BYTE_S = 4e-10
-"""What a small tensor, and each byte of a large one, cost sender and receiver together, where no
-node has measured it: an x86-64 core, local sockets."""
+"""Seconds of a small tensor, and per byte of a large one, for sender and receiver together, where
+no node has measured them: an x86-64 core, local sockets."""
 
 ROUSE_S = 3e-5
-"""Until a CPU that had nothing to do begins."""
+"""Seconds until an idle CPU begins to work."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadCosts:
-    """Processor seconds on one device or on the host.
+    """The processor seconds of a run's steps on one device or on the host.
 
-    `wake_s`: the executor or the I/O thread begins to work after having waited. `burst_s`: tensors
-    or credits are sent to, or come from, one other node at once; `each_s`: each of them; `wire_s`:
-    they cost the wire thread, besides `*_byte_s`: a byte of a tensor. `executor_s`: a firing costs
-    the executor besides its subnet. `ended_s`: a firing costs the I/O thread. `source_s` and
-    `sink_s`: a frame costs the host besides messages and bytes. With `wire_is_free` the executor
-    does not share its CPU.
+    - `wake_s`: the executor or the I/O thread begins to work after it has waited.
+    - `burst_s`: the I/O thread sends tensors or credits to one other node, or takes them in, at
+      once; `each_s`: each of these tensors or credits.
+    - `wire_s`: the wire thread moves the messages of one firing, without their bytes; `sent_byte_s`
+      and `received_byte_s`: each byte of a tensor.
+    - `executor_s`: the executor's share of a firing, without the subnet.
+    - `ended_s`: the I/O thread handles the end of a firing.
+    - `source_s` and `sink_s`: the host handles a frame, without messages and bytes.
+
+    With `wire_is_free` the executor does not share its CPU.
     """
 
     wake_s: float
@@ -51,10 +55,10 @@ class ThreadCosts:
     def measured(
         cls, message_s: float = 0.0, byte_s: float = 0.0, *, wire_is_free: bool = False
     ) -> ThreadCosts:
-        """What follows from the two figures that an agent measures (0: not measured).
+        """Derive the costs from the two figures that an agent measures (0: not measured).
 
-        The shares of a message that the other costs are were fitted to the processor time of each
-        kind of thread in runs of networks small and large (docs/decisions/010).
+        Each cost is a share of a message or a byte. The shares were fitted to the processor time of
+        each kind of thread in runs of small and large networks (docs/decisions/010).
         """
         one = message_s or MESSAGE_S
         per_byte = byte_s or BYTE_S
@@ -73,14 +77,14 @@ class ThreadCosts:
         )
 
     def message_s(self, number: int) -> float:
-        """Sending, or taking in, so many tensors or credits at once."""
+        """Return the seconds to send, or to take in, `number` tensors or credits at once."""
         return self.burst_s + number * self.each_s if number else 0.0
 
 
 @dataclass(frozen=True)
 class Site:
-    """A machine: its CPUs, which of them each device (or the host) uses, and their speeds when
-    1, 2, … of them are busy (see `csdf.execution.shared_machine.Machine`)."""
+    """A machine: its CPUs, the CPUs that each device (or the host) uses, and their speeds when 1,
+    2, … of them are busy (see `csdf.execution.shared_machine.Machine`)."""
 
     cpus: tuple[str, ...]
     devices: Mapping[str, tuple[str, ...]]
@@ -95,18 +99,18 @@ class RunCosts:
     threads: Mapping[str, ThreadCosts] = field(default_factory=dict)
     link_bytes_per_s: Mapping[str, float] = field(default_factory=dict)
     rouse_s: float = ROUSE_S
-    """Until a CPU that had nothing to do begins."""
+    """Seconds until an idle CPU begins to work."""
 
     def of(self, device: str) -> ThreadCosts:
-        """The costs of a device, or of the host."""
+        """Return the costs of a device, or of the host."""
         return self.threads.get(device, _USUAL)
 
     def together(self, one: str, other: str) -> bool:
-        """Whether two devices are on one machine, so that no link is between them."""
+        """Return whether two devices are on one machine, so that there is no link between them."""
         return any(one in site.devices and other in site.devices for site in self.sites)
 
     def link_s(self, device: str, size: int) -> float:
-        """How long so many bytes occupy the device's network interface."""
+        """Return the seconds for which `size` bytes occupy the device's network interface."""
         rate = self.link_bytes_per_s.get(device)
         return 0.0 if rate is None else size / rate
 
@@ -120,12 +124,12 @@ class RunCosts:
         message_s: Mapping[str, float] | None = None,
         byte_s: Mapping[str, float] | None = None,
     ) -> RunCosts:
-        """What follows from the devices, and from what their agents have measured.
+        """Derive the costs from the devices and from the measurements of their agents.
 
-        `host` names the machine that the launcher runs on, `cpus` the CPUs that a device (or the
-        launcher, as `HOST`) is bound to; the others use all of their machine's. A device without a
-        `host` has a machine, and one CPU, of its own. `message_s` and `byte_s` are by device; the
-        launcher's are taken to be the mean of those on its machine.
+        `host` names the machine that the launcher runs on. `cpus` are the CPUs that a device (or
+        the launcher, as `HOST`) is bound to; the others use all CPUs of their machine. A device
+        without a `host` has a machine of its own with one CPU. `message_s` and `byte_s` are by
+        device name; those of the launcher are taken to be the mean of those on its machine.
         """
         bound = {name: tuple(map(str, own)) for name, own in (cpus or {}).items() if own}
         machines: dict[str | None, list[Device]] = {host: []}

@@ -46,49 +46,49 @@ NANOSECOND = Fraction(1, 10**9)
 
 USUAL_SLICE = Fraction(28, 10_000)
 SHORT_SLICE = Fraction(1, 10_000)
-"""Seconds for which a thread may keep a CPU that others want: Linux's usual for two to four CPUs,
-and what agents ask for (`nodes.host.time_slice`)."""
+"""Seconds for which a thread may keep a CPU that others wait for: the usual value of Linux for two
+to four CPUs, and the value that agents request (`nodes.host.time_slice`)."""
 
 MOST_TURNS = 20
-"""Into how many turns a firing is cut at most, so that long ones are simulated as fast."""
+"""The most turns that a firing is divided into, so that long firings simulate quickly."""
 
 LARGE_BYTES = 1 << 16
 PIECES = 4
-"""In how many pieces a message as large as that, or one that crosses a link, is on its way."""
+"""The number of pieces of a message of `LARGE_BYTES` or more, or of one that crosses a link."""
 
 
 def executor(device: str) -> str:
-    """The processor of a device that runs its phases."""
+    """Return the processor that runs the phases of a device."""
     return f"{device} executor"
 
 
 def io_thread(device: str) -> str:
-    """The processor of a device, or of the host, that serves the network."""
+    """Return the processor of a device, or of the host, that serves the network."""
     return f"{device} I/O"
 
 
 def wire_thread(device: str) -> str:
-    """The processor of a device, or of the host, that writes to its connections and reads them."""
+    """Return the processor of a device, or of the host, that reads and writes its connections."""
     return f"{device} wire"
 
 
 def arrived(source: str, target: str) -> str:
-    """The actor that takes in at device `target` what phase `source` sent it."""
+    """Return the actor that takes in, at device `target`, the tensors from phase `source`."""
     return f"{source} arrived at {target}"
 
 
 def ended(phase: str) -> str:
-    """The actor that takes note of the end of a firing of `phase`; the host's are their own."""
+    """Return the actor that handles the end of a firing of `phase` (the host's: `phase`)."""
     return phase if phase in (SOURCE, SINK) else f"{phase} ended"
 
 
 def exact(seconds: float) -> Fraction:
-    """To whole nanoseconds."""
+    """Return `seconds` as a fraction, rounded to whole nanoseconds."""
     return round(seconds * 10**9) * NANOSECOND
 
 
 class RunGraph:
-    """The graph of a plan's run; `processors` says what its actors run on."""
+    """The graph of a plan's run; `processors` maps its actors to the processors they run on."""
 
     def __init__(self, plan: Plan, costs: RunCosts) -> None:
         self.processors: dict[str, str] = {}
@@ -112,11 +112,11 @@ class RunGraph:
         self._add_places()
 
     def graph(self) -> Graph:
-        """The graph, with channels of places for capacities."""
+        """Return the graph, with channels of places for capacities."""
         return Graph(self._plan.network, tuple(self._actors.values()), tuple(self._channels))
 
     def machines(self) -> tuple[Machine, ...]:
-        """The machines, each with the threads that share its CPUs."""
+        """Return the machines, each with the threads that share its CPUs."""
         return tuple(
             Machine(
                 tuple(site.cpus),
@@ -142,7 +142,7 @@ class RunGraph:
         return max(USUAL_SLICE if usual else SHORT_SLICE, longest / MOST_TURNS)
 
     def wakes(self) -> dict[str, Fraction]:
-        """Thread → what it takes to begin to work after having waited."""
+        """Return by thread the seconds that it takes to begin to work after it has waited."""
         wakes = {}
         for device in (HOST, *(device.name for device in self._plan.devices)):
             wakes[io_thread(device)] = wakes[executor(device)] = exact(
@@ -151,9 +151,12 @@ class RunGraph:
         return wakes
 
     def ranks(self) -> dict[str, int]:
-        """Actor of an I/O thread → its turn when several have something to do: what a poll finds
-        first, then in the order in which it came. Wire threads serve connections side by side, so
-        that an old frame does not wait for the large tensors of a younger one."""
+        """Return by actor of an I/O thread its turn when several are ready.
+
+        The actors that a poll finds come first, then the others in the order of arrival. Wire
+        threads serve connections side by side, so that an old frame does not wait for the large
+        tensors of a younger one.
+        """
         taken = (arrived(source, target) for source, target in self._sent)
         ranks = dict.fromkeys(taken, 0)
         ranks |= {ended(phase.name): 1 for phase in self._plan.phases}
@@ -161,13 +164,13 @@ class RunGraph:
         return ranks | {SOURCE: 1, SINK: 2}
 
     def results(self) -> dict[int, list[str]]:
-        """Copy of the network → the actors after whose firings its result is at the host."""
+        """Return by copy of the network the actors whose firings bring its result to the host."""
         found: dict[int, list[str]] = {}
         for source, target in self._sent:
             if target == HOST:
                 copy = self._copy[self._device[source]]
                 found.setdefault(copy, []).append(arrived(source, target))
-        return found or {0: [SOURCE]}  # what goes in comes out as it is
+        return found or {0: [SOURCE]}  # an input that is itself a result
 
     def _sharing(self, device: str) -> list[str]:
         if device == HOST or self._costs.of(device).wire_is_free:
@@ -184,7 +187,7 @@ class RunGraph:
         return name
 
     def _copy_at(self, *devices: str) -> int:
-        """The copy of the network that the one of these devices that is not the host has."""
+        """Return the copy of the network on that one of these devices that is not the host."""
         return next(self._copy[device] for device in devices if device != HOST)
 
     def _connect(
@@ -197,7 +200,7 @@ class RunGraph:
         takes: int = 1,
         copy: int = 0,
     ) -> None:
-        """A channel; `copy` is that of the network, if an end is the host's."""
+        """Add a channel; `copy` is its copy of the network if an end is at the host."""
         name = str(len(self._channels))
         rates = self._rates(source, gives, copy), self._rates(target, takes, copy)
         self._channels.append(Channel(name, source, target, *rates, tokens))
@@ -208,7 +211,7 @@ class RunGraph:
         return (rate,)
 
     def _credits(self) -> dict[tuple[str, str], int]:
-        """(phase that reads, device that made) → credits that go back when it has ended."""
+        """Return by (reading phase, producing device) the credits due when the phase has ended."""
         found: dict[tuple[str, str], int] = {}
         for (source, _), channels in self._sent.items():
             for channel in channels:
@@ -253,7 +256,8 @@ class RunGraph:
     def _add_way(
         self, source: str, ends: tuple[str, str], taker: str, number: int, size: int
     ) -> None:
-        """From `source` to where its messages, so many of so many bytes, are taken in."""
+        """Connect `source` to `taker`, which takes in its `number` tensors or credits (`size` bytes
+        in all)."""
         crosses = bool(size) and not self._costs.together(*ends)
         pieces = PIECES if size >= LARGE_BYTES or crosses else 1
         one, other = (self._costs.of(device) for device in ends)
@@ -286,7 +290,7 @@ class RunGraph:
                 self._connect(source, target)
                 self._connect(target, source, frames)
                 continue
-            giver = ended(target)  # unless a later reader on that device gives the place back
+            giver = ended(target)  # unless a later reader on that device returns the place
             if (target, device) in self._returned:
                 giver = _credited(target, device)
             self._connect(giver, source, frames, copy=self._copy_at(device, reader))
@@ -297,18 +301,18 @@ def _credited(target: str, device: str) -> str:
 
 
 AHEAD = 1
-"""Firings that wait for a device's executor while it runs one (`nodes.core.actor`)."""
+"""The most firings that wait for a device's executor while it runs one (`nodes.core.actor`)."""
 
 EXECUTOR_SPREAD = Fraction(1, 10)
 IO_SPREAD = Fraction(1)
-"""How much less or more than usual a phase, or serving the network, takes at most, as a share."""
+"""The largest relative deviation of a phase, or of serving the network, from its usual time."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A run as it is predicted; frames in order, seconds since its first frame was at hand.
+    """The predicted run: frames in order, in seconds from the moment its first frame is available.
 
-    `sent_s` and `received_s` are when all inputs of a frame were on their way and when its last
+    `sent_s` and `received_s` are the times at which all inputs of a frame had departed and its last
     output had arrived. `fifo_bytes` is the most that each device's incoming FIFOs hold at once.
     `executor_s` and `io_s` are the processor seconds per frame of a device's executor and of the
     threads that serve the network; the host has only the latter.
@@ -320,7 +324,7 @@ class Prediction:
     executor_s: Mapping[str, float]
     io_s: Mapping[str, float]
     cycle: int = 1
-    """In how many frames the pattern recurs in which they are dealt out to copies."""
+    """The number of frames after which the pattern that deals frames out to copies recurs."""
 
     @property
     def period_s(self) -> float:
@@ -339,8 +343,11 @@ class Prediction:
 
 
 def full_frames(sent_s: Sequence[float], received_s: Sequence[float]) -> range:
-    """The frames, two at least of two or more, that came while the pipeline was full: neither the
-    first third, while it fills, nor those after the last one's departure, when it empties."""
+    """Return the frames that arrived while the pipeline was full, at least two of two or more.
+
+    These are the frames without the first third, while the pipeline fills, and without those that
+    arrive after the last departure, while it empties.
+    """
     first = len(received_s) // 3
     last = sum(received <= sent_s[-1] for received in received_s)
     return range(first, last) if last >= first + 2 else range(len(received_s))
@@ -354,10 +361,10 @@ def predict(
     frames: int | None = None,
     even: bool = False,
 ) -> Prediction:
-    """The first `frames` frames of a run of `plan`.
+    """Predict the first `frames` frames of a run of `plan`.
 
-    Without `frames`, as many as fill the pipeline several times over; without `costs`, those that
-    are usual. If `even`, nothing takes less or more time than usual. Raises
+    Without `frames`, the run fills the pipeline several times over; without `costs`, the usual
+    costs apply. If `even`, every step takes exactly its usual time. Raises
     `csdf.errors.TooLargeError` beyond `csdf.execution.simulation.FIRING_LIMIT`.
     """
     built = RunGraph(plan, costs or RunCosts.known(plan.devices))
@@ -400,7 +407,7 @@ def _spread(devices: list[str]) -> dict[str, Fraction]:
 
 
 def _turns(plan: Plan) -> dict[str, list[str]]:
-    """Executor → its phases in the order of their index, for each frame of a cycle that it gets."""
+    """Return by executor its phases by their index, for each frame of a cycle that it gets."""
     turns: dict[str, list[str]] = {}
     for phase in sorted(plan.phases, key=lambda phase: phase.index):
         turns.setdefault(executor(phase.device), []).append(phase.name)
@@ -411,7 +418,7 @@ def _turns(plan: Plan) -> dict[str, list[str]]:
 def _received_s(
     timeline: Timeline, results: Mapping[int, list[str]], dealing: Sequence[int], frames: int
 ) -> tuple[float, ...]:
-    """When each frame was there with all before it: results are taken in frame order."""
+    """Return when each frame and all before it had arrived: results are taken in frame order."""
     ends = {copy: zip(*map(timeline.of, actors), strict=True) for copy, actors in results.items()}
     firings = (next(ends[dealing[frame % len(dealing)]]) for frame in range(frames))
     there = (max(float(firing.end) for firing in own) for own in firings)
@@ -419,7 +426,7 @@ def _received_s(
 
 
 def _fifo_bytes(timeline: Timeline, plan: Plan) -> dict[str, int]:
-    """Device → the most that its incoming FIFOs hold, as `nodes.core.fifo` counts it."""
+    """Return by device the most bytes in its incoming FIFOs, counted as in `nodes.core.fifo`."""
     changes: dict[str, list[tuple[Fraction, int]]] = {device.name: [] for device in plan.devices}
     for channel in plan.channels:
         if channel.target_device == HOST:

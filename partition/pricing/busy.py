@@ -78,18 +78,17 @@ class Rates(Generic[Figure]):
         return phases_s + phases * self.firing_s + wire
 
     def link_s(self, sent_bytes: Figure, received_bytes: Figure) -> Figure:
-        """Return the seconds that the network interface is busy, which works in both directions
-        at once."""
+        """Return the seconds that the network interface is busy; it is full duplex."""
         return _larger(sent_bytes, received_bytes) / self.link_bytes_per_s
 
     def response_s(self, busy_s: Figure, received_bytes: Figure) -> Figure:
-        """Return the seconds from the departure of a device's inputs to the end of its work if
-        nothing else is under way: a summand of their Eq. 5."""
+        """Return the seconds from the departure of a device's inputs to the end of its work while
+        it has nothing else to do: a summand of Eq. 5 of Velasco-Montero et al. (2023)."""
         return busy_s + received_bytes / self.link_bytes_per_s
 
     def energy_j(self, busy_s: Figure, period_s: Figure, sent_bytes: Figure) -> Figure:
-        """Return the joules of a period, a summand of their Eq. 4: the device works, waits and
-        sends."""
+        """Return the joules of a period for working, waiting and sending: a summand of Eq. 4 of
+        Velasco-Montero et al. (2023)."""
         waiting_s = _larger(period_s, busy_s) - busy_s
         working = busy_s * self.busy_w + waiting_s * self.idle_w
         return working + sent_bytes * self.sent_j_per_byte
@@ -97,7 +96,7 @@ class Rates(Generic[Figure]):
 
 @dataclass(frozen=True, slots=True)
 class SharedMachine:
-    """A machine with more devices than cores: the numbers of its devices, and its cores."""
+    """A machine with more devices than cores: the device numbers, and the number of cores."""
 
     members: tuple[int, ...]
     cores: int
@@ -156,12 +155,12 @@ def linear_s(
     tensors: Iterable[tuple[float, Any, Any, Any]],
     uncached: tuple[float, Any],
 ) -> Iterator[tuple[float, Any]]:
-    """Yield the summands of one device's `busy_s`, each as (seconds, how often).
+    """Yield the terms of one device's `busy_s` as (seconds, count).
 
-    `layers` are (seconds, 1 if the device has the layer); `phases` is how often it fires;
-    `tensors` are (bytes, 1 if the device reads it from elsewhere, 1 if it leaves the device, how
-    often the device sends it); `uncached` is (bytes of a unit, units beyond the cache), and comes
-    last. How often something happens may be a number or a linear expression over decisions.
+    `layers` are (seconds, 1 if the device has the layer). `phases` is the number of its firings.
+    `tensors` are (bytes, 1 if the device reads the tensor from elsewhere, 1 if the tensor leaves
+    the device, how often the device sends it). `uncached` is (bytes of a unit, units beyond the
+    cache), and its term comes last. A count may be a number or a linear expression over decisions.
     """
     yield rates.firing_s, phases
     yield from layers

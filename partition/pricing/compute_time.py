@@ -52,13 +52,13 @@ VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Dr
 FUSED = frozenset(
     {"Relu", "Clip", "LeakyRelu", "Elu", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh"}
 )
-"""Operators that engines carry out on what a convolution or a product has just computed."""
+"""Operators that engines fuse with the convolution or the product whose result they read."""
 
 FUSED_SUMS = frozenset({"Add", "Sum"})
-"""Likewise, to two inputs, one of which was just computed."""
+"""The same for operators of two inputs, one of which was just computed."""
 
 MACS_PER_ELEMENT: Mapping[str, float] = MappingProxyType({"LRN": 1300.0})
-"""Multiply-accumulates that take as long as one element of the operators that compute powers:
+"""Operators that compute powers: one element takes as long as this many multiply-accumulates,
 measured with ONNX Runtime on Inception v1."""
 
 
@@ -80,7 +80,7 @@ def layer_seconds(network: Network, devices: Sequence[Device]) -> NDArray[np.flo
 
 
 def fused_layers(network: Network) -> frozenset[str]:
-    """Return the layers that engines compute together with a layer of multiply-accumulates before
+    """Return the layers that engines compute together with the layer of multiply-accumulates before
     them, whose result no other layer reads."""
     found = set()
     computed: set[str] = set()

@@ -79,32 +79,35 @@ class LayerRows:
         return held
 
     def largest_activation(self, mine: NDArray[np.bool_]) -> Floats:
-        """Return the largest sum of inputs and outputs of any one layer in `mine`."""
+        """Return the bytes of the largest inputs and outputs of any one layer in `mine`."""
         return np.asarray((self._activations * mine).max(axis=0))
 
     def packing(self, mine: NDArray[np.bool_]) -> Floats:
-        """Return the bytes that packing takes while the layers in `mine` are loaded."""
+        """Return the bytes that packing takes while a device loads the layers in `mine`."""
         return np.asarray((self._packing * mine).max(axis=0) + self._quantised @ mine)
 
 
 LEAST_LATENCY_PERIODS = 2
-"""Periods from a frame's departure to its result with no boundary between devices: one for the way
-there, one for the work."""
+"""Periods from a frame's departure to its result if there is no boundary between devices: one for
+the transfer there, one for the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The costs of `I` assignments on `D` devices; all arrays are float64 [I, D] but where noted.
+    """The costs of `I` assignments on `D` devices; arrays are float64 [I, D] unless stated
+    otherwise.
 
-    `period_s` [I] and `latency_s` [I] are those of a saturated pipeline, as a plan predicts them.
-    `compute_s` is the time of a device's layers and `cut_s` what cutting costs on top, together the
-    time of its phases; `busy_s` is all that its processor does per frame: phases, firings and,
-    unless its wire is free, sending and receiving. `wire_bytes` [I] counts every tensor that leaves
-    a device or the launcher, once per device that it goes to. `cache_overrun_bytes` are the weights
-    that a device's cache has no room for. `tensor_bytes` estimates what each device holds of
-    weights, activations and channels, `memory_bytes` all that it holds,
-    `overrun_bytes` [I] sums what exceeds the devices' limits: 0 where everything fits. `energy_j`
-    [I] is joules per frame of all devices that have layers.
+    - `period_s` [I] and `latency_s` [I] are those of a saturated pipeline, as a plan predicts them.
+    - `compute_s` is the time of a device's layers, and `cut_s` the additional time of cutting;
+      together they are the time of its phases. `busy_s` is all that its processor does per frame:
+      phases, firings and, unless its wire is free, sending and receiving.
+    - `wire_bytes` [I] counts every tensor that leaves a device or the launcher, once per device
+      that receives it.
+    - `cache_overrun_bytes` are the weights that exceed a device's cache.
+    - `tensor_bytes` estimates the weights, activations and channels that each device holds,
+      `memory_bytes` all that it holds. `overrun_bytes` [I] sums what exceeds the devices' limits: 0
+      where everything fits.
+    - `energy_j` [I] is joules per frame of all devices that have layers.
     """
 
     period_s: Floats
@@ -206,7 +209,8 @@ class CostModel:
         )
 
     def times(self, phases_s: Floats, phases: Floats, flows: Flows) -> tuple[Floats, Floats]:
-        """Return what processors do per frame [devices, individuals], and the period [individuals].
+        """Return the seconds that processors are busy per frame [devices, individuals], and the
+        period [individuals].
 
         `phases_s` is the time of a device's phases, `phases` their number: [devices, individuals].
         """

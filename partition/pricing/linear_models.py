@@ -26,8 +26,10 @@ from partition.errors import PartitionError
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Seconds for a tensor: `s_per_message` + bytes × `s_per_byte`; `rms_s` is what the
-    measurements differ from it by."""
+    """Seconds for a tensor: `s_per_message` + bytes × `s_per_byte`.
+
+    `rms_s` is the root mean square of the deviations of the measurements.
+    """
 
     s_per_message: float
     s_per_byte: float
@@ -80,7 +82,7 @@ def with_wire_time(device: Device, measured: Transfer) -> Device:
 
 @dataclass(frozen=True, slots=True)
 class LinearTime:
-    """Seconds for b frames: `fixed_s` + b × `frame_s`, none for no frame."""
+    """Seconds for b frames: `fixed_s` + b × `frame_s`; 0 for no frame."""
 
     fixed_s: float
     frame_s: float
@@ -120,14 +122,14 @@ def fit(few: tuple[int, float], many: tuple[int, float]) -> LinearTime:
 def deal_frames(
     devices: Sequence[LinearTime], frames: int, most: Sequence[int | None] | None = None
 ) -> tuple[int, ...]:
-    """Return how many of `frames` frames each device gets so that the last is done as soon as can
-    be.
+    """Return how many of `frames` frames each device gets so that the last device ends as early as
+    possible.
 
     >>> deal_frames([LinearTime(0, 1.0), LinearTime(0, 3.0)], 4)
     (3, 1)
 
-    `most` bounds what a device can take at once for want of memory (None: no bound); what is left
-    over goes to the others. Raises `PartitionError` if all together cannot take that many.
+    `most` bounds the frames that a device's memory can hold at once (None: no bound); the others
+    get the rest. Raises `PartitionError` if all devices together cannot take that many.
     """
     bounds = [None] * len(devices) if most is None else list(most)
     dealt = [0] * len(devices)

@@ -40,7 +40,7 @@ def beta_bytes(
     >>> beta_bytes(np.array([5.0, 2.0, 1.0]), np.array([[0, 1, 1]]), devices=2)
     array([[5., 3.]])
 
-    `layer_beta` is what `layer_beta_bytes` gives; `population` holds device numbers below
+    `layer_beta` is the result of `layer_beta_bytes`; `population` holds device numbers below
     `devices`, shape [individuals, layers].
     """
     individuals, layers = population.shape

@@ -22,15 +22,15 @@ Assignments = NDArray[np.integer]
 """Device numbers."""
 
 SLACK_FRAMES = 1
-"""Frames that a channel holds beyond what its skew needs, as `csdf.conversion.skew.retime` adds
-them."""
+"""The default number of frames that a channel holds beyond what its skew needs, as
+`csdf.conversion.skew.retime` adds them."""
 
 
 def frames_between_devices(slack_frames: int) -> int:
-    """Return how many frames a channel holds whose ends are one level apart, on two devices.
+    """Return the frames that a channel between two devices holds if its ends are one level apart.
 
-    A frame is in its channel from the period in which it is made to the end of the next one, in
-    which it is read: two frames, and the slack.
+    A frame occupies its channel from the period in which it is produced to the end of the next
+    period, in which it is read: two frames, and the slack.
 
     >>> frames_between_devices(slack_frames=1)
     3
@@ -40,10 +40,10 @@ def frames_between_devices(slack_frames: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """What moves between devices; [devices, individuals] but for `wire_bytes` [individuals].
+    """The traffic of devices: [devices, individuals], and `wire_bytes` [individuals].
 
-    `cut_bytes` are those of tensors that enter or leave a phase, whatever device they come from or
-    go to: once for each device that reads a tensor, and once where it is made.
+    `cut_bytes` are the bytes of tensors that enter or leave a phase, from or to any device: once
+    for each device that reads a tensor, and once where it is produced.
     """
 
     sent_bytes: Floats
@@ -57,7 +57,7 @@ class Flows:
 
     @classmethod
     def none(cls, devices: int, individuals: int) -> Flows:
-        """Return flows of zeros, to add to."""
+        """Return flows of zeros, to which others are added."""
         zeros = np.zeros((7, devices, individuals))
         return cls(
             zeros[0], zeros[1], zeros[2], zeros[3], zeros[4], zeros[5], zeros[6],
@@ -110,7 +110,7 @@ class Traffic:
         return levels
 
     def flows(self, device_of: Assignments, levels: Ints, hosts: NDArray[np.intp]) -> Flows:
-        """Return what every device sends and receives, and what that keeps in memory at both ends.
+        """Return what every device sends and receives, and what it holds in memory meanwhile.
 
         `hosts` [devices] numbers the machine that each device runs on.
         """

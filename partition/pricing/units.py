@@ -25,16 +25,16 @@ from cnn.rewrite.rewrites import Bands, Channels, Rewrite, Slices
 from partition.strategies.base import Problem, Rewritable
 
 BLOCK = 16
-"""Channels that engines compute together."""
+"""The number of channels that engines compute together."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """`layers` in topological order; the first reads what comes from outside.
+    """`layers` in topological order, of which only the first reads tensors from outside.
 
-    `channels` are those that the unit can be split by, None for a unit that is split by its
-    `rows` (of its last layer's output) or, if that is 0, not at all. Its slices are some whole
-    blocks of `block` channels each.
+    A unit with `channels` can be split by channels. A unit without (None) can be split by the
+    `rows` of its last layer's output or, if that is 0, not at all. Its slices are whole blocks of
+    `block` channels each.
     """
 
     layers: tuple[str, ...]
@@ -44,13 +44,13 @@ class Unit:
 
     @property
     def grains(self) -> int:
-        """How many parts it can be split into at most."""
+        """The largest number of parts that the unit can be split into."""
         if self.channels is not None:
             return self.channels.count // self.block
         return max(1, self.rows)
 
     def divide(self, shares: Sequence[float]) -> tuple[int, ...]:
-        """Divide the channels or rows in proportion to `shares`; some may be 0."""
+        """Divide the channels or rows in proportion to `shares`; some parts may be 0."""
         if self.channels is None:
             return Channels(self.rows).divide(shares)
         if self.block > 1:
@@ -65,10 +65,10 @@ class Unit:
 
 
 def find_units(problem: Problem, model: Rewritable, fused_bytes: float | None) -> tuple[Unit, ...]:
-    """Return the units of a problem, in topological order; each layer is in exactly one.
+    """Return the units of a problem in topological order; each layer belongs to exactly one.
 
-    Pinned layers are not split. Units that may be split by rows are fused where they pass on more
-    than `fused_bytes`; with None, no unit is split by rows.
+    Pinned layers are not split. Units that may be split by rows are fused where the tensor between
+    them is larger than `fused_bytes`; with None, no unit is split by rows.
     """
     return _Search(problem, model).units(fused_bytes)
 
@@ -97,7 +97,8 @@ class _Search:
         return tuple(found if fused_bytes is None else self._by_rows(found, fused_bytes))
 
     def _unit(self, first: Layer, taken: Set[str]) -> Unit:
-        """`first` with those behind it that are not `taken` by another branch that meets it."""
+        """Return the unit of `first` and the layers behind it that are not in `taken`, the layers
+        of another branch that meets it."""
         channels = self._channels.get(first.name)
         if channels is None:
             return Unit((first.name,))
@@ -110,7 +111,7 @@ class _Search:
         return Unit(tuple(layer.name for layer in layers), channels, block=block_of(channels))
 
     def _follower(self, layer: Layer, channels: int) -> Layer | None:
-        """The only reader of `layer`, if it has no work to speak of and can be split likewise."""
+        """Return the only reader of `layer` if it has hardly any work and can be split likewise."""
         behind = self._only_reader(layer)
         if behind is None or behind.macs or behind.name not in self._channels:
             return None
@@ -124,7 +125,7 @@ class _Search:
         return self._network.layer[readers[0]] if len(readers) == 1 else None
 
     def _by_rows(self, units: Sequence[Unit], fused_bytes: float) -> list[Unit]:
-        """`units` with those split by rows that had better be, fused where that saves traffic."""
+        """Return `units`, split by rows where that is better, fused where that saves traffic."""
         found: list[Unit] = []
         for unit in units:
             if not self._prefers_rows(unit):
@@ -154,7 +155,7 @@ class _Search:
         return self._rows((*before.layers, *unit.layers))
 
     def _rows(self, layers: tuple[str, ...]) -> Unit | None:
-        """The unit of `layers` split by rows; None if there cannot be two bands of them."""
+        """Return the unit of `layers` split by rows; None if it cannot have two bands."""
         made = {self._network.layer[name].outputs[0] for name in layers}
         outside = {
             name
@@ -172,8 +173,8 @@ class _Search:
 
 
 def block_of(channels: Channels) -> int:
-    """Return the number of channels that slices are multiples of; 1 where there are too few, or
-    groups of channels."""
+    """Return the number of channels that slices are multiples of; 1 if there are too few channels
+    or groups of channels."""
     if channels.group > 1 or channels.count < 2 * BLOCK:
         return 1
     return math.gcd(channels.count, BLOCK)

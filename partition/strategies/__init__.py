@@ -1,1 +1,1 @@
-"""One file per strategy: each turns a network and devices into an assignment."""
+"""The strategies: each turns a network and devices into an assignment of layers to devices."""

@@ -19,7 +19,7 @@ def likeness(problem: Problem, number: int, *, ignore_machines: bool = False) ->
     """Return a key that is equal for devices that are alike.
 
     With `ignore_machines` it does not matter which devices share a machine, as in costs that count
-    each device for itself.
+    each device separately.
     """
     device = problem.devices[number]
     members = next(own for own in machines(problem.devices) if number in own)

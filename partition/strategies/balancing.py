@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_ITEMS = 48
-"""Of two devices' layers, only so many of the largest are shared anew."""
+"""The most layers of two devices, the largest ones, that are exchanged between them."""
 
 
 def rebalanced(
@@ -28,9 +28,10 @@ def rebalanced(
     numbers: NDArray[np.intp],
     is_free: NDArray[np.bool_],
 ) -> NDArray[np.intp]:
-    """Return `numbers` [items], the device of each item, changed so that max load ÷ room is small.
+    """Return `numbers` [items], the device of each item, changed so that the largest load ÷ room is
+    small.
 
-    Only items with `is_free` [items] move. Sizes are whole numbers ≥ 0, `rooms` [devices] > 0.
+    Only items with `is_free` [items] move. Sizes are integers ≥ 0, `rooms` [devices] > 0.
     """
     best = numbers.copy()
     given, room = np.array(sizes, dtype=np.int64), np.array(rooms, dtype=np.int64)
@@ -103,7 +104,7 @@ def balanced_split(sizes: Sequence[int], runs: int) -> tuple[int, list[int]]:
 
 
 def _greedy(sizes: Sequence[int], bound: int) -> list[int]:
-    """Where to cut so that no run sums to more than `bound`, each run as long as it can be."""
+    """Return cuts such that each run is as long as a sum of at most `bound` allows."""
     cuts = []
     held = 0
     for place, size in enumerate(sizes):
@@ -117,10 +118,10 @@ def _greedy(sizes: Sequence[int], bound: int) -> list[int]:
 def refined(cuts: Sequence[int], levels: int, report: Report) -> tuple[list[int], int]:
     """Move `cuts` until `report` is 0 for every run; return them and the number of moves.
 
-    From the first run to the last: a run that is too large gives its last level to the next one,
-    until it fits. If then the last is too large, the same from the last to the first: a run gives
-    its first level to the one before. Runs may become empty. Run i is that of device i.
-    """
+    The first pass goes from the first run to the last: a run that is too large gives its last level
+    to the next run until it fits. If the last run is then too large, a second pass goes from the
+    last run to the first: a run gives its first level to the run before it. Runs may become empty.
+    Run i is that of device i."""
     ends = [0, *cuts, levels]
     moves = 0
     for run in range(len(ends) - 2):
@@ -143,10 +144,9 @@ def longest_first(
 ) -> NDArray[np.int16]:
     """Return `count` assignments, [count, items]; the first by the sizes as they are.
 
-    `sizes` [items, devices] is what each item costs on each device. In all but the first, the order
-    is by sizes that are multiplied with random factors in 1 ± `spread`. Pinned items (−1: free)
-    are loaded first.
-    """
+    `sizes` [items, devices] is the cost of each item on each device. In all but the first
+    assignment, the order is by sizes that are multiplied by random factors in 1 ± `spread`. Pinned
+    items (−1: free) are assigned first."""
     items, devices = sizes.shape
     blur = rng.uniform(1 - spread, 1 + spread, (count, items))
     blur[0] = 1.0

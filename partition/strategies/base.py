@@ -1,9 +1,9 @@
-"""The interface of strategies: a problem in; rewrites and a device for every layer out.
+"""The interface of strategies, from a problem to rewrites and a device for every layer.
 
 A strategy decides nothing else. Phases, channels, capacities, proofs and predictions follow from
-its assignment in the same way for every strategy (`partition.planner.make_plan`). For a rewritten
-network, a problem can be derived with the same devices and with the measured seconds of each layer
-divided among its parts.
+its assignment in the same way for every strategy (`partition.planner.make_plan`). `apply_rewrites`
+derives the problem of a rewritten network, with the same devices and with the measured seconds of
+each layer divided among its parts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """How far a search is: `done` of `total` steps, and its best so far in a few words."""
+    """The progress of a search: `done` of `total` steps, and its best result in a few words."""
 
     done: int
     total: int
@@ -44,7 +44,7 @@ OnProgress = Callable[[SearchProgress], None]
 
 
 def ignore_progress(_: SearchProgress) -> None:
-    """Do nothing with the progress of a search."""
+    """Ignore the progress of a search."""
 
 
 class Rewritable(Protocol):
@@ -56,11 +56,11 @@ class Rewritable(Protocol):
         ...
 
     def rewritten(self, rewrites: Sequence[Rewrite]) -> Rewritable:
-        """The model with `rewrites` carried out in order; raises `ModelError` if one cannot be."""
+        """Return the model after `rewrites`, in order; raises `ModelError` if one is impossible."""
         ...
 
     def slice_channels(self) -> Mapping[str, Channels]:
-        """Layer → its output channels, of all layers that can be computed in `Slices`."""
+        """Layer → its output channels, for all layers that can be computed in `Slices`."""
         ...
 
     def band_layers(self) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class Problem:
 
     @cached_property
     def pinned(self) -> NDArray[np.intp]:
-        """For every layer its pinned device's number, or −1: shape [layers]."""
+        """The device number of each layer's pin, or −1 for a free layer: shape [layers]."""
         numbers = {device.name: number for number, device in enumerate(self.devices)}
         return np.array(
             [numbers.get(self.pins.get(layer.name, ""), -1) for layer in self.network.layers],
@@ -156,7 +156,7 @@ class Problem:
         )
 
     def assignment(self, numbers: NDArray[np.integer]) -> dict[str, str]:
-        """Layer → device for one row of device numbers, shape [layers]."""
+        """Return layer → device for one row of device numbers, shape [layers]."""
         return {
             layer.name: self.devices[number].name
             for layer, number in zip(self.network.layers, numbers, strict=True)
@@ -172,9 +172,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One of a front: no other is better in all of period (s), memory (bytes, the fullest device's
-    in the strategy's own count) and bytes sent per frame.
-    """
+    """An assignment on a Pareto front: no other is better in all three of period (s), memory (bytes
+    of the fullest device, as the strategy counts them) and bytes sent per frame."""
 
     assignment: Mapping[str, str]
     period_s: float
@@ -207,7 +206,7 @@ class Solution:
 
 
 def refuse_state(problem: Problem, strategy: str) -> None:
-    """Raise `PartitionError` if the network keeps state, for strategies that copy the network."""
+    """Raise `PartitionError` if the network keeps state, which `strategy` cannot copy."""
     if problem.network.state:
         kept = ", ".join(repr(tensor) for tensor in problem.network.state)
         raise PartitionError(
@@ -218,24 +217,24 @@ def refuse_state(problem: Problem, strategy: str) -> None:
 
 
 class Strategy(Protocol):
-    """One way to divide a network. Stateless: everything it needs is in the problem."""
+    """A method of dividing a network. It is stateless: the problem contains all that it needs."""
 
     @property
     def name(self) -> str:
-        """What users write in `cluster.yaml`."""
+        """The name that users write in `cluster.yaml`."""
         ...
 
     def solve(self, problem: Problem) -> Solution:
-        """Assign every layer, pins respected, within memory limits if the strategy can.
+        """Assign every layer; respect pins, and memory limits if the strategy can.
 
-        Whether the result fits is judged by `make_plan`, which refuses what does not. Raises
-        `PartitionError` if the pins contradict what the strategy does.
+        `make_plan` decides whether the result fits, and refuses one that does not. Raises
+        `PartitionError` if the pins contradict the strategy.
         """
         ...
 
 
 def required_model(problem: Problem, strategy: str) -> Rewritable:
-    """Return the model that a rewriting strategy needs; raises `PartitionError` if there is
+    """Return the problem's model for a rewriting strategy; raises `PartitionError` if it has
     none."""
     if problem.model is None:
         raise PartitionError(
@@ -246,10 +245,10 @@ def required_model(problem: Problem, strategy: str) -> Rewritable:
 
 
 def apply_rewrites(problem: Problem, model: Rewritable, rewrites: Sequence[Rewrite]) -> Problem:
-    """Return `problem` for the network that `rewrites` make of `model`.
+    """Return `problem` for the network that results from applying `rewrites` to `model`.
 
-    Pins stay with layers that are still there. Measured seconds of a layer are divided among its
-    parts by their work. Raises `PartitionError` for a rewrite that cannot be carried out.
+    Pins stay with the layers that remain. Measured seconds of a layer are divided among its parts
+    by their work. Raises `PartitionError` for a rewrite that is impossible.
     """
     try:
         rewritten = model.rewritten(rewrites)
@@ -272,10 +271,9 @@ def divided_seconds(
 ) -> NDArray[np.float64]:
     """Divide the seconds of the layers of `network` among those of `rewritten` by their work.
 
-    Both are [layers, devices].
-
-    Work is multiply-accumulates, or elements made by a layer that has none. What a rewrite adds
-    (joining, cutting rows out) is taken to cost nothing.
+    Argument and result are [layers, devices]. Work is multiply-accumulates or, for a layer without
+    any, the elements that it produces. Layers that a rewrite adds (to join tensors or to cut out
+    rows) are taken to cost nothing.
     """
     row = {layer.name: number for number, layer in enumerate(network.layers)}
     shares = np.array([_share(network, rewritten, layer) for layer in rewritten.layers])

@@ -41,10 +41,10 @@ from partition.strategies.base import (
 )
 
 LONGEST_CYCLE = 32
-"""Frames of the longest cycle that is tried."""
+"""The number of frames of the longest cycle that is tried."""
 
 TOLERANCE = 0.01
-"""How much longer than the shortest a period may be for the sake of a shorter cycle."""
+"""By how much a period may exceed the shortest one for the sake of a shorter cycle (relative)."""
 
 
 class BatchSplit:
@@ -55,8 +55,8 @@ class BatchSplit:
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`.
 
-        Pins to one device let it do everything; raises `PartitionError` for pins to several,
-        because every copy is whole, and for a network that keeps state.
+        With pins to one device, that device computes everything. Raises `PartitionError` for pins
+        to several devices, because every copy is whole, and for a network that keeps state.
         """
         refuse_state(problem, self.name)
         pinned = set(problem.pins.values())
@@ -89,9 +89,10 @@ class BatchSplit:
 
 @dataclass(frozen=True)
 class _Alone:
-    """What a frame costs a device that computes all of it, and how many more it could hold.
+    """The costs of a frame on a device that computes the whole network.
 
-    `frame_s` is the time between two frames, of which its processor is busy for `busy_s`.
+    `frame_s` is the time between two frames, of which the processor is busy for `busy_s`.
+    `more_frames` is how many more frames the device has room for.
     """
 
     frame_s: float
@@ -136,10 +137,10 @@ class CopyLoads:
             )
 
     def usable(self) -> list[int]:
-        """Return the devices that hold the network; all of them if none does (`make_plan` will
-        refuse).
+        """Return the devices that hold the network; all of them if none does (`make_plan` refuses
+        then).
 
-        For objectives that dealing out cannot serve, the one device that serves them best.
+        For objectives that dealing out cannot improve, return the one device that is best for them.
         """
         fitting = [number for number, alone in enumerate(self.alone) if alone.fits]
         fitting = fitting or list(range(len(self.alone)))
@@ -151,7 +152,7 @@ class CopyLoads:
         return fitting
 
     def frames(self, usable: Sequence[int]) -> tuple[int, ...]:
-        """Return how many frames of a cycle each device gets, 0 if it is left out."""
+        """Return how many frames of a cycle each device gets, 0 if it gets none."""
         frames = self._best_cycle(usable)
         for number in sorted(usable, key=lambda number: -self.alone[number].frame_s):
             fewer = [other for other in usable if frames[other] and other != number]
@@ -168,8 +169,11 @@ class CopyLoads:
         return next(c for c in fitting if self.period_s(c) <= best * (1 + TOLERANCE))
 
     def _cycle(self, usable: Sequence[int], length: int) -> tuple[int, ...] | None:
-        """`length` frames dealt out so that they are done soonest; a device without room for all
-        results that would wait there gets fewer, the others more. None if they cannot take all."""
+        """Deal `length` frames out so that they are done as early as possible.
+
+        A device without room for all results that would wait there gets fewer frames, and the
+        others more. Returns None if the devices cannot take all frames.
+        """
         speeds = [LinearTime(0.0, self.alone[number].frame_s) for number in usable]
         most: list[int | None] = [None] * len(usable)
         while True:
@@ -187,7 +191,7 @@ class CopyLoads:
         return tuple(frames)
 
     def _overfull(self, usable: Sequence[int], dealt: Sequence[int]) -> int | None:
-        """The place of a device whose results wait in more places than it has room for."""
+        """Return the index of a device without room for the results that wait there, or None."""
         rooms = [self.alone[number].more_frames for number in usable]
         tight = [
             place
@@ -199,7 +203,7 @@ class CopyLoads:
         return next((place for place, wait, room in waits if wait > (room or 0) + 1), None)
 
     def period_s(self, frames: Sequence[int]) -> float:
-        """Return the seconds per frame if `frames` of a cycle go to each device."""
+        """Return the seconds per frame if each device gets its number of `frames` per cycle."""
         problem, cycle = self._problem, sum(frames)
         share = np.array(frames) / cycle
         behind = [n for n, d in enumerate(problem.devices) if d.launcher_bytes_per_s is not None]

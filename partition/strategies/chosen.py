@@ -15,7 +15,7 @@ from partition.strategies.base import Problem
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A device number per layer, its objective's value, and whether it fits devices' memory."""
+    """The device number of each layer, the objective's value, and whether the memory suffices."""
 
     numbers: NDArray[np.intp]
     value: float
@@ -48,7 +48,7 @@ def objective_value(problem: Problem, costs: Costs) -> Floats:
 
 
 def unloaded_latency_s(problem: Problem, costs: Costs) -> Floats:
-    """Return the latency of a frame that finds the pipeline empty, of stages one after the other:
-    Eq. 5 of Velasco-Montero et al. (2023), [individuals]."""
+    """Return the latency of a frame that enters an empty pipeline of consecutive stages: Eq. 5 of
+    Velasco-Montero et al. (2023), [individuals], in seconds."""
     response_s = problem.costs.rates.response_s(costs.busy_s.T, costs.received_bytes.T)
     return np.asarray(response_s.sum(axis=0))

@@ -5,10 +5,10 @@ each part. With the launcher as source and sink it is one connected graph, so ev
 divide it (Yin et al. 2022, §IV-C and §V-F). The load is balanced over all parts together: a device
 may have much of one network and little of another.
 
-Two searches compete, and the better result by the problem's objective is taken: contiguous stages
-that all networks pass in the same order of devices, by constraint programming as in Yin et al.; and
-any layer on any device, exactly where there are few layers and devices, by another search
-elsewhere.
+Two searches compete, and the better result by the problem's objective is taken. One finds
+contiguous stages that all networks pass in the same order of devices, by constraint programming as
+in Yin et al. The other assigns any layer to any device: exactly where there are few layers and
+devices, and heuristically elsewhere.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from partition.strategies.exact.search import SolverEffort
 from partition.strategies.exact.strategy import Exact
 
 MOST_DECISIONS = 48
-"""Layers × devices up to which any layer on any device is decided exactly."""
+"""Layers × devices up to which the assignment of any layer to any device is solved exactly."""
 
 EFFORT = SolverEffort(deterministic=10.0, seconds=30.0)
 
 _STEPS = 1000
-"""Steps of the progress that each candidate reports."""
+"""The number of steps of progress that each candidate reports."""
 
 
 class CoDeploy:
-    """See the module's docstring; `searches` try any layer on any device where it is not decided
-    exactly."""
+    """See the module's docstring; `searches` assign any layer to any device where the exact
+    strategy does not."""
 
     name = "co-deploy"
 
@@ -47,7 +47,7 @@ class CoDeploy:
         self._searches = tuple(searches)
 
     def solve(self, problem: Problem) -> Solution:
-        """See `Strategy.solve`; raises `PartitionError` if no way is found."""
+        """See `Strategy.solve`; raises `PartitionError` if neither search finds a partition."""
         small = len(problem.network.layers) * len(problem.devices) <= MOST_DECISIONS
         ways = (self._contiguous, *((self._exact,) if small else self._searches))
         found: list[tuple[Strategy, Solution]] = []
@@ -74,9 +74,9 @@ class CoDeploy:
 
 
 def networks_of(network: Network) -> tuple[tuple[str, ...], ...]:
-    """The layers of each network that `network` consists of: those that tensors connect.
+    """Return the layers of each network that `network` consists of: those that tensors connect.
 
-    Layers that read one input are connected, too.
+    Layers that read the same input are connected as well.
     """
     import networkx as nx  # noqa: PLC0415 (slow to import)
 
@@ -93,7 +93,7 @@ def networks_of(network: Network) -> tuple[tuple[str, ...], ...]:
 
 
 def _best(problem: Problem, solutions: Sequence[Solution]) -> int:
-    """The index of the best by the objective, then by bytes; those that fit before the others."""
+    """Return the index of the best by the objective, then by bytes; those that fit come first."""
     population = np.array([problem.numbers(found.assignment) for found in solutions])
     costs = problem.costs.evaluate(population)
     value = objective_value(problem, costs)
@@ -101,7 +101,7 @@ def _best(problem: Problem, solutions: Sequence[Solution]) -> int:
 
 
 def _shares(problem: Problem, solution: Solution) -> str:
-    """`2 networks side by side: resnet50 on a, b; mobilenet on b`."""
+    """Return, for example, `2 networks side by side: resnet50 on a, b; mobilenet on b`."""
     parts = networks_of(problem.network)
     if len(parts) == 1:
         return "one network"

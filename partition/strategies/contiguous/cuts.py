@@ -22,11 +22,11 @@ from partition.pricing.traffic import Floats
 from partition.strategies.contiguous.segments import Segments
 
 MAX_WORK = 5e8
-"""Transitions × segments beyond which the devices are used in the user's order only (half a
-second)."""
+"""The number of transitions × segments beyond which the devices are used in the user's order only
+(half a second)."""
 
 TRANSITION = 23_000
-"""What a transition costs besides its segments, in segments."""
+"""The cost of a transition besides its segments, in segments."""
 
 
 def best_cuts(
@@ -34,9 +34,9 @@ def best_cuts(
 ) -> tuple[float, NDArray[np.intp]] | None:
     """Minimise the largest value of any segment, or with `total` the sum of values, over all cuts.
 
-    `values` is [kinds, layers+1, layers+1], infinite where a segment must not be. At most `most`
-    devices get layers. Returns the minimum and a device number per layer, or None if no cuts are
-    possible. Segments may be empty.
+    `values` is [kinds, layers + 1, layers + 1], infinite where a segment is forbidden. At most
+    `most` devices get layers. Returns the minimum and a device number per layer, or None if no cut
+    is possible. Segments may be empty.
     """
     count = values.shape[1] - 1
     states, steps = _states([len(members) for members in kinds], count)
@@ -66,7 +66,7 @@ def best_cuts(
 
 
 def affordable_units(counts: Sequence[int]) -> int:
-    """Return for how many layers every order of so many devices of each kind can be tried."""
+    """Return the most layers for which every order of `counts` devices per kind can be tried."""
     transitions = float(np.prod([count + 1.0 for count in counts])) * len(counts)
     return int(np.sqrt(max(MAX_WORK / transitions - TRANSITION, 0.0)))
 
@@ -94,7 +94,7 @@ def _trace(
 def _states(
     counts: Sequence[int], layers: int
 ) -> tuple[list[tuple[int, ...]], dict[tuple[int, ...], list[int]]]:
-    """How many of each kind are used, in ascending order, and the kinds that may come last."""
+    """Return the numbers used of each kind, ascending, and the kinds that may come last."""
     if layers <= affordable_units(counts):
         states = sorted(itertools.product(*(range(count + 1) for count in counts)), key=sum)
         return states, {
@@ -117,7 +117,7 @@ FEWEST = 48
 
 
 def thinned(priced: Segments) -> tuple[Segments, NDArray[np.intp]]:
-    """Return the segments between as many places as are affordable, and these places."""
+    """Return the segments between an affordable number of cut points, and these cut points."""
     units = len(priced.weight_bytes) - 1
     most = affordable_units([len(members) for members in priced.kinds])
     if units <= most or most < FEWEST:

@@ -63,8 +63,10 @@ from partition.strategies.contiguous.stages import (
 
 @dataclass(frozen=True)
 class DepthOrder:
-    """`problem` with its layers sorted by depth, what was layer `order[i]` in place i; depth d has
-    the layers from `positions[d]` up to `positions[d + 1]`.
+    """`problem` with its layers sorted by depth.
+
+    Layer i of the sorted problem is layer `order[i]` of the original one. Depth d has the layers
+    from `positions[d]` up to `positions[d + 1]`.
     """
 
     problem: Problem
@@ -73,7 +75,7 @@ class DepthOrder:
 
     @property
     def levels(self) -> int:
-        """How many different depths there are."""
+        """The number of different depths."""
         return len(self.positions) - 1
 
     def numbers(self, of_level: NDArray[np.integer]) -> NDArray[np.intp]:
@@ -94,7 +96,7 @@ def layer_depths(network: Network) -> NDArray[np.intp]:
 
 
 def by_depth(problem: Problem) -> DepthOrder:
-    """Return the problem with its layers in the order of depth."""
+    """Return the problem with its layers sorted by depth."""
     network = problem.network
     depths = layer_depths(network)
     order = np.argsort(depths, kind="stable")
@@ -112,7 +114,7 @@ def by_depth(problem: Problem) -> DepthOrder:
 
 
 AFFORDABLE = 20_000_000
-"""Partitions × stages up to which every one is tried (a few seconds)."""
+"""The number of partitions × stages up to which all are tried (a few seconds)."""
 
 
 class SequentialProfiled:
@@ -126,7 +128,8 @@ class SequentialProfiled:
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; raises `PartitionError` for pins that no cut by depth respects.
 
-        Where no cut fits the devices' memory, the one that exceeds the limits least.
+        Where no cut fits the devices' memory, the solution is the cut that exceeds the limits
+        least.
         """
         deep = by_depth(problem)
         priced = segments(deep.problem).at(deep.positions)
@@ -150,7 +153,7 @@ class SequentialProfiled:
         )
 
     def _counts(self, levels: int, kinds: Sequence[Sequence[int]]) -> dict[int, int] | None:
-        """Numbers of stages → partitions to try; None if that is more than is affordable."""
+        """Return by number of stages the partitions to try; None if they are unaffordable."""
         found: dict[int, int] = {}
         left = self._affordable
         for stages in range(1, min(sum(map(len, kinds)), levels) + 1):
@@ -185,7 +188,8 @@ class SequentialCount:
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; raises `PartitionError` for pins that no contiguous cut respects.
 
-        Where no cut fits the devices' memory, the one whose fullest device is least over its limit.
+        Where no cut fits the devices' memory, the solution is the cut whose fullest device exceeds
+        its limit least.
         """
         priced = segments(problem)
         sizes = equal_counts(len(problem.network.layers), len(problem.devices))
@@ -208,7 +212,8 @@ class SequentialCount:
 
 
 def equal_counts(layers: int, devices: int) -> list[int]:
-    """Return how many layers each device gets; the last ones get one more if there is a remainder.
+    """Return the number of layers of each device; the last devices get one more if there is a
+    remainder.
 
     >>> equal_counts(7, 3)
     [2, 2, 3]
@@ -236,11 +241,11 @@ def _nearest(priced: Segments, devices: int) -> NDArray[np.intp] | None:
 
 
 MemoryReport = Callable[[Device, tuple[str, ...]], int]
-"""Of a device and the layers that it would have: bytes that it has no room for."""
+"""(device, layers) → the bytes of a segment of these layers that the device has no room for."""
 
 
 class SequentialBalanced:
-    """See the module's docstring. `report` is what devices say of segments; None: predicted."""
+    """See the module's docstring. `report` replaces the predicted report of devices on segments."""
 
     name = "sequential-balanced"
 
@@ -250,7 +255,8 @@ class SequentialBalanced:
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; raises `PartitionError` for pins that no cut by depth respects.
 
-        Where no cut fits the devices' memory, the one that exceeds the limits least.
+        Where no cut fits the devices' memory, the solution is the cut that exceeds the limits
+        least.
         """
         deep = by_depth(problem)
         priced = segments(deep.problem).at(deep.positions)
@@ -276,14 +282,14 @@ class SequentialBalanced:
 
 
 def level_sizes(priced: Segments) -> list[int]:
-    """Return the bytes of weights per level: the array P of the paper."""
+    """Return the bytes of weights of each level: the array P of the paper."""
     return [int(size) for size in np.diagonal(priced.weight_bytes, offset=1)]
 
 
 def _balanced(
     deep: DepthOrder, priced: Segments, excess: Floats, report: Report
 ) -> tuple[NDArray[np.intp], str]:
-    """A device number per level, and how it was found."""
+    """Return a device number per level, and a sentence on how it was found."""
     devices = len(deep.problem.devices)
     _, cuts = balanced_split(level_sizes(priced), devices)
     moved, moves = refined(cuts, deep.levels, report)
@@ -319,7 +325,7 @@ def _heaviest(priced: Segments, excess: Floats, *, only_fitting: bool) -> Floats
 
 
 def _room(devices: tuple[Device, ...]) -> list[float]:
-    """Bytes that each device has for weights; one without a limit has as many as the best."""
+    """Return the bytes that each device has for weights; without a limit, as many as the best."""
     given: list[float | None] = []
     for device in devices:
         if device.cache_bytes is not None:
@@ -333,8 +339,8 @@ def _room(devices: tuple[Device, ...]) -> list[float]:
 
 
 def _excess(priced: Segments) -> Floats:
-    """Bytes of every segment that each kind of device has no room for: in its cache for weights and
-    inputs, in its memory for everything."""
+    """Return the bytes of every segment that each kind of device has no room for: weights and
+    inputs in its cache, everything in its memory."""
     held = priced.peak_bytes
     tables = []
     for device in priced.devices:

@@ -27,13 +27,13 @@ from partition.strategies.base import Problem
 
 @dataclass(frozen=True)
 class Segments:
-    """Costs of every segment [a, b), for each kind of device; empty segments cost nothing.
+    """The costs of every segment [a, b), for each kind of device; empty segments cost nothing.
 
-    `kinds` lists the device numbers of each kind and `devices` has one device of each. Where a
-    segment is impossible (b < a, or it holds a layer pinned to another device) `allowed` [kinds,
-    layers + 1, layers + 1] is False. `layer_s` [kinds] sums the layers' seconds; `held_bytes` is
-    what a device holds: weights, largest activation, channels, engine. `packing_bytes` are the
-    engine's for a moment while it loads (`partition.prediction.memory`).
+    `kinds` lists the device numbers of each kind, and `devices` has one device of each. `allowed`
+    [kinds, layers + 1, layers + 1] is False where a segment is impossible (b < a, or it holds a
+    layer pinned to another device). `layer_s` [kinds] sums the layers' seconds. `held_bytes` is the
+    memory of a device: weights, largest activation, channels, engine. `packing_bytes` is what the
+    engine needs for a moment while it loads (`partition.prediction.memory`).
     """
 
     kinds: tuple[tuple[int, ...], ...]
@@ -56,13 +56,13 @@ class Segments:
 
     @property
     def peak_bytes(self) -> Floats:
-        """The most that a device holds, while it loads or later."""
+        """The most bytes that a device holds, while it loads or later."""
         loading = START_UP_BYTES + self.packing_bytes
         return np.where(self.held_bytes > 0, np.maximum(self.held_bytes, loading), 0.0)
 
     @cached_property
     def rates(self) -> Rates[Floats]:
-        """The figures of each kind of device: [kinds, 1, 1]."""
+        """The rates of each kind of device: [kinds, 1, 1]."""
         columns = rate_columns(self.devices)
         return Rates(*(getattr(columns, name)[:, :, None] for name in Rates.__slots__))
 
@@ -83,23 +83,23 @@ class Segments:
 
     @cached_property
     def seconds(self) -> Floats:
-        """The period that a segment makes necessary by itself: max(t, link)."""
+        """The shortest period that a segment allows: max(t, link), in seconds."""
         return np.maximum(self.busy_s, self.link_s)
 
     @cached_property
     def response_s(self) -> Floats:
-        """Seconds from the departure of a segment's inputs to its end if nothing else is under
-        way: its summand of their Eq. 5, transfer included."""
+        """Seconds from the departure of a segment's inputs to the end of the segment while the
+        device has nothing else to do: its term of their Eq. 5, transfer included."""
         return self.rates.response_s(self.busy_s, self.received_bytes)
 
     @cached_property
     def joules(self) -> Floats:
-        """A segment's summand of their Eq. 4, sending included and waiting left out."""
+        """A segment's term of their Eq. 4 in joules, with sending and without waiting."""
         return self.rates.energy_j(self.busy_s, np.zeros_like(self.busy_s), self.sent_bytes)
 
     @cached_property
     def memory_share(self) -> Floats:
-        """What is held, relative to the room for it (`room_bytes`)."""
+        """The memory that a segment needs, relative to the room for it (`room_bytes`)."""
         return np.asarray(self.held_bytes / room_bytes(self.devices)[:, None, None])
 
     def energy_j(self, numbers: NDArray[np.intp]) -> float:
@@ -196,7 +196,7 @@ def _range_max(values: Floats) -> Floats:
 
 
 def _crossing(problem: Problem) -> tuple[Floats, Floats, Floats, Floats]:
-    """For every [a, b): bytes and tensors received, bytes and tensors sent."""
+    """Return for every [a, b): bytes and tensors received, bytes and tensors sent."""
     network = problem.network
     count = len(network.layers)
     position = {layer.name: number for number, layer in enumerate(network.layers)}

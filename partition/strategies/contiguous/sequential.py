@@ -29,10 +29,10 @@ from partition.strategies.contiguous.cuts import best_cuts, expanded, thinned
 from partition.strategies.contiguous.segments import Segments, segments
 
 TOLERANCE = 0.01
-"""By how much the first objective may be missed for the sake of the second."""
+"""By how much the first objective may be missed for the sake of the second (relative)."""
 
 NEXT_PERIOD = 1.4
-"""The factor from one bound on the period under which energy is minimised to the next."""
+"""The factor between consecutive bounds on the period under which energy is minimised."""
 
 WAYS = {
     "period": "shortest period by dynamic programming, then fewest bytes within {:.0%} of it",
@@ -44,7 +44,7 @@ WAYS = {
 
 
 class Sequential:
-    """Each device computes a run of consecutive layers.
+    """The strategy `sequential`: each device computes a run of consecutive layers.
 
     >>> from cnn.network import Layer, Network, Tensor
     >>> from partition.devices import Device
@@ -63,7 +63,8 @@ class Sequential:
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; raises `PartitionError` for pins that no contiguous cut respects.
 
-        Where no cut fits the devices' memory, the one whose fullest device is least over its limit.
+        Where no cut fits the devices' memory, the solution is the cut whose fullest device exceeds
+        its limit least.
         """
         numbers, fits = best_contiguous(problem, segments(problem))
         used = len(set(numbers.tolist()))
@@ -76,7 +77,7 @@ class Sequential:
 
 
 def contiguous_cut(problem: Problem, tolerance: float = TOLERANCE) -> tuple[NDArray[np.intp], bool]:
-    """Return the cut of the shortest period, whatever the problem's objective; see
+    """Return the cut of the shortest period for any objective of the problem; see
     `best_contiguous`."""
     priced, places = thinned(segments(problem))
     found = _quickest(priced, priced.fitting(), tolerance)
@@ -106,7 +107,7 @@ def best_contiguous(problem: Problem, priced: Segments) -> tuple[NDArray[np.intp
 
 
 def least_overfull(problem: Problem, priced: Segments) -> NDArray[np.intp]:
-    """Return the cut whose fullest device is least over its limit; see `best_contiguous`."""
+    """Return the cut whose fullest device exceeds its limit least; see `best_contiguous`."""
     values = np.where(priced.allowed, priced.memory_share, np.inf)
     found = best_cuts(priced.kinds, values, total=False)
     if found is None:
@@ -142,7 +143,7 @@ def _then(
     *,
     total: bool,
 ) -> NDArray[np.intp] | None:
-    """Minimise the largest `first`, then, within `tolerance` of it, `second`."""
+    """Minimise the largest `first`, then, within `tolerance` of it, minimise `second`."""
     best = best_cuts(priced.kinds, np.where(fitting, first, np.inf), total=False)
     if best is None:
         return None

@@ -3,10 +3,10 @@
 **`two-stage`** is their Algorithm 1, Two-Stage Network Partitioning: every ordered pair of devices
 with every cut point. One cut point is the end of the network, so one device alone competes as well.
 
-**`k-stage`** is their general search (§II-A.2): the best with one stage, then with two, and so on
-while another stage gains more than `LEAST_GAIN`. A device may get several stages, CPU → GPU → CPU,
-as long as all cuts and orders are affordable (`AFFORDABLE`). Beyond that each device gets at most
-one, and the best cuts come from dynamic programming.
+**`k-stage`** is their general search (§II-A.2): the best pipeline with one stage, then with two,
+and so on while another stage gains more than `LEAST_GAIN`. A device may get several stages, CPU →
+GPU → CPU, as long as all cuts and orders are affordable (`AFFORDABLE`). Beyond that each device
+gets at most one stage, and the best cuts come from dynamic programming.
 
 The objective is one of theirs: **period**, the largest time of any device (Eq. 3); **energy**, the
 sum over the devices (Eq. 4; waiting counts, at `Device.idle_w`); **latency**, the sum of the
@@ -47,10 +47,10 @@ from partition.strategies.contiguous.segments import Segments, segments
 from partition.strategies.contiguous.sequential import least_overfull
 
 CHUNK = 100_000
-"""Vectors of cut points priced at once."""
+"""The number of vectors of cut points that are priced at once."""
 
 KEPT = 64
-"""How many of the best are priced again exactly."""
+"""The number of best candidates that are priced again exactly."""
 
 Cuts = NDArray[np.intp]
 """Ascending cut points [individuals, stages - 1]; stage i ends before cut i."""
@@ -73,7 +73,7 @@ class Stages:
 
     @property
     def units(self) -> int:
-        """The number of layers or levels to cut between."""
+        """The number of layers or levels between which cuts are possible."""
         return len(self.priced.weight_bytes) - 1
 
     def price(self, order: Sequence[int], cuts: Cuts) -> tuple[Floats, Floats]:
@@ -124,7 +124,7 @@ class Stages:
 
 @dataclass(slots=True)
 class _Sums:
-    """What the stages of one device add up to, one element per row of cuts."""
+    """The sums over the stages of one device, one element per row of cuts."""
 
     busy: Floats
     sent: Floats
@@ -187,14 +187,14 @@ def device_orders(
 
 
 class Best:
-    """The best few of all that has been priced: what fits memory limits first, then by value."""
+    """The best candidates so far: those that fit memory limits first, then by value."""
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
         self._found: list[tuple[float, float, tuple[int, ...], tuple[int, ...]]] = []
 
     def offer(self, order: tuple[int, ...], cuts: Cuts) -> None:
-        """Price `cuts` and keep what is among the best."""
+        """Price `cuts` and keep those that are among the best."""
         value, excess = self._stages.price(order, cuts)
         ranked = np.lexsort((value, excess, np.isinf(value)))[:KEPT]
         self._found += [
@@ -210,7 +210,7 @@ class Best:
         return min((found[1] for found in self._found if found[0] <= 0), default=np.inf)
 
     def assignments(self) -> NDArray[np.intp]:
-        """The best as device numbers [individuals, layers], empty if nothing was possible."""
+        """Return the best device numbers [individuals, layers]; none if nothing was possible."""
         layers = len(self._stages.problem.network.layers)
         rows = np.empty((len(self._found), layers), dtype=np.intp)
         for row, (_, _, order, cuts) in zip(rows, self._found, strict=True):
@@ -220,7 +220,7 @@ class Best:
 
 
 AFFORDABLE = 5_000_000
-"""Stages priced, cuts × orders × stages, up to which everything is tried for a number of stages."""
+"""The number of stages priced, cuts × orders × stages, up to which all candidates are tried."""
 
 LEAST_GAIN = 0.001
 """The share of the objective that another stage must gain."""
@@ -258,7 +258,7 @@ class KStage:
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; raises `PartitionError` for pins that no stages respect.
 
-        Where nothing fits the devices' memory, what exceeds the limits least.
+        Where nothing fits the devices' memory, the solution exceeds the limits least.
         """
         stages = Stages(problem, segments(problem), lambda numbers: numbers)
         most = min(stages.units, len(problem.devices) + 1)
@@ -282,7 +282,7 @@ class KStage:
         return _solution(problem, best, way)
 
     def _with(self, stages: Stages, count: int) -> tuple[Chosen | None, bool]:
-        """The best with `count` stages, and whether everything was tried for it."""
+        """Return the best with `count` stages, and whether every candidate was tried."""
         affordable = self._affordable // (count * count_cuts(stages.units, count))
         orders = device_orders(stages.priced.kinds, count, again=True)
         everything = sum(1 for _ in itertools.islice(orders, affordable + 1)) <= affordable
@@ -302,7 +302,7 @@ def _try_everything(stages: Stages, count: int, best: Best, *, again: bool) -> N
 
 
 def _one_each(stages: Stages, count: int) -> NDArray[np.intp]:
-    """The best cuts for at most `count` devices with a stage each: [0 or 1, layers]."""
+    """Return the best cuts for at most `count` devices with one stage each: [0 or 1, layers]."""
     objective = stages.problem.objective
     priced, places = thinned(stages.priced)
     values = {
@@ -323,8 +323,8 @@ def _one_each(stages: Stages, count: int) -> NDArray[np.intp]:
 def _candidates(
     kinds: tuple[tuple[int, ...], ...], values: Floats, count: int
 ) -> tuple[list[tuple[int, ...]], list[int]]:
-    """Device numbers by kind, and the kinds: all, or if those are too many to try in every order,
-    the `count` devices that would do best with half of the layers."""
+    """Return device numbers by kind, and the kinds. These are all devices or, if those are too many
+    to try in every order, the `count` devices that would be best with half of the layers."""
     units = values.shape[1] - 1
     if units <= affordable_units([len(members) for members in kinds]):
         return list(kinds), list(range(len(kinds)))
