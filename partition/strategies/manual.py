@@ -7,7 +7,7 @@ from partition.strategies.base import Problem, SearchProgress, Solution
 
 
 class Manual:
-    """Assigns every layer as it is pinned, and refuses if a layer has no pin."""
+    """The strategy `manual`: assigns every layer as it is pinned."""
 
     name = "manual"
 

@@ -27,7 +27,7 @@ _Key = tuple[int, int, tuple[int, ...]]
 
 
 class TrafficVariables:
-    """The expressions; each creates its variables when it is first asked for."""
+    """The traffic expressions; a method creates its variables when it is first called."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
@@ -37,9 +37,11 @@ class TrafficVariables:
         self._leaving: dict[tuple[int, int], Expression] = {}
 
     def total(self) -> Expression:
-        """Bytes per frame that leave a device or the launcher, in `Terms.traffic_unit`; a tensor
-        counts once per stage that reads it from elsewhere (com of Yin et al., Eq. 9, summed
-        over the stages)."""
+        """Bytes per frame that leave a device or the launcher, in `Terms.traffic_unit`.
+
+        A tensor counts once per stage that reads it from elsewhere (com of Yin et al., Eq. 9,
+        summed over the stages).
+        """
         unit = self._terms.traffic_unit
         return sum(
             moved.bytes
@@ -49,8 +51,8 @@ class TrafficVariables:
         )
 
     def reads(self, tensor: int, stage: int, near: Iterable[int] = ()) -> Expression:
-        """1 if `stage` reads a tensor that is made neither in it nor `near`: α_e (Yin et al., Eq.
-        10)."""
+        """Return 1 if `stage` reads a tensor that neither it nor a stage in `near` produces: α_e
+        (Yin et al., Eq. 10)."""
         near = _together(stage, near)
         moved, at = self._terms.tensors[tensor], self._placement.at
         if not moved.readers or (moved.source >= 0 and len(near) == len(self._placement.stages)):
@@ -65,8 +67,8 @@ class TrafficVariables:
         return self._far[key]
 
     def sends(self, tensor: int, stage: int, near: Iterable[int] = ()) -> Expression:
-        """How often `stage` sends a tensor that it makes: once to every stage but those `near`
-        that reads it, and once to the launcher if it is a result."""
+        """Return how often `stage` sends a tensor that it produces: once to every stage that reads
+        it, except those in `near`, and once to the launcher if it is a result."""
         near = _together(stage, near)
         moved = self._terms.tensors[tensor]
         if moved.source < 0:
@@ -97,7 +99,7 @@ class TrafficVariables:
         return copies
 
     def leaves(self, tensor: int, stage: int) -> Expression:
-        """1 if `stage` makes a tensor that it sends to anyone."""
+        """Return 1 if `stage` produces a tensor and sends it to any stage or to the launcher."""
         moved, at = self._terms.tensors[tensor], self._placement.at
         if moved.source < 0:
             return 0
@@ -116,7 +118,7 @@ def _together(stage: int, near: Iterable[int]) -> tuple[int, ...]:
 
 
 class LoadVariables:
-    """The expressions; each creates its variables when it is first asked for."""
+    """The load expressions; each creates its variables when it is first used."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
@@ -126,7 +128,7 @@ class LoadVariables:
 
     @cached_property
     def weights(self) -> list[Expression]:
-        """Weights of each stage, in `Terms.weight_unit`; a shared one counts once per stage: m_k
+        """Weights of each stage, in `Terms.weight_unit`; a shared weight counts once per stage: m_k
         (Yin et al., Eq. 5)."""
         terms, placement = self._terms, self._placement
         sums = []
@@ -146,8 +148,8 @@ class LoadVariables:
 
     @cached_property
     def largest_share(self) -> Expression:
-        """Weights of the fullest stage, in `Terms.weight_unit` ÷ `Terms.share_unit` (m_limit of
-        Yin et al., Eq. 7); of unlike devices, relative to what each has room for."""
+        """Weights of the fullest stage, in `Terms.weight_unit` ÷ `Terms.share_unit` (m_limit of Yin
+        et al., Eq. 7); if devices differ, relative to the room of each."""
         terms = self._terms
         share = self._placement.integer(*terms.share_range, "largest share")
 
@@ -163,8 +165,7 @@ class LoadVariables:
 
     @cached_property
     def uncached(self) -> list[Expression]:
-        """Weights of each stage that its device's cache has no room for: m_DRAM (Yin et al., Eq.
-        8)."""
+        """Weights of each stage beyond its device's cache: m_DRAM (Yin et al., Eq. 8)."""
         terms, placement = self._terms, self._placement
         if all(device.cache_bytes is None for device in self._devices):
             return [0 for _ in placement.stages]
@@ -214,7 +215,7 @@ class LoadVariables:
         return sum(parts)
 
     def _joules(self, stage: int, device: int, lasting: Expression) -> Expression:
-        """What a stage takes per frame while it works, waits (for `lasting` in all) and sends."""
+        """Return the energy of a stage per frame that lasts `lasting`: work, wait and send."""
         terms, own = self._terms, self._devices[device]
         idle_w = min(own.idle_w, own.busy_w)
         working = self._busy(stage, device, (own.busy_w - idle_w) / terms.watts)
@@ -226,7 +227,7 @@ class LoadVariables:
         return working + self._times(idle_w / terms.watts, lasting) + sending
 
     def _busy(self, stage: int, device: int, factor: float = 1.0) -> Expression:
-        """Ticks that `stage` works per frame if it is on this device, × `factor`."""
+        """Return `factor` × the ticks that `stage` works per frame if it is on this device."""
         terms, rates = self._terms, busy.rates_of(self._devices[device])
         layer_s = terms.problem.costs.layer_s[:, device].tolist()
         at = [on[stage] for on in self._placement.at]
@@ -252,8 +253,10 @@ class LoadVariables:
         return sum(ticks)
 
     def _times(self, factor: float, expression: Expression) -> Expression:
-        """`factor` × `expression`, rounded down; `factor` to one part in 2¹⁴, which is less than
-        the gap that counts as none."""
+        """Return `factor` × `expression`, rounded down.
+
+        `factor` is exact to one part in 2¹⁴, which is less than the gap that counts as none.
+        """
         fraction = 1 << max(0, min(16, 14 - math.floor(math.log2(max(factor, 1e-9)))))
         most = self._terms.period_range[1]
         product = self._placement.integer(0, most, f"{factor} of {expression}")
@@ -263,7 +266,7 @@ class LoadVariables:
 
     @cached_property
     def _used(self) -> list[Expression]:
-        """1 if a stage has layers."""
+        """For each stage, 1 if it has layers."""
         used = []
         for stage in self._placement.stages:
             used.append(self._placement.boolean(f"stage {stage} is used"))
@@ -273,7 +276,7 @@ class LoadVariables:
 
     @cached_property
     def _phases(self) -> list[Expression]:
-        """How often a stage fires per frame at least."""
+        """The least number of firings of each stage per frame."""
         placement, longest_path = self._placement, self._terms.longest_path
         if placement.is_contiguous:  # no path comes back
             return self._used
@@ -299,7 +302,7 @@ class LoadVariables:
         return ticks
 
     def _near(self, device: int) -> tuple[int, ...]:
-        """The stages on the machine of a device, which its own need not be among."""
+        """Return the stages on the machine of a device; its own stage need not be among them."""
         machine = self._terms.machine_of[device]
         if self._placement.is_ordered:
             return machine
@@ -308,8 +311,8 @@ class LoadVariables:
     def _receiving(
         self, stage: int, device: int, near: tuple[int, ...] | None = None
     ) -> Expression:
-        """Ticks that the device's link needs for what comes from elsewhere than the stages `near`
-        (those on its machine)."""
+        """Return the ticks of the device's link for what comes from elsewhere than the stages
+        `near` (those on its machine)."""
         terms = self._terms
         near = self._near(device) if near is None else near
         rate = self._devices[device].link_bytes_per_s
@@ -319,7 +322,7 @@ class LoadVariables:
         )
 
     def _sending(self, stage: int, device: int) -> Expression:
-        """The same for what goes to other machines."""
+        """Return the ticks of the device's link for what goes to other machines."""
         terms, near = self._terms, self._near(device)
         rate = self._devices[device].link_bytes_per_s
         return sum(
@@ -328,7 +331,7 @@ class LoadVariables:
         )
 
     def keep_within(self, limits: Sequence[float | None], frames: int) -> None:
-        """Hold what each device holds at least within its limit [devices], in bytes.
+        """Constrain the least memory of each device to its limit [devices], in bytes.
 
         A channel between devices holds `frames` frames.
         """
@@ -343,7 +346,7 @@ class LoadVariables:
         self._placement.require(bound)
 
     def _held(self, stage: int, frames: int) -> Expression:
-        """What a stage holds, in `MEMORY_UNIT`, every part rounded down."""
+        """Return the memory of a stage, in `MEMORY_UNIT`, every part rounded down."""
         terms, placement = self._terms, self._placement
         sizes = [size // MEMORY_UNIT for size in terms.activation_bytes]
         activations = placement.integer(0, max(sizes), f"activations of {stage}")

@@ -43,9 +43,9 @@ class Shape:
 
 
 class Placement:
-    """A CP-SAT `model` with the decisions.
+    """A CP-SAT `model` with the decision variables.
 
-    `at[layer][stage]` is 1 where a layer is: s_i^k (Yin et al., Eq. 2); `place[stage][kind]` is 1
+    `at[layer][stage]` is 1 where a layer is: s_i^k (Yin et al., Eq. 2). `place[stage][kind]` is 1
     if a stage is on a device of that kind (`Terms.kinds`).
     """
 
@@ -83,8 +83,10 @@ class Placement:
         return self.variables[-1]
 
     def require(self, bound: Callable[[int, int], Any]) -> None:
-        """Add `bound`(stage, device) for every stage: a constraint on it if it is on this device,
-        or None."""
+        """Add `bound`(stage, device), a constraint or None, for every stage and device.
+
+        The constraint applies if the stage is on the device.
+        """
         for stage in self.stages:
             for kind, members in enumerate(self.terms.kinds):
                 if self.is_ordered and stage not in members:
@@ -105,7 +107,7 @@ class Placement:
         return [devices[_chosen(at, value)] for at in self.at]
 
     def hint(self, numbers: Sequence[int]) -> None:
-        """Suggest an assignment, a device number per layer; it need not be a possible one."""
+        """Suggest an assignment, a device number per layer; it need not be feasible."""
         stage_of = {device: stage for stage, device in enumerate(self._order(numbers))}
         for layer, device in enumerate(numbers):
             own = stage_of[device]
@@ -121,16 +123,16 @@ class Placement:
                     self.model.add_hint(self.place[stage][kind], int(device in members))
 
     def suggest(self, values: Sequence[int]) -> None:
-        """Start the next search from a solution's `values` of all variables there were."""
+        """Start the next search from a solution's `values` of all variables that existed then."""
         self.model.clear_hints()
         for variable, value in zip(self.variables, values, strict=False):
             self.model.add_hint(variable, value)
 
     def narrow(self, loads: Sequence[int], most: int) -> None:
-        """Leave out what no contiguous partition can have whose stages bear at most `most`.
+        """Exclude what no contiguous partition with stage loads of at most `most` can contain.
 
-        `loads` [layers] is what each layer adds to its stage at least. All that must come before a
-        layer needs stages of its own (the stage windows of assembly line balancing).
+        `loads` [layers] is the least that each layer adds to its stage. The layers that must
+        precede a layer need stages of their own (the stage windows of assembly line balancing).
         """
         if not self._until or most <= 0:
             return
@@ -143,7 +145,7 @@ class Placement:
                     self.model.add(until[k] == 1)
 
     def _order(self, numbers: Sequence[int]) -> list[int]:
-        """Devices by stage, such that like devices come as the model wants them."""
+        """Return the devices by stage, those of one kind in the order that the model requires."""
         layers = range(len(numbers)) if self._until else self.terms.heaviest
         seen = list(dict.fromkeys(numbers[layer] for layer in layers))
         seen += [device for device in self.stages if device not in seen]
@@ -181,7 +183,7 @@ class Placement:
                 self.model.add_implication(self._until[reader][k], self._until[source][k])
 
     def _break_symmetry(self) -> None:
-        """Of like devices, the r-th takes none of the r − 1 heaviest layers."""
+        """Forbid the r-th device of each kind the r − 1 heaviest layers."""
         for members in self.terms.kinds:
             for rank, layer in enumerate(self.terms.heaviest[: len(members)]):
                 for device in members[rank + 1 :]:

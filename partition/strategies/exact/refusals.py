@@ -22,7 +22,7 @@ QUICK = SolverEffort(deterministic=5.0, seconds=15.0)
 
 
 def check(problem: Problem, shape: Shape) -> None:
-    """Refuse what can be seen at once to be impossible; raises `PartitionError`."""
+    """Raise `PartitionError` for pins that separate layers which `shape` keeps together."""
     if not shape.siblings:
         return
     names = [layer.name for layer in problem.network.layers]
@@ -37,10 +37,10 @@ def check(problem: Problem, shape: Shape) -> None:
 
 
 def refusal(problem: Problem, shape: Shape) -> Exception:
-    """The sentence for a problem of which the search says that it has no partition of this shape.
+    """Return the error for a problem that, according to the search, has no partition of this shape.
 
-    A `PartitionError`, unless neither pins nor memory limits exclude all partitions: then a
-    `RuntimeError`.
+    It is a `PartitionError`, unless neither pins nor memory limits exclude all partitions: then it
+    is a `RuntimeError`.
     """
     unpinned = replace(problem, pins={})
     limits = [device.memory_bytes for device in problem.devices if device.memory_bytes is not None]
@@ -87,7 +87,7 @@ def refusal(problem: Problem, shape: Shape) -> Exception:
 
 
 def _exists(problem: Problem, shape: Shape, *, limits: bool) -> bool | None:
-    """Whether there is a partition; None if a moment is too short to know."""
+    """Return whether there is a partition; None if the solver cannot decide in a moment."""
     placement = Placement(terms_of(problem), shape)
     if limits:
         bounds = [device.memory_bytes for device in problem.devices]
@@ -96,7 +96,7 @@ def _exists(problem: Problem, shape: Shape, *, limits: bool) -> bool | None:
 
 
 def _least_bytes(problem: Problem, layer: Layer) -> int:
-    """What a device holds at least that has this layer and no other."""
+    """Return the least bytes of a device that has this layer and no other."""
     own = problem.network.weight_bytes((layer.name,)) + problem.network.activation_bytes(layer.name)
     return own + engine_bytes(1)
 

@@ -34,10 +34,13 @@ from partition.strategies.exact.terms import SHARE_UNIT, Terms
 
 @dataclass(frozen=True)
 class Goal:
-    """`expression` × `unit` is what is meant, `value` says what it is in priced assignments
-    [individuals], `show` writes it for people, and `loads` [layers] is what every layer adds to its
-    stage's part of the expression at least, empty if it does not go by stages. A goal that does not
-    count only chooses among equals."""
+    """A quantity to minimise.
+
+    `expression` × `unit` is the quantity; `value` computes it for priced assignments [individuals];
+    `show` formats it for people. `loads` [layers] is the least that every layer adds to its stage's
+    part of the expression; it is empty if the expression is not a maximum over stages. A goal
+    without `counts` only breaks ties.
+    """
 
     name: str
     expression: Callable[[], Expression]
@@ -111,26 +114,26 @@ def _memory(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
 
 
 def megabytes(size: float) -> str:
-    """`12.346 MB`."""
+    """Format bytes as `12.346 MB`."""
     return f"{size / 1e6:.3f} MB"
 
 
 def milliseconds(seconds: float) -> str:
-    """`12.346 ms`."""
+    """Format seconds as `12.346 ms`."""
     return f"{seconds * 1e3:.3f} ms"
 
 
 PROGRESS_INTERVAL_S = 0.25
-"""How often progress is reported."""
+"""Seconds between reports of progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class SolverEffort:
-    """How long to search: CP-SAT's deterministic time, which is about a second on a fast core, and
-    seconds by the clock, which end a search on a slow or busy machine.
+    """The limits of a search: CP-SAT's deterministic time, whose unit is about a second on a fast
+    core, and seconds by the clock, which end a search on a slow or busy machine.
 
-    One `worker` makes the result depend on the problem and the seed alone, unless the clock ends
-    the search. Several find good solutions of large vertical problems sooner.
+    With one worker, the result depends on the problem and the seed alone, unless the clock ends the
+    search. Several workers find good solutions of large vertical problems sooner.
     """
 
     deterministic: float = 60.0
@@ -138,7 +141,7 @@ class SolverEffort:
     workers: int = 1
 
     def share(self, number: int, goals: int) -> SolverEffort:
-        """Return the part of goal `number`: half for the first, equal parts of the rest for
+        """Return the effort for goal `number`: half for the first, equal parts of the rest for the
         others."""
         part = 1.0 if goals == 1 else 0.5 if number == 0 else 0.5 / (goals - 1)
         return SolverEffort(part * self.deterministic, part * self.seconds, self.workers)
@@ -146,8 +149,11 @@ class SolverEffort:
 
 @dataclass(frozen=True)
 class Found:
-    """The solver's answer. `value` and `bound` are of the expression, in its units; `values` are of
-    the placement's variables, empty if there is no solution."""
+    """The solver's answer.
+
+    `value` and `bound` are of the expression, in its units. `values` are of the placement's
+    variables, empty if there is no solution.
+    """
 
     status: Literal["proved", "found", "impossible", "unknown"]
     value: int
@@ -157,13 +163,13 @@ class Found:
 
 
 Watch = Callable[[float, float | None, float], None]
-"""(seconds so far, the best value so far if there is one, the bound so far)."""
+"""(seconds so far, the best value so far or None, the bound so far)."""
 
 
 def minimise(
     placement: Placement, expression: Expression, effort: SolverEffort, seed: int, watch: Watch
 ) -> Found:
-    """Minimise `expression` over the placement's model, from its hints on."""
+    """Minimise `expression` over the placement's model, starting from its hints."""
     from ortools.sat.python import cp_model  # noqa: PLC0415 - half a second to import
 
     placement.model.minimize(expression)
@@ -188,7 +194,7 @@ def minimise(
 
 
 def is_possible(placement: Placement, effort: SolverEffort) -> bool | None:
-    """Whether the placement's model has a solution; None if that is not known in time."""
+    """Return whether the placement's model has a solution; None if that is not decided in time."""
     from ortools.sat.python import cp_model  # noqa: PLC0415
 
     status = _run(_solver(effort, 0), placement.model, lambda *_: None)
@@ -209,7 +215,7 @@ def _solver(effort: SolverEffort, seed: int) -> Any:
 
 
 def _run(solver: Any, model: Any, watch: Watch) -> Any:
-    """Return the solver's status; `watch` gets the best value and bound meanwhile."""
+    """Return the solver's status; report the best value and bound to `watch` meanwhile."""
     from ortools.sat.python import cp_model  # noqa: PLC0415
 
     best: list[float] = []
@@ -218,10 +224,10 @@ def _run(solver: Any, model: Any, watch: Watch) -> Any:
     ended = threading.Event()
 
     class Solutions(cp_model.CpSolverSolutionCallback):
-        """Notes the value of each solution."""
+        """Records the value of each solution."""
 
         def on_solution_callback(self) -> None:
-            """Called by the solver for each solution that is better than the last."""
+            """Record a solution that is better than the last; the solver calls this."""
             best.append(self.objective_value)
             bound[0] = max(bound[0], self.best_objective_bound)
 

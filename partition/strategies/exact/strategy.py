@@ -36,7 +36,7 @@ from partition.strategies.exact.search import Goal, SolverEffort, Watch, goals, 
 from partition.strategies.exact.terms import Terms, terms_of
 
 ROUNDING = 1e-4
-"""A gap below this is that of whole ticks, and counts as none."""
+"""A gap below this comes from rounding to whole ticks, and counts as none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,17 @@ class GoalAnswer:
 
     @property
     def gap(self) -> float:
-        """By which fraction a better solution could beat the value at most."""
+        """The largest fraction by which a better solution could beat the value."""
         return max(0.0, 1 - self.bound / self.value) if self.value > 0 else 0.0
 
     @property
     def is_optimal(self) -> bool:
-        """Whether no solution is better that is as good by the goals before."""
+        """Whether no solution that is equally good by the earlier goals is better by this one."""
         return self.is_proved and self.gap <= ROUNDING
 
     @property
     def sentence(self) -> str:
-        """`period 12.346 ms (optimal)`, or how far from it."""
+        """For example `period 12.346 ms (optimal)`, or with the gap instead."""
         shown = f"{self.goal.name} {self.goal.show(self.value)}"
         if self.is_optimal:
             return f"{shown} (optimal)"
@@ -69,8 +69,8 @@ class GoalAnswer:
 
 @dataclass(frozen=True)
 class Answer:
-    """A device number per layer [layers], what came of each goal, and whether it fits the devices'
-    memory by the cost model."""
+    """A device number per layer [layers], the outcome of each goal, and whether the assignment fits
+    the devices' memory by the cost model."""
 
     numbers: NDArray[np.intp]
     steps: tuple[GoalAnswer, ...]
@@ -78,23 +78,23 @@ class Answer:
 
     @property
     def is_optimal(self) -> bool:
-        """Whether all goals that are the objective were reached."""
+        """Whether all goals that count were proved optimal."""
         return all(step.is_optimal for step in self.steps if step.goal.counts)
 
     @property
     def gap(self) -> float:
-        """That of the first goal that was not reached; 0 if all were."""
+        """The gap of the first goal that was not proved optimal; 0 if all were."""
         gaps = (step.gap for step in self.steps if step.goal.counts and not step.is_optimal)
         return next(gaps, 0.0)
 
     @property
     def sentence(self) -> str:
-        """All goals, and whether they were reached."""
+        """All goals and their outcomes."""
         text = ", then ".join(step.sentence for step in self.steps)
         return text if self.fits else f"{text}; no solution was found that fits every memory"
 
     def bounded_by(self, relaxed: Answer) -> Answer:
-        """This answer, found under tighter limits, with the bounds of looser ones."""
+        """Return this answer, found under tighter limits, with the bounds of looser limits."""
         steps = tuple(
             replace(
                 step,
@@ -107,7 +107,10 @@ class Answer:
 
 
 def starts(terms: Terms, shape: Shape, others: Sequence[Strategy]) -> NDArray[np.intp]:
-    """Assignments [any number, layers] that respect pins and `shape`; `others` may contribute."""
+    """Return assignments [any number, layers] that respect pins and `shape`.
+
+    The strategies `others` contribute their solutions.
+    """
     problem = terms.problem
     devices = range(len(problem.devices))
     found = [np.full(terms.layers, device, dtype=np.intp) for device in devices]
@@ -130,7 +133,7 @@ def starts(terms: Terms, shape: Shape, others: Sequence[Strategy]) -> NDArray[np
 
 
 def is_possible(terms: Terms, shape: Shape, numbers: NDArray[np.intp]) -> bool:
-    """Whether an assignment respects the pins and is of this shape."""
+    """Return whether an assignment respects the pins and is of this shape."""
     pinned = terms.problem.pinned
     if (numbers != pinned)[pinned >= 0].any():
         return False
@@ -155,13 +158,13 @@ def is_possible(terms: Terms, shape: Shape, numbers: NDArray[np.intp]) -> bool:
 
 
 def _even_runs(sizes: Sequence[int], runs: int) -> NDArray[np.intp]:
-    """Runs of the topological order whose largest sum of `sizes` is least: a number per layer."""
+    """Return runs of the topological order whose largest sum of `sizes` is least: [layers]."""
     _, cuts = balanced_split(sizes, runs)
     return np.asarray(np.searchsorted(cuts, np.arange(len(sizes)), side="right"), dtype=np.intp)
 
 
 def _longest_first(problem: Problem, sizes: Sequence[int]) -> NDArray[np.intp]:
-    """The largest layers first, each to the device with the least load for its speed."""
+    """Assign the largest layers first, each to the device with the least load for its speed."""
     seconds = problem.costs.layer_s.sum(axis=0)
     slowness = seconds / seconds.min() if seconds.min() > 0 else np.ones(len(seconds))
     each = np.array(sizes, dtype=np.float64)[:, None] * slowness
@@ -170,13 +173,13 @@ def _longest_first(problem: Problem, sizes: Sequence[int]) -> NDArray[np.intp]:
 
 
 REPEATS = 4
-"""How often limits are tightened before an overfull solution is handed over as it is."""
+"""The most times that limits are tightened before an overfull solution is returned as it is."""
 
 MARGIN_BYTES = 1 << 16
-"""By how much more than the excess a limit is tightened."""
+"""The number of bytes beyond the excess by which a limit is tightened."""
 
 PROGRESS = 1000
-"""Steps of the progress that is reported."""
+"""The number of steps of progress that is reported."""
 
 
 class Exact:
@@ -195,8 +198,11 @@ class Exact:
         self._others = tuple(others)
 
     def solve(self, problem: Problem) -> Solution:
-        """See `Strategy.solve`; raises `PartitionError` if there is no such partition, telling
-        which constraint excludes it, or if none was found in time."""
+        """See `Strategy.solve`.
+
+        Raises `PartitionError` if there is no such partition, and names the constraint that
+        excludes it, or if none was found in time.
+        """
         check(problem, self._shape)
         answer: Answer | None = None
         for slack_frames in dict.fromkeys((problem.slack_frames, 0)):
@@ -216,8 +222,8 @@ class Exact:
         )
 
     def _within_limits(self, problem: Problem) -> Answer | None:
-        """The best that fits the devices' memory by the cost model, or that exceeds it least of
-        what was found; None if there is nothing."""
+        """Return the best solution that fits the devices' memory by the cost model, or else the one
+        found that exceeds it least; None if there is none."""
         limits = [device.memory_bytes for device in problem.devices]
         first: Answer | None = None
         for _ in range(REPEATS):
@@ -239,7 +245,7 @@ class Exact:
         return first
 
     def _search(self, problem: Problem, limits: Sequence[int | None]) -> Answer | None:
-        """The best by the linear terms; None if there is proved to be nothing within `limits`."""
+        """Return the best by the linear terms; None if `limits` provably exclude every solution."""
         terms = terms_of(problem)
         placement = Placement(terms, self._shape)
         loads = LoadVariables(placement)
@@ -271,8 +277,8 @@ class Exact:
 def _start(
     terms: Terms, goal: Goal, placement: Placement, population: NDArray[np.intp]
 ) -> NDArray[np.intp] | None:
-    """The best of a population, which also bounds what there is to find; None if none of those
-    fits the devices' memory."""
+    """Return the best of a population, which also bounds the search; None if none of them fits the
+    devices' memory."""
     if not len(population):
         return None
     costs = terms.problem.costs.evaluate(population)
@@ -291,8 +297,8 @@ def _start(
 def _priced(
     problem: Problem, found: Sequence[tuple[Goal, float, bool]], population: NDArray[np.intp]
 ) -> Answer:
-    """The best of a population by the cost model, which counts what the linear terms leave out; of
-    equals, as the first row often is with the others, the first."""
+    """Return the best of a population by the cost model, which also counts the costs that the
+    linear terms leave out. Of equals, the first wins."""
     costs = problem.costs.evaluate(population)
     values = [goal.value(costs) for goal, _, _ in found]
     keys = [np.maximum(costs.overrun_bytes, 0), *(_rounded(value) for value in values)]
@@ -305,7 +311,7 @@ def _priced(
 
 
 def _rounded(values: Floats) -> Floats:
-    """Values in billionths of the largest: sums that differ by less are equal."""
+    """Round values to billionths of the largest, so that sums that differ by less are equal."""
     largest = float(np.abs(values).max())
     return np.asarray(np.round(values / (largest * 1e-9))) if largest > 0 else values
 

@@ -26,23 +26,23 @@ TICKS = 1e7
 """See the module's docstring."""
 
 MOST_TICKS = 2.0**32
-"""Ticks are longer if need be, so that nothing takes more of them. CP-SAT has 64 bits, but has been
-seen to call a model impossible whose numbers had 45."""
+"""The most ticks of any quantity; ticks are longer if need be. CP-SAT has 64 bits, but has been
+seen to call a model with numbers of 45 bits infeasible."""
 
 SHARE_UNIT = 10_000
-"""Rooms of unlike devices are compared in units of 1 ÷ this."""
+"""The rooms of unlike devices are compared in units of 1 ÷ this."""
 
 SHARE_RANGE = 1 << 24
-"""And weights of unlike devices in about this many parts."""
+"""The number of parts, about, in which the weights of unlike devices are counted."""
 
 MEMORY_UNIT = 1024
-"""Bytes that memory limits are counted in; what is held is rounded down."""
+"""The unit of memory limits in bytes; what a device holds is rounded down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A tensor: its maker's number (−1: the launcher), its readers', its bytes, and whether it is a
-    result, which the launcher reads."""
+    """A tensor: the number of its producer (−1: the launcher) and of its readers, its bytes, and
+    whether it is a result, which the launcher reads."""
 
     source: int
     readers: tuple[int, ...]
@@ -54,9 +54,9 @@ class Moved:
 class Terms:
     """A problem's layers by number, in topological order, and what each of them adds to a cost.
 
-    `own_bytes` [layers] are weights that one layer alone uses, `shared` are (bytes, layers) of the
-    others. `activation_bytes` [layers] are the inputs and outputs of a layer, `siblings` the sets
-    of layers that read what one layer made.
+    `own_bytes` [layers] are weights that only one layer uses; `shared` are (bytes, layers) of the
+    other weights. `activation_bytes` [layers] are the inputs and outputs of a layer. `siblings` are
+    the sets of layers that read the output of one layer.
     """
 
     problem: Problem
@@ -68,18 +68,18 @@ class Terms:
 
     @property
     def layers(self) -> int:
-        """Number of layers."""
+        """The number of layers."""
         return len(self.own_bytes)
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """(maker, reader), each pair of layers once."""
+        """(producer, reader), each pair of layers once."""
         found = {(t.source, reader): None for t in self.tensors for reader in t.readers}
         return tuple(edge for edge in found if edge[0] >= 0)
 
     @cached_property
     def kinds(self) -> tuple[tuple[int, ...], ...]:
-        """Device numbers by kind; those of one kind are interchangeable."""
+        """Device numbers by kind; devices of one kind are interchangeable."""
         return kinds_of(self.problem)
 
     @cached_property
@@ -99,29 +99,29 @@ class Terms:
 
     @cached_property
     def are_apart(self) -> bool:
-        """Whether no two devices share a machine, or all do: no order of them is special."""
+        """Whether no two devices share a machine, or all do, so that their order is irrelevant."""
         return len(self.machines) in (1, len(self.problem.devices))
 
     @cached_property
     def heaviest(self) -> tuple[int, ...]:
-        """Layers by their weights, then by their work, the heaviest first."""
+        """The layers by their weights, then by their work, the heaviest first."""
         seconds = self.problem.costs.layer_s.min(axis=1)
         return tuple(sorted(range(self.layers), key=lambda n: (-self.own_bytes[n], -seconds[n], n)))
 
     @cached_property
     def weight_unit(self) -> int:
-        """What all weights and caches are multiples of, in bytes."""
+        """The greatest common divisor of all weights and caches, in bytes."""
         caches = (device.cache_bytes or 0 for device in self.problem.devices)
         return math.gcd(*self.own_bytes, *(size for size, _ in self.shared), *caches) or 1
 
     @cached_property
     def weights(self) -> int:
-        """All weights, each once, in units."""
+        """The sum of all weights, each once, in `weight_unit`."""
         return (sum(self.own_bytes) + sum(size for size, _ in self.shared)) // self.weight_unit
 
     @cached_property
     def traffic_unit(self) -> int:
-        """What all tensors are multiples of, in bytes."""
+        """The greatest common divisor of all tensors, in bytes."""
         return math.gcd(*(tensor.bytes for tensor in self.tensors)) or 1
 
     @cached_property
@@ -133,22 +133,22 @@ class Terms:
 
     @cached_property
     def watts(self) -> float:
-        """A power that no device exceeds; energies are counted in it × ticks."""
+        """A power in watts that no device exceeds; energies are counted in it × ticks."""
         return max(1e-3, *(max(d.busy_w, d.idle_w) for d in self.problem.devices))
 
     def ticks(self, seconds: float) -> int:
-        """Whole ticks in so many seconds."""
+        """Return the whole ticks in `seconds`."""
         return math.floor(seconds / self.tick_s)
 
     @cached_property
     def period_range(self) -> tuple[int, int]:
-        """Ticks below which no period is, and ticks above which none needs to be."""
+        """The least possible period, and the longest one that is ever needed, in ticks."""
         fastest = self.problem.costs.layer_s.min(axis=1)
         return self.ticks(float(fastest.max())), self.ticks(self._slowest_s) + 1
 
     @cached_property
     def _slowest_s(self) -> float:
-        """Seconds beyond which nothing takes, even all stages together."""
+        """The seconds that all stages together take at most."""
         ways = len(self.problem.devices) + 1
         moved = sum(tensor.bytes for tensor in self.tensors) * ways
         weights = ways * self.weights * self.weight_unit
@@ -182,19 +182,19 @@ class Terms:
         return 1 if alike else max(1, SHARE_RANGE // max(self.weights, 1))
 
     def share(self, weights: int, room: int) -> int:
-        """`weights`, in `weight_unit`, relative to a room, in parts of it, rounded up."""
+        """Return `weights`, in `weight_unit`, relative to `room`, in `share_unit`, rounded up."""
         return -(-SHARE_UNIT * self.share_unit * weights // room)
 
     @cached_property
     def least_shares(self) -> list[int]:
-        """What each layer adds at least to the share of the stage that it is in, rounded down."""
+        """Return the least that each layer adds to the share of its stage, rounded down."""
         parts = SHARE_UNIT * self.share_unit
         return [parts * (size // self.weight_unit) // max(self.rooms) for size in self.own_bytes]
 
     @cached_property
     def share_range(self) -> tuple[int, int]:
-        """What the fullest device's share is at least (the mean, and the heaviest layer alone) and
-        at most (everything on the smallest device)."""
+        """The least share of the fullest device (the mean, and the heaviest layer alone) and the
+        largest (everything on the smallest device)."""
         heaviest = max(self.own_bytes) // self.weight_unit
         mean = self.share(self.weights, sum(self.rooms))
         least = max(mean, self.share(heaviest, max(self.rooms)))
@@ -202,7 +202,7 @@ class Terms:
 
     @cached_property
     def rooms(self) -> tuple[int, ...]:
-        """Each device's share of the memory that weights may take, as `fair_memory`, in units."""
+        """Each device's share of the memory for weights (see `fair_memory`), in units."""
         fair = fair_memory(self.problem.devices)
         if np.ptp(fair) == 0:
             return (SHARE_UNIT,) * len(fair)
@@ -253,7 +253,8 @@ def _weights(
 
 
 def _siblings(tensors: Sequence[Moved]) -> list[tuple[int, ...]]:
-    """Layers that read what one layer made (003's operations with several children)."""
+    """Return the sets of layers that read the output of one layer (operations with several children
+    in Yin et al.)."""
     children: dict[int, dict[int, None]] = {}
     for tensor in tensors:
         if tensor.source >= 0:

@@ -26,7 +26,7 @@ from partition.strategies.base import (
 )
 
 ROUNDS = 8
-"""How often shares are changed for the sake of memory, at most."""
+"""The most times that shares are changed for the sake of memory."""
 
 
 class Horizontal:
@@ -59,7 +59,7 @@ class Horizontal:
 
 @dataclass(frozen=True)
 class _Division:
-    """What `shares` [devices] of every layer lead to; `numbers` [layers of the new problem]."""
+    """The division that follows from `shares` [devices]; `numbers` [layers of the new problem]."""
 
     shares: NDArray[np.float64]
     rewrites: tuple[Slices, ...]
@@ -104,7 +104,8 @@ def _pinned(problem: Problem) -> dict[str, int]:
 
 
 def _place_the_rest(problem: Problem, placed: dict[str, int]) -> NDArray[np.intp]:
-    """A device for every layer: those of `placed`, the others where they bring least traffic."""
+    """Return a device for every layer: those of `placed`, and for the others the device where they
+    cause the least traffic."""
     network, seconds = problem.network, problem.costs.layer_s
     present: list[set[str]] = [set() for _ in problem.devices]
     load = np.zeros(len(problem.devices))
@@ -131,7 +132,7 @@ def _missing_bytes(network: Network, layer: Layer, present: set[str]) -> int:
 
 
 def _relieved(problem: Problem, division: _Division) -> NDArray[np.float64] | None:
-    """Shares with less for the overfull devices and more for the others; None if all are full."""
+    """Return shares that move load from overfull devices to the others; None if all are full."""
     limits = np.array([device.memory_bytes or np.inf for device in problem.devices])
     fits = division.memory_bytes <= limits
     if not fits.any():

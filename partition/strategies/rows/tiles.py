@@ -38,10 +38,10 @@ from partition.strategies.contiguous.sequential import Sequential
 from partition.strategies.rows.tilings import Tiling, Tilings
 
 PRICED = 10
-"""How many tilings are rewritten and priced."""
+"""The number of tilings that are rewritten and priced."""
 
 TOLERANCE = 0.01
-"""By how much the objective may be missed for the sake of fewer bytes."""
+"""By how much the objective may be missed for the sake of fewer bytes (relative)."""
 
 
 class Tiles:
@@ -79,9 +79,9 @@ class Tiles:
 
 @dataclass(frozen=True)
 class _Priced:
-    """A tiling that was carried out: `problem` is what it leads to, `numbers` its assignment.
+    """A tiling after rewriting: `problem` is the rewritten problem, `numbers` its assignment.
 
-    `overrun_bytes` exceed devices' memory, `value` is the objective's.
+    `overrun_bytes` is the excess over devices' memory, `value` the objective.
     """
 
     tiling: Tiling
@@ -93,7 +93,7 @@ class _Priced:
 
 
 def _best(priced: list[_Priced]) -> _Priced:
-    """What fits memory best; of that, what moves the fewest bytes among the best by objective."""
+    """Return the tiling with the fewest bytes sent among the best by memory, then by objective."""
     least = min(each.overrun_bytes for each in priced)
     fitting = [each for each in priced if each.overrun_bytes == least]
     enough = min(each.value for each in fitting) * (1 + TOLERANCE)
@@ -121,7 +121,7 @@ def _estimated_rank(problem: Problem, tiling: Tiling) -> tuple[float, float]:
 
 
 def _price(problem: Problem, model: Rewritable, tiling: Tiling) -> list[_Priced]:
-    """Carry a tiling out, in every way of cutting rows out of what enters it."""
+    """Rewrite the network by a tiling, and price every way of cutting rows out of its input."""
     tiled = apply_rewrites(problem, model, [tiling.bands(problem)])
     population = _placements(problem, tiled, tiling)
     costs = tiled.costs.evaluate(population)
@@ -134,10 +134,11 @@ def _price(problem: Problem, model: Rewritable, tiling: Tiling) -> list[_Priced]
 
 
 def _placements(problem: Problem, tiled: Problem, tiling: Tiling) -> NDArray[np.intp]:
-    """Assignments [ways, layers of `tiled`] that differ in who cuts rows out of what enters.
+    """Return assignments [ways, layers of `tiled`] that differ in the device that cuts rows out of
+    the bands' input.
 
-    Each band's device for itself, which then receives all of it (the first way), or one device,
-    from which rows travel to the others (one way per device).
+    In the first way each band's device cuts for itself and receives the whole input. In the others,
+    one way per device, one device cuts for all and sends the rows to the others.
     """
     network = problem.network
     count = len(tiling.devices)

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from cnn.rewrite.bands import Band, FusedLayers
 
 ROWS_AXIS = 2
-"""As `cnn.operators.row_rules` has it, which needs ONNX."""
+"""The axis of rows, as in `cnn.operators.row_rules`, whose import requires ONNX."""
 
 
 @dataclass(frozen=True)
 class TileLoads:
-    """Per device: seconds of work, seconds on the link, bytes held; and the period they allow."""
+    """Per device: seconds of work, seconds on the link, bytes held; and the period that follows."""
 
     busy_s: Floats
     link_s: Floats
@@ -46,7 +46,7 @@ class TileLoads:
 
 
 class LoadEstimate:
-    """The loads of tilings of one problem."""
+    """Estimates of the loads of one problem's tilings."""
 
     def __init__(self, problem: Problem) -> None:
         network = problem.network
@@ -67,8 +67,8 @@ class LoadEstimate:
     def loads(
         self, numbers: NDArray[np.intp], tiled: slice, output: str, bands: Mapping[int, Band]
     ) -> TileLoads:
-        """Estimate the loads with `bands` by device; `numbers` [layers] is for layers not
-        `tiled`."""
+        """Estimate the loads with `bands` by device; `numbers` [layers] gives the devices of the
+        layers that are not `tiled`."""
         mine = self._mine(numbers, tiled)
         busy = (self._seconds * mine).sum(axis=0)
         held = self._weights @ mine
@@ -97,7 +97,7 @@ class LoadEstimate:
         return np.asarray(mine)
 
     def _moved(self, numbers: NDArray[np.intp], output: str, bands: Mapping[int, Band]) -> _Moved:
-        """What moves for the bands' sake if only the rows that each needs come to it."""
+        """Return the traffic of the bands if each receives only the rows that it needs."""
         network = self._problem.network
         moved = _Moved(*(np.zeros(len(self._problem.devices)) for _ in range(3)))
         readers = {int(numbers[self._row[layer]]) for layer in network.consumers[output]}
@@ -116,7 +116,7 @@ class LoadEstimate:
 
 @dataclass(frozen=True)
 class _Moved:
-    """Per device: bytes and messages."""
+    """Bytes and messages of each device."""
 
     received_bytes: Floats
     sent_bytes: Floats
@@ -128,14 +128,14 @@ def _row_bytes(tensor: Tensor) -> float:
 
 
 def equal_times(fixed_s: Floats, whole_s: Floats) -> Floats:
-    """Return shares [devices] that sum to 1 and end at the same time; 0 for a device busy until
-    then.
+    """Return shares [devices] that sum to 1 and end at the same time; 0 for a device that is busy
+    until then.
 
     >>> equal_times(np.array([0.0, 0.0]), np.array([1.0, 3.0]))
     array([0.75, 0.25])
 
-    `fixed_s` [devices] is what each is busy anyway, `whole_s` [devices], above 0, what it would
-    take for everything.
+    `fixed_s` [devices] is how long each device is busy anyway, `whole_s` [devices], above 0, how
+    long it would take for everything.
     """
     order = np.argsort(fixed_s, kind="stable")
     rates = np.cumsum(1 / whole_s[order])
@@ -144,23 +144,24 @@ def equal_times(fixed_s: Floats, whole_s: Floats) -> Floats:
 
 
 SHORTEST_S = 1e-12
-"""What layers without any work are taken to take, so that rows can be dealt out by time."""
+"""Seconds that a layer without any work is taken to need, so that rows can be divided by time."""
 
 MOST_STOPS = 24
-"""How many places to stop at are considered; more are thinned out evenly."""
+"""The most stops that are considered; more are thinned out evenly."""
 
 FEW = 0.25
 """The share of the mean number of rows below which a band hardly pays."""
 
 ROUNDS = 3
-"""How often rows are dealt out anew for what the halo costs each band."""
+"""The number of times that rows are divided anew for the cost of each band's halo."""
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """Layers [start, stop) in bands of `rows` [devices]; `numbers` [layers] is for the others.
+    """The layers [start, stop) in bands of `rows` [devices]; `numbers` [layers] is for the others.
 
-    `loads` are estimates; `halo_share` is the arithmetic that the halo adds to the tiled layers.
+    `loads` are estimates. `halo_share` is the arithmetic that the halo adds, relative to that of
+    the tiled layers.
     """
 
     start: int
@@ -176,7 +177,7 @@ class Tiling:
         return [number for number, count in enumerate(self.rows) if count]
 
     def bands(self, problem: Problem) -> Bands:
-        """The rewrite."""
+        """Return the rewrite."""
         layers = problem.network.layers[self.start : self.stop]
         return Bands(tuple(layer.name for layer in layers), tuple(filter(None, self.rows)))
 
@@ -201,10 +202,11 @@ class Tilings:
         self.stops = self._find_stops()
 
     def _find_stops(self) -> list[int]:
-        """Positions where tiles may stop: a single tensor of the tiled layers is needed there.
+        """Return the positions where tiles may stop: later layers need one tensor of the tiled
+        layers.
 
-        Not in front of a layer without arithmetic that reads this tensor alone: it costs the
-        bands next to nothing and may make what has to be joined smaller.
+        A stop is not allowed in front of a layer without arithmetic that reads this tensor alone:
+        that layer costs the bands next to nothing and may reduce the tensor that has to be joined.
         """
         network = self._problem.network
         made: set[str] = set()
@@ -223,10 +225,10 @@ class Tilings:
         return [found[round(place)] for place in np.linspace(0, len(found) - 1, MOST_STOPS)]
 
     def at(self, stop: int) -> Iterator[Tiling]:
-        """Yield tilings that stop there, with the rest on one device, on two and so on.
+        """Yield tilings that end at `stop`, with the rest on one device, on two and so on.
 
-        Each once with all devices that have time left, and once without those that would get but
-        few rows: these hardly shorten the period, but send and receive like the others.
+        Each comes once with all devices that have time left, and once without devices that would
+        get few rows: these hardly shorten the period, but send and receive like the others.
         """
         names = [layer.name for layer in self._problem.network.layers[self.start : stop]]
         fused = self._model.fused(names)
@@ -252,9 +254,11 @@ class Tilings:
         return not layer.macs and set(layer.inputs) == crossing
 
     def _others(self, stop: int, most: int) -> NDArray[np.intp]:
-        """Devices of the layers that are not tiled: segments, the shortest period for so many.
+        """Return devices of the layers that are not tiled: segments with the shortest period on at
+        most `most` devices.
 
-        Pins that no segments respect are kept; the layers between follow the ones before them.
+        If no segments respect the pins, the pins are kept, and each layer between them follows the
+        one before it.
         """
         numbers = self._problem.pinned.copy()
         if stop < len(numbers):
@@ -267,7 +271,8 @@ class Tilings:
     def _tiling(
         self, stop: int, fused: FusedLayers, numbers: NDArray[np.intp], chosen: set[int]
     ) -> Tiling | None:
-        """Rows for the `chosen` devices that `numbers` leave time for; None if that is but one."""
+        """Divide rows among the `chosen` devices with time left by `numbers`; None if only one
+        has."""
         tiled = slice(self.start, stop)
         fixed = self._estimate.untiled_s(numbers, tiled)
         barred = [number for number in range(len(fixed)) if number not in chosen]
@@ -292,7 +297,7 @@ class Tilings:
 
 
 def _filled(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Every −1 replaced by the number before it, or by the first one of all."""
+    """Replace every −1 by the number before it, or by the first number of all."""
     known = np.flatnonzero(numbers >= 0)
     if not len(known):
         return np.zeros_like(numbers)
