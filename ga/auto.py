@@ -33,11 +33,12 @@ from partition.strategies.batch_split import BatchSplit
 from partition.strategies.contiguous.sequential import Sequential
 
 ALONE_MARGIN = 0.2
-"""By how much one device alone must have a shorter period than all together to be chosen: spreading
-a network spares memory, so it may cost a little time. For other objectives there is no margin."""
+"""The relative margin by which one device's period must be shorter than that of all devices
+together for one device to be chosen: distributing a network saves memory, so it may cost a little
+time. For other objectives there is no margin."""
 
 UNEVEN = 1.1
-"""Above how many times the fair share of work or weights splitting single layers is tried."""
+"""The multiple of the fair share of work or weights above which layers are split."""
 
 _PROGRESS_STEPS = 100
 
@@ -50,7 +51,7 @@ class _Candidate:
 
 
 VerticalSearch = Callable[[Problem, Preference], Strategy]
-"""Makes the vertical search for a problem, which goes by this preference."""
+"""Returns the vertical search for a problem, with this preference."""
 
 
 class Auto:
@@ -64,14 +65,17 @@ class Auto:
         splitting: Strategy | None = None,
         vertical: VerticalSearch = lambda _, preference: Vertical(preference),
     ) -> None:
-        """`candidates` replace the usual ones, of which `vertical` makes one; `splitting` is tried
-        where they leave a device more than its share."""
+        """Set the strategies to try.
+
+        `candidates` replace the default ones, of which `vertical` makes one. `splitting` is tried
+        where they leave a device more than its share.
+        """
         self._given = None if candidates is None else tuple(candidates)
         self._splitting = splitting or Hybrid()
         self._vertical = vertical
 
     def candidates(self, problem: Problem) -> tuple[Strategy, ...]:
-        """Return the strategies to try on a problem, those that keep layers whole first."""
+        """Return the strategies to try on a problem; those that keep layers whole come first."""
         usual = (
             Sequential(),
             self._vertical(problem, preference_for(problem)),
@@ -129,14 +133,14 @@ class Auto:
                 continue
             try:
                 found.append(_candidate(problem, strategy, number, total))
-            except PartitionError as error:  # pins or memory that this one cannot respect
+            except PartitionError as error:  # it cannot respect pins or memory
                 refusals.append(error)
         problem.on_progress(SearchProgress(total * _PROGRESS_STEPS, total * _PROGRESS_STEPS, ""))
         return found, refusals
 
 
 def _devices(plan: Plan) -> int:
-    """Count the devices that take part."""
+    """Return the number of devices that take part."""
     return len({phase.device for phase in plan.phases})
 
 
@@ -161,7 +165,7 @@ def _candidate(problem: Problem, strategy: Strategy, number: int, total: int) ->
 
 
 def _applies(strategy: Strategy, problem: Problem) -> bool:
-    """Return whether it can give a plan, and one that may be better than the others."""
+    """Return whether a strategy can give a plan that may be better than the others."""
     if isinstance(strategy, BatchSplit | Replicated) and (
         problem.objective != "period"
         or problem.model is None
@@ -175,8 +179,10 @@ def _applies(strategy: Strategy, problem: Problem) -> bool:
 
 
 def _is_uneven(problem: Problem, found: Sequence[_Candidate]) -> bool:
-    """Whether whole layers leave some device more than its share (or nothing fits at all): of the
-    work in every plan, or of the weights because one layer has more than that."""
+    """Return whether whole layers leave some device more than its share, or nothing fits at all.
+
+    A share is one of the work, in every plan, or of the weights: one layer may exceed it.
+    """
     if problem.model is None or problem.objective not in ("period", "memory"):
         return False
     whole = [each.solution.assignment for each in found if not each.plan.rewrites]
@@ -195,7 +201,7 @@ def _is_uneven(problem: Problem, found: Sequence[_Candidate]) -> bool:
 
 
 def _alone(problem: Problem) -> _Candidate | None:
-    """Return the plan of everything on the best single device, if any device can."""
+    """Return the plan with everything on the best single device, if any device can hold it."""
     pinned = set(problem.pins.values())
     plans = []
     for device in problem.devices:

@@ -22,13 +22,15 @@ from partition.pricing.cost import CostModel
 from partition.strategies.base import Problem
 
 LIGHT_WEIGHT_BYTES = 65536
-"""A layer with more weights than this is a gene of its own."""
+"""A layer with more bytes of weights than this is a gene of its own."""
 
 
 @dataclass(frozen=True)
 class Genes:
-    """`of_layer` [layers] is each layer's gene, `pinned` [genes] a device number or −1 for free;
-    `costs` prices assignments of genes, `network` is the network that they form.
+    """The genes of a problem.
+
+    `of_layer` [layers] is the gene of each layer, `pinned` [genes] a device number or −1 for free.
+    `network` is the network that the genes form, and `costs` prices assignments of genes.
     """
 
     network: Network
@@ -38,7 +40,7 @@ class Genes:
 
     @property
     def count(self) -> int:
-        """Number of genes."""
+        """The number of genes."""
         return len(self.pinned)
 
     def layers(self, population: NDArray[np.integer]) -> NDArray[np.intp]:
@@ -51,7 +53,7 @@ class Genes:
         return np.asarray(sums, dtype=np.float64)
 
     def of(self, assignment: NDArray[np.integer]) -> NDArray[np.int16]:
-        """Return an assignment of layers [layers] as one of genes: that of each gene's first
+        """Return an assignment of layers [layers] as one of genes, each on the device of its first
         layer."""
         _, first = np.unique(self.of_layer, return_index=True)
         return np.asarray(assignment[first], dtype=np.int16)

@@ -80,8 +80,10 @@ def genes_of(individuals: Sequence[Any]) -> Population:
 
 
 def clone(individual: Any) -> Any:
-    """Return a copy with the same fitness, without calling the constructors: the paper's algorithm
-    makes half a million copies."""
+    """Return a copy with the same fitness, without calling the constructors.
+
+    The paper's algorithm makes half a million copies.
+    """
     kind: Any = type(individual)
     fitness: Any = type(individual.fitness)
     copied = kind.__new__(kind, individual)
@@ -96,7 +98,7 @@ def price_together(evaluate: Evaluate, individuals: Sequence[Any]) -> list[list[
 
 
 def price(toolbox: base.Toolbox, individuals: Sequence[Any]) -> int:
-    """Give a fitness to the individuals that have none, and return how many these were."""
+    """Price the individuals without a fitness, and return their number."""
     invalid = [individual for individual in individuals if not individual.fitness.valid]
     found = toolbox.map(toolbox.evaluate, invalid)
     for individual, values in zip(invalid, found, strict=True):

@@ -36,12 +36,10 @@ def descend(
     steps: int,
     neighbours: int,
 ) -> NDArray[np.int16]:
-    """Return a state [genes] that no neighbour betters, or the best after `steps` steps.
+    """Return a state [genes] that no neighbour improves on, or the best after `steps` steps.
 
-    If a state has more than so many `neighbours`, as many are drawn at random.
-
-    `sizes` [kinds, genes, devices] are what genes cost devices in the ways that the score looks
-    at.
+    If a state has more than `neighbours` neighbours, that many are drawn at random. `sizes` [kinds,
+    genes, devices] are the costs of genes on devices, one array for each kind of cost in the score.
     """
     value = float(score(state[None])[0])
     for _ in range(steps):
@@ -61,7 +59,7 @@ def descend(
 def _neighbours(
     state: NDArray[np.int16], pinned: NDArray[np.integer], sizes: NDArray[np.float64]
 ) -> Population:
-    """Return the states that relieve a device that is fullest in one of the ways."""
+    """Return the states that relieve a device that is fullest in one kind of cost."""
     genes, devices = sizes.shape[1:]
     places, free = np.arange(genes), pinned < 0
     found = []
@@ -104,10 +102,11 @@ def anneal(
     schedule: CoolingSchedule,
     on_step: Callable[[int], None],
 ) -> Population:
-    """Return the best state that each chain has seen, [chains, …]; `on_step` gets the steps done.
+    """Return the best state that each chain has visited, [chains, …].
 
-    `population` holds the chains' first states; `move` makes a new state of each; `score` prices
-    states row by row, in one way for all chains, and smaller is better.
+    `population` holds the first states of the chains. `move` makes a new state of each. `score`
+    prices states row by row, independently of the chain, and smaller is better. `on_step` gets the
+    number of steps done.
     """
     current, value = population.copy(), score(population)
     best, best_value = current.copy(), value.copy()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def front_of(problem: Problem, layers: NDArray[np.intp], priced: Priced) -> tuple[Candidate, ...]:
     """Return the Pareto front of assignments `layers` [individuals, layers], by ascending period.
 
-    Where something fits the devices' memory, so does the whole front.
+    If any assignment fits the devices' memory, all of the front do.
     """
     from deap import tools  # noqa: PLC0415 (takes 0.1 s to import)
 
@@ -50,17 +50,17 @@ def front_of(problem: Problem, layers: NDArray[np.intp], priced: Priced) -> tupl
 
 
 def _always(_one: object, _other: object) -> bool:
-    """Of assignments with the same objectives, the front keeps one."""
+    """Treat assignments with the same objectives as equal, so that the front keeps one of them."""
     return True
 
 
 def gap_of(problem: Problem, priced: Priced, chosen: int) -> float | None:
-    """Return by which fraction any assignment could better the chosen one's objective at most.
+    """Return the largest fraction by which any assignment could improve the chosen one's objective.
 
-    None for objectives without a bound (latency, energy). The period of no assignment is below
-    what all devices take if the work were a fluid spread over them, nor below the longest layer on
-    the device that is quickest with it; machines whose cores devices share count as those cores.
-    Nobody's memory is below an even share, nor below the largest layer's.
+    Returns None for objectives without a bound (latency, energy). No period is shorter than that of
+    a fluid spread over all devices, nor than the time of the longest layer on the fastest device
+    for it; a machine whose cores are shared counts as that many cores. No largest memory is below
+    an even share, nor below the largest layer's.
     """
     if problem.objective == "period":
         value, bound = float(priced.costs.period_s[chosen]), _least_period_s(problem)
@@ -110,9 +110,9 @@ def evolve(
 ) -> Evolved:
     """Run the algorithm; `on_generation` gets (generations done, least period of the population).
 
-    `population` is the first, of any size ≥ 1; it is filled up or cut to `individuals`. `evaluate`
-    prices [individuals, genes]: the excess over memory limits, then three objectives, the period
-    first, [individuals, 4].
+    `population` is the first population, of any size ≥ 1; it is filled up or cut to `individuals`.
+    `evaluate` prices [individuals, genes] as [individuals, 4]: the excess over memory limits, then
+    three objectives, of which the period is the first.
     """
     from deap import algorithms, tools  # noqa: PLC0415 (takes 0.1 s to import)
 

@@ -46,7 +46,7 @@ from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem
 
 INFEASIBLE = 1e4
-"""Above every score of an assignment that fits: scores are weighted sums of logarithms."""
+"""A number above every score of an assignment that fits; scores are weighted sums of logarithms."""
 
 
 def feasible_first(scores: Floats, excess: Floats) -> Floats:
@@ -62,8 +62,9 @@ def feasible_first(scores: Floats, excess: Floats) -> Floats:
 
 
 EXPONENT = 48.0
-"""With ten devices, one at the maximum alone counts 0.95 of it. With 24, where it counts 0.91, half
-of the searches for ResNet50 on ten devices ended with one device 5 % busier than the others."""
+"""With ten devices, a single device at the maximum counts 0.95 of it. With 24, where it counts
+0.91, half of the searches for ResNet50 on ten devices ended with one device 5 % busier than the
+others."""
 
 
 def smooth_maximum(values: Floats, axis: int, exponent: float = EXPONENT) -> Floats:
@@ -81,18 +82,18 @@ def smooth_maximum(values: Floats, axis: int, exponent: float = EXPONENT) -> Flo
 
 
 WORK = 0.9
-"""How much the busiest device's layers count beside the period in the usual compromise."""
+"""The weight of the busiest device's layers beside the period in the default compromise."""
 
 NEGLIGIBLE = 0.01
-"""Weights below this part of all weights and the largest activation are not worth balancing."""
+"""The part of all weights and the largest activation below which weights need not be balanced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
     """Exchange rates between costs; a weight of 0 leaves a cost out.
 
-    `work` is how much the busiest device's layers count in the mean of them and the period,
-    `memory` is for weights (or Eq. 2), `held` for weights, activations and channels.
+    `work` is the weight of the busiest device's layers in their mean with the period. `memory` is
+    for weights (or Eq. 2), `held` for weights, activations and channels.
     """
 
     time: float = 1.0
@@ -122,8 +123,9 @@ HELD: Mapping[Objective, Preference] = MappingProxyType(
         "memory": Preference(time=0.01, memory=0.0, held=1.0, traffic=0.002),
     }
 )
-"""The same, by what devices hold instead of by weights or Eq. 2. One per cent of the period is
-worth ten of memory, so that frames are dealt out to several pipelines where one is much slower."""
+"""The same, with all the memory that devices hold in place of weights or Eq. 2. One per cent of the
+period is worth ten of memory, so that several pipelines share the frames where one is much
+slower."""
 
 FASTEST = Preference(memory=0.0, traffic=0.0, work=0.0)
 """The period alone: the end of the front that no compromise reaches."""
@@ -131,8 +133,11 @@ FASTEST = Preference(memory=0.0, traffic=0.0, work=0.0)
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """The costs of a population, the values of its fitness [individuals, 4] (bytes beyond memory
-    limits, period, memory, bytes sent), and what memory is counted by [individuals, devices]."""
+    """The costs of a population.
+
+    `fitness` [individuals, 4] are bytes beyond memory limits, period, memory and bytes sent.
+    `memory` [individuals, devices] are weights, or Eq. 2, relative to each device's fair share.
+    """
 
     costs: Costs
     fitness: Floats
@@ -140,7 +145,7 @@ class Priced:
 
 
 def negligible_bytes(network: Network) -> float:
-    """Return how many bytes of weights are negligible beside all weights and the largest
+    """Return the bytes of weights that are negligible beside all weights and the largest
     activation."""
     activation = max(network.activation_bytes(layer.name) for layer in network.layers)
     return NEGLIGIBLE * (sum(tensor.bytes for tensor in network.weights.values()) + activation)

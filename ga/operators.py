@@ -17,26 +17,25 @@ from numpy.typing import NDArray
 Population = NDArray[np.int16]
 
 RELIEFS = 0.3
-"""How often `shift_or_relieve` relieves a fullest device."""
+"""The share of moves in which `shift_or_relieve` relieves a fullest device."""
 
 SHIFTS = 0.6
-"""How often `move_run` shifts a boundary."""
+"""The share of moves in which `move_run` shifts a boundary."""
 
 
 def random_population(
     rng: np.random.Generator, individuals: int, pinned: NDArray[np.integer], devices: int
 ) -> Population:
-    """Draw uniformly random genes; `pinned` [genes] holds a device number, or −1 for a free
-    gene."""
+    """Return uniformly random genes; `pinned` [genes] holds device numbers, −1 for free genes."""
     drawn = rng.integers(0, devices, (individuals, len(pinned)), dtype=np.int16)
     return np.where(pinned >= 0, pinned.astype(np.int16), drawn)
 
 
 def tournaments(rng: np.random.Generator, individuals: Sequence[Any], size: int) -> list[Any]:
-    """Select the best of `size` random individuals, as often as there are individuals.
+    """Select the best of `size` random individuals, as many times as there are individuals.
 
     This is DEAP's `selTournament` for a whole generation in one array operation. Of equally good
-    individuals, the one drawn first is selected, as there.
+    individuals it selects the one that was drawn first, as DEAP does.
     """
     values = np.array([individual.fitness.wvalues for individual in individuals])
     _, rank = np.unique(values, axis=0, return_inverse=True)
@@ -48,7 +47,7 @@ def tournaments(rng: np.random.Generator, individuals: Sequence[Any], size: int)
 def change_one_gene(
     rng: np.random.Generator, individual: Any, free: NDArray[np.intp], devices: int
 ) -> tuple[Any]:
-    """Give one random gene of `free` a random device, in place: a mutation as DEAP calls it."""
+    """Assign a random device to one random gene of `free`, in place: DEAP's `mutate`."""
     if len(free):
         individual[free[rng.integers(len(free))]] = int(rng.integers(devices))
     return (individual,)
@@ -57,11 +56,11 @@ def change_one_gene(
 def move_run(
     rng: np.random.Generator, population: Population, pinned: NDArray[np.integer], devices: int
 ) -> Population:
-    """Each row moves a run of consecutive genes to another device; short runs are the likeliest.
+    """In each row, move a run of consecutive genes to another device; short runs are likelier.
 
-    In `SHIFTS` of the rows a boundary shifts: the run lies beside it and goes to the device across.
-    In the others any run goes to any device. In two rows of five, a gene of the receiving device
-    comes back in exchange, which keeps the balance. Pinned genes stay.
+    In the share `SHIFTS` of the rows a boundary shifts: the run lies beside it and goes to the
+    device across. In the others any run goes to any device. In two rows of five, a gene of the
+    receiving device returns in exchange, which keeps the balance. Pinned genes stay.
     """
     individuals, genes = population.shape
     rows = np.arange(individuals)
@@ -96,11 +95,11 @@ def relieve(
     pinned: NDArray[np.integer],
     sizes: NDArray[np.float64],
 ) -> Population:
-    """Each row's fullest device gives a gene away, half of the time in exchange for another.
+    """In each row, move a gene off the fullest device, half of the time in exchange for another.
 
-    `sizes` [kinds, genes, devices] are what genes cost devices in several ways; each row draws the
-    way in which fullness is meant. The gene goes to the device of a neighbouring gene, or to the
-    emptiest device. Pinned genes stay.
+    `sizes` [kinds, genes, devices] are the costs of genes on devices, of several kinds; each row
+    draws the kind of cost that defines its fullest device. The gene goes to the device of a
+    neighbouring gene, or to the emptiest device. Pinned genes stay.
     """
     individuals, genes = population.shape
     kinds, _, devices = sizes.shape
@@ -135,7 +134,7 @@ def shift_or_relieve(
     sizes: NDArray[np.float64],
     reliefs: float = RELIEFS,
 ) -> Population:
-    """`relieve` in the share `reliefs` of the rows, `move_run` in the others."""
+    """Apply `relieve` to the share `reliefs` of the rows, and `move_run` to the others."""
     relieved = relieve(rng, population, pinned, sizes)
     shifted = move_run(rng, population, pinned, devices)
     return np.where((rng.random(len(population)) < reliefs)[:, None], relieved, shifted)

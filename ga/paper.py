@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from deap import base
 
 Excess = Callable[[Population], NDArray[np.float64]]
-"""[individuals, genes] → what exceeds the devices' memory limits, in bytes: [individuals]."""
+"""[individuals, genes] → the excess over the devices' memory limits, in bytes: [individuals]."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaperParameters:
-    """The paper's values where it gives them; `seeded` is the share of the first population that
-    longest-processing-time assigns, `spread` how far its sizes are blurred (see
-    `partition.strategies.balancing`).
+    """The parameters of the algorithm, with the paper's values where it gives them.
 
-    `stop_when_optimal` ends the search once φ has reached a bound that no assignment can beat.
+    `seeded` is the share of the first population that longest processing time first assigns;
+    `spread` is how far its sizes are randomised (see `partition.strategies.balancing`).
+    `stop_when_optimal` ends the search once φ has reached a lower bound.
     """
 
     individuals: int = 5000
@@ -57,8 +57,10 @@ class PaperParameters:
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The best individual found (device number per layer), its φ in bytes, a bound below which φ
-    cannot be, and DEAP's logbook: a record per generation with the least and the mean φ.
+    """The result of a run.
+
+    `best` is the best individual (device number per layer), `phi` its φ in bytes, and `phi_bound` a
+    lower bound on φ. `logbook` is DEAP's: a record per generation with the least and the mean φ.
     """
 
     best: NDArray[np.intp]
@@ -81,8 +83,8 @@ def evolve(
 ) -> Evolution:
     """Run the algorithm; `on_generation` gets (generations done, best so far, its φ).
 
-    Given the `excess`, what exceeds memory limits loses to what does not (`ga.objectives`);
-    without, limits play no part, as in the paper.
+    With `excess`, an assignment that exceeds memory limits is worse than any that does not
+    (`ga.objectives`). Without it, limits play no part, as in the paper.
     """
     from deap import algorithms, tools  # noqa: PLC0415 (takes 0.1 s to import)
 
@@ -160,7 +162,7 @@ def _first_population(
 
 
 class VerticalPaper:
-    """Tang & Stefanov's vertical partitioning."""
+    """The strategy `vertical-paper`; see the module's docstring."""
 
     name = "vertical-paper"
 

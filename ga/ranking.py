@@ -80,8 +80,11 @@ def expected_period_s(plan: Plan) -> float:
 
 
 def _mean_of_largest(means: Floats) -> float:
-    """Of independent normal variables, each with a standard deviation of `STAGE_SPREAD` its mean
-    [variables]: the integral of the probability that one of them is larger than t, over t ≥ 0."""
+    """Return the mean of the largest of independent normal variables with `means` [variables] and
+    standard deviations of `STAGE_SPREAD` × mean.
+
+    It is the integral over t ≥ 0 of the probability that one of them is larger than t.
+    """
     largest = float(means.max())
     if not largest:
         return 0.0
@@ -96,8 +99,7 @@ def _tensor_bytes(memory: MemoryPrediction) -> int:
 
 
 def unloaded_latency_s(plan: Plan) -> float:
-    """Return the latency of a frame that finds the pipeline empty: all work and transfers in
-    turn."""
+    """Return the latency of a frame in an empty pipeline: the sum of all work and transfers."""
     load = loads(plan.devices, plan.phases, plan.channels, plan.dealing)
     return sum(
         rates_of(device).response_s(load[device.name].busy_s, load[device.name].received_bytes)

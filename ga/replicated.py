@@ -45,12 +45,12 @@ from partition.strategies.batch_split import LONGEST_CYCLE, TOLERANCE
 from partition.strategies.contiguous.sequential import Sequential
 
 Group: TypeAlias = tuple[int, ...]
-"""Numbers of the devices of one pipeline."""
+"""The numbers of the devices of one pipeline."""
 
 
 @dataclass(frozen=True)
 class _Pipeline:
-    """A group's copy: for each layer the place of its device in the group, and the period."""
+    """A group's copy: for each layer the index of its device in the group, and the period."""
 
     places: tuple[int, ...]
     period_s: float
@@ -62,14 +62,14 @@ class Replicated:
     name = "replicated"
 
     def __init__(self, fewest: int = 1, search: Strategy | None = None) -> None:
-        """`fewest` pipelines at least; `search` is that of `vertical`."""
+        """Set the least number of pipelines, and the search that replaces `vertical`."""
         self._fewest = fewest
         self._search = search
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`.
 
-        With pins, and with fewer than four devices, one pipeline is all there can be. Raises
+        With pins, or with fewer than four devices, the only possibility is one pipeline. Raises
         `PartitionError` if no number of groups gives a plan that fits the devices' memory, and for
         a network that keeps state from frame to frame.
         """
@@ -114,7 +114,7 @@ class Replicated:
 
 
 def _solution(problem: Problem, count: int, within: Strategy) -> Solution:
-    """`count` groups, each of which divides its copy by `within`."""
+    """Return the solution with `count` groups, each of which divides its copy by `within`."""
     groups = groups_of(problem, count)
     solved: dict[Hashable, _Pipeline] = {}
     for group in groups:
@@ -143,10 +143,10 @@ def _solution(problem: Problem, count: int, within: Strategy) -> Solution:
 
 
 def groups_of(problem: Problem, count: int) -> tuple[Group, ...]:
-    """Divide the devices into `count` groups of about equal speed, whose sizes differ by one at
-    most.
+    """Divide the devices into `count` groups of about equal speed, whose sizes differ by at most
+    one.
 
-    The fastest device that is left goes to the slowest group that has room.
+    The fastest remaining device goes to the slowest group that has room.
     """
     speed = 1 / np.maximum(problem.costs.layer_s.sum(axis=0), np.finfo(float).tiny)
     sizes = [len(speed) // count + (place < len(speed) % count) for place in range(count)]
@@ -159,7 +159,7 @@ def groups_of(problem: Problem, count: int) -> tuple[Group, ...]:
 
 
 def frames_per_pipeline(periods_s: Sequence[float]) -> tuple[int, ...]:
-    """Return how many frames of a cycle each pipeline gets, one at least.
+    """Return how many frames of a cycle each pipeline gets, at least one.
 
     The cycle is the shortest of at most `LONGEST_CYCLE` frames whose period is within `TOLERANCE`
     of the best.

@@ -44,29 +44,32 @@ from partition.strategies.contiguous.segm import SequentialBalanced
 from partition.strategies.contiguous.sequential import contiguous_cut
 
 HEAT = 0.03
-"""Temperature that annealing starts from: a worsening by 3 % is kept with probability 1/e."""
+"""The initial temperature of annealing: a worsening by 3 % is kept with probability 1/e."""
 
 FAST_HEAT = 0.005
-"""The same for chains that go for the period alone, from states that are good already."""
+"""The same for chains that minimise the period alone, from states that are good already."""
 
 TOLERANCES = (0.0, 0.05, 0.2)
-"""How much longer than the shortest period the cuts among the seeds may be to save bytes."""
+"""By how much the cuts among the seeds may exceed the shortest period to save bytes (relative)."""
 
 
 Watch = Callable[[float, float], None]
-"""Gets the part of the states that have been priced, in [0, 1], and the least score among them; an
+"""Gets the part of the states that have been priced, in [0, 1], and the least score among them. An
 exception that it raises ends the search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is searched, and how. Annealing takes `work` / (chains × tensors × (devices + 3))
-    steps, as that product is what a step costs, but no fewer and no more than the bounds. It starts
-    from temperature `heat`; its worst chains restart after every `epoch` steps; the share `reliefs`
-    of its moves relieves a fullest device. `fast_chains` go for the period alone, for `fast_steps`
-    or, by default, for as many as follow from `work`.
-    The best `descents` states then descend up to `descent` steps, which look at as many neighbours
-    as `descent_work` allows, counted in the same way.
+    """The effort of the search.
+
+    Annealing takes `work` / (chains × tensors × (devices + 3)) steps, because that product is the
+    cost of a step, within `least_steps` and `most_steps`. It starts from temperature `heat`. Its
+    worst chains restart after every `epoch` steps; the share `reliefs` of its moves relieves a
+    fullest device. `fast_chains` minimise the period alone, for `fast_steps` or, by default, for as
+    many steps as follow from `work`.
+
+    The best `descents` states then descend up to `descent` steps. Each step prices as many
+    neighbours as `descent_work` allows, counted in the same way.
     """
 
     nsga: nsga.Parameters = field(default_factory=nsga.Parameters)
@@ -120,7 +123,7 @@ class Vertical:
         self._watch = watch or (lambda _part, _score: None)
 
     def solve(self, problem: Problem) -> Solution:
-        """See `Strategy.solve`; what does not fit with spare frames is searched without them."""
+        """See `Strategy.solve`; if nothing fits, the search repeats without spare frames."""
         solution, fits = self._solve(problem)
         if not fits and problem.slack_frames:
             solution, _ = self._solve(replace(problem, slack_frames=0))
@@ -163,7 +166,7 @@ class Vertical:
     def _search(
         self, problem: Problem, grouped: Genes, preference: Preference
     ) -> tuple[Population, tuple[Mapping[str, float], ...]]:
-        """Return all that was found, and the record of each generation."""
+        """Return all assignments that the search has found, and the record of each generation."""
         devices, effort = len(problem.devices), self._effort
         rng = np.random.default_rng(problem.seed)
         objectives = Objectives(problem, grouped.costs, grouped.sums(_beta(problem)))

@@ -26,17 +26,16 @@ from ga.hybrid.unit_rows import UnitRows
 from partition.pricing.traffic import Floats
 
 JITTERS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.2, 0.2, 0.2)
-"""Random disturbances of what makes a good arc, one necklace each."""
+"""The random disturbances of the score of an arc, one for each necklace."""
 
 
 def seeds(rng: np.random.Generator, rows: UnitRows, fair: Floats) -> States:
-    """Return initial states; `fair` [devices] is how much memory each device may use, relative to
-    others."""
+    """Return initial states; `fair` [devices] is the relative memory that each may use."""
     return np.array([*_runs(rows, fair), *(_necklace(rng, rows, fair, j) for j in JITTERS)])
 
 
 def _loads(rows: UnitRows) -> tuple[Floats, Floats]:
-    """Each unit's part of all work and of all bytes (Eq. 2), [units]."""
+    """Return each unit's part of all work and of all bytes (Eq. 2), [units]."""
     work = rows.layer_s.mean(axis=1)
     beta = rows.own_bytes + rows.shared_bytes
     tiny = np.finfo(float).tiny
@@ -44,7 +43,7 @@ def _loads(rows: UnitRows) -> tuple[Floats, Floats]:
 
 
 def _fair(rows: UnitRows, fair: Floats) -> tuple[Floats, Floats]:
-    """Each device's fair part of all work and of all bytes, [devices]."""
+    """Return each device's fair part of all work and of all bytes, [devices]."""
     speed = 1 / np.maximum(rows.layer_s.sum(axis=0), np.finfo(float).tiny)
     return speed / speed.sum(), fair / fair.sum()
 
@@ -82,7 +81,7 @@ def _necklace(rng: np.random.Generator, rows: UnitRows, fair: Floats, jitter: fl
 def _arc(
     rng: np.random.Generator, colours: Floats, wanted: Floats, jitter: float
 ) -> NDArray[np.intp]:
-    """The beads, consecutive in a circle, whose two sums are nearest to `wanted`."""
+    """Return the beads, consecutive on a circle, whose two sums are nearest to `wanted`."""
     count = colours.shape[1]
     around = np.concatenate([colours, colours], axis=1)
     sums = np.concatenate([np.zeros((2, 1)), np.cumsum(around, axis=1)], axis=1)
@@ -98,12 +97,12 @@ def _arc(
 
 
 def _beads(rows: UnitRows) -> NDArray[np.intp]:
-    """The unit of each grain, in topological order."""
+    """Return the unit of each grain, in topological order."""
     return np.repeat(np.arange(len(rows.units)), rows.grains)
 
 
 def _state(rows: UnitRows, beads: NDArray[np.intp], device: NDArray[np.intp]) -> States:
-    """The state in which each grain is on its device, but for pinned units."""
+    """Return the state in which each grain is on its device; pinned units stay on theirs."""
     devices = rows.layer_s.shape[1]
     state = np.zeros((len(rows.units), devices), dtype=np.int16)
     np.add.at(state, (beads, np.minimum(device, devices - 1)), 1)
@@ -114,25 +113,25 @@ def _state(rows: UnitRows, beads: NDArray[np.intp], device: NDArray[np.intp]) ->
 
 
 TO_NEIGHBOURS = 0.5
-"""How often a move goes to a device that has some of a neighbouring unit: it saves traffic."""
+"""The share of moves to a device that has some of a neighbouring unit, which saves traffic."""
 
 TO_HOLDERS = 0.15
-"""How often it goes to a device that has some of the same unit: it makes fewer or fairer parts."""
+"""The share of moves to a device that has some of the unit: parts become fewer or fairer."""
 
 RUNS = 0.4
-"""How often a run of units moves as a whole, instead of grains of one."""
+"""The share of moves in which a run of units moves as a whole, instead of grains of one unit."""
 
 EXCHANGES = 0.5
-"""How often something of the receiving device goes back, which keeps the balance."""
+"""The share of moves in which something returns from the receiver, which keeps the balance."""
 
 _LONGEST_RUN = 6
 
 _NEIGHBOURS = 8
-"""How many neighbours of a unit are considered."""
+"""The number of neighbours of a unit that are considered."""
 
 
 class Moves:
-    """Moves for one problem's units; pinned units stay."""
+    """Random moves for one problem's units; pinned units stay."""
 
     def __init__(self, rows: UnitRows) -> None:
         self._free = np.flatnonzero(rows.pinned < 0)
@@ -140,7 +139,7 @@ class Moves:
         self._neighbours = _neighbours(rows)
 
     def __call__(self, rng: np.random.Generator, states: States) -> States:
-        """A new state of each; the states themselves are left alone."""
+        """Return a new state made from each state; the states themselves do not change."""
         moved = states.copy()
         individuals, units, devices = states.shape
         if not len(self._free) or devices == 1:
@@ -186,8 +185,10 @@ def _shift(
     taker: NDArray[np.intp],
     whole: NDArray[np.bool_],
 ) -> None:
-    """In each of `rows`, grains of a unit go from one device to another: all, or (half of the time,
-    unless `whole`) a random number."""
+    """In each of `rows`, move grains of a unit from one device to another.
+
+    All grains move or, half of the time and unless `whole`, a random number of them.
+    """
     held = states[rows, unit[rows], giver[rows]]
     some = np.ceil(rng.random(len(rows)) * held).astype(held.dtype)
     amount = np.where(whole[rows] | (rng.random(len(rows)) < 0.5), held, some)
@@ -196,12 +197,15 @@ def _shift(
 
 
 def _one_of(rng: np.random.Generator, candidates: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """For each row one of its true columns at random; any column if there is none."""
+    """Return for each row one of its true columns at random; any column if there is none."""
     return np.asarray((rng.random(candidates.shape) * candidates).argmax(axis=1))
 
 
 def _neighbours(rows: UnitRows) -> NDArray[np.intp]:
-    """For each unit some that it sends to or receives from, [units, _NEIGHBOURS]; else itself."""
+    """Return for each unit some units that it sends to or receives from, [units, _NEIGHBOURS].
+
+    A unit without such units is its own neighbour.
+    """
     tensors = rows.tensors
     found: list[set[int]] = [set() for _ in rows.units]
     for tensor, reader in zip(tensors.of_reader, tensors.readers, strict=True):

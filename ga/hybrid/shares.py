@@ -30,11 +30,11 @@ States = NDArray[np.int16]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of the logarithms of costs: with time at 1 and memory at 0.5, one per cent of time is
-    worth two per cent of memory.
+    """Weights of the logarithms of costs.
 
-    Time is the geometric mean of the period and of the busiest device's work; memory is Eq. 2 of
-    the fullest device, relative to what is fair; traffic is bytes per frame.
+    With time at 1 and memory at 0.5, one per cent of time is worth two per cent of memory. Time is
+    the geometric mean of the period and of the busiest device's work; memory is Eq. 2 of the
+    fullest device, relative to its fair share; traffic is bytes per frame.
     """
 
     time: float
@@ -45,11 +45,11 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class ShareCosts:
-    """Estimates for `I` states on `D` devices, [D, I] but where noted.
+    """Estimates for `I` states on `D` devices, [D, I] unless stated otherwise.
 
-    `load_s` is the time of what is busier, the processor (`busy_s`) or the link; `beta_bytes` is
-    Eq. 2 of Tang & Stefanov (2021). `parts` [I] counts the parts of all units, a
-    whole unit as one; `overrun_bytes` [I] is what exceeds the devices' memory.
+    `load_s` is the longer time of the processor (`busy_s`) and of the link. `beta_bytes` is Eq. 2
+    of Tang & Stefanov (2021). `parts` [I] counts the parts of all units, a whole unit as one.
+    `overrun_bytes` [I] is the excess over the devices' memory.
     """
 
     compute_s: Floats
@@ -64,7 +64,7 @@ class ShareCosts:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """True figures minus estimates, each [devices, 1]."""
+    """True costs minus estimates, each [devices, 1]."""
 
     compute_s: Floats
     busy_s: Floats
@@ -72,9 +72,9 @@ class Correction:
 
 
 class Shares:
-    """Estimates the costs of states of one problem's units; see the module's docstring.
+    """Estimates of the costs of states of one problem's units; see the module's docstring.
 
-    `fair` [devices] is how much memory each may use relative to the mean of all.
+    `fair` [devices] is the memory that each device may use, relative to the mean.
     """
 
     def __init__(self, problem: Problem, rows: UnitRows, fair: Floats) -> None:
@@ -99,7 +99,7 @@ class Shares:
     ) -> None:
         """Correct all further estimates by the error of those for `state` [units, devices].
 
-        The true figures, [devices], are those after the state has been carried out.
+        The true costs, [devices], are those of the state after its units are split.
         """
         zeros = np.zeros((self.devices, 1))
         self._correction = Correction(zeros, zeros, zeros)
@@ -156,10 +156,10 @@ class Shares:
         return feasible_first(score, costs.overrun_bytes / max(self._allowed, 1.0))
 
     def _cut_bytes(self, share: Floats, parts: Floats) -> Floats:
-        """Eq. 2 of the layers that cut rows out of tensors, where these are made.
+        """Return Eq. 2 of the layers that cut rows out of tensors on the producer's device.
 
-        A part of a tensor is cut once for each band that needs some of its rows: those at its ends
-        and those within.
+        A part of a tensor is cut once for each band that needs some of its rows: the bands at its
+        ends and those within.
         """
         tensors = self.rows.tensors
         found = np.zeros((self.devices, len(share)))
@@ -207,11 +207,11 @@ class Shares:
 
 
 def _total(amounts: Floats, size: Floats) -> Floats:
-    """Σ over units or tensors of `amounts` [individuals, units, devices] × `size` [units]:
-    [devices, individuals]."""
+    """Return the sum over units or tensors of `amounts` [individuals, units, devices] × `size`
+    [units]: [devices, individuals]."""
     return np.asarray(np.matmul(size, amounts).T)
 
 
 def _smooth(values: Floats) -> Floats:
-    """Return the smooth maximum over devices; its slope is gentle, as shares change gradually."""
+    """Return the smooth maximum over devices, of a gentle slope: shares change gradually."""
     return smooth_maximum(values, axis=0, exponent=24.0)

@@ -55,10 +55,10 @@ class Split:
 def carry_out(
     problem: Problem, model: Rewritable, rows: UnitRows, state: NDArray[np.int16]
 ) -> Split:
-    """Split the units of `state` [units, devices] and put every part on its device.
+    """Split the units of `state` [units, devices] and assign every part to its device.
 
-    Parts are as large as their grains and in the order of the devices. A device whose grains are
-    not worth a channel or a row gets none.
+    The sizes of parts are in proportion to their grains, and their order is that of the devices. A
+    device whose grains are less than a channel or a row gets no part.
     """
     rewrites: list[Rewrite] = []
     device: dict[str, int] = {}
@@ -77,8 +77,11 @@ def carry_out(
 
 
 def _placed(network: Network, device: Mapping[str, int]) -> NDArray[np.intp]:
-    """A device for each layer: that of `device`, and for what rewrites have added, that of all it
-    reads if this is on one device, so that only what it makes has to travel; else a reader's."""
+    """Return a device for each layer: that of `device` for the layers it names.
+
+    A layer that rewrites have added goes to the device of all that it reads, so that only its
+    output travels; if there is no such device, it goes to a reader's device.
+    """
     known = dict(device)
     added = [layer for layer in network.layers if layer.name not in known]
     for layer in added:
@@ -107,30 +110,32 @@ WEIGHTS: Mapping[Objective, Weights] = {
     "latency": Weights(time=1.0, memory=0.1, traffic=0.1, parts=0.2),
     "energy": Weights(time=1.0, memory=0.1, traffic=0.2, parts=0.05),
 }
-"""How much the costs weigh, by objective."""
+"""The weights of the costs, by objective."""
 
 FUSED = (None, 0.05, 0.1)
-"""Ways to form units: by channels only (None), or by rows too, and fused where a tensor is larger
-than this part of a device's fair share of Eq. 2."""
+"""The ways of forming units: by channels only (None), or by rows too, fused where a tensor is
+larger than this part of a device's fair share of Eq. 2."""
 
 NEAR = 0.05
-"""How much worse than the best, relatively, a way to form units may be to be refined."""
+"""By how much a way of forming units may be worse than the best to be refined (relative)."""
 
 START = 0.02
-"""The temperature at which annealing starts: a relative worsening."""
+"""The initial temperature of annealing: a relative worsening."""
 
 EPOCH = 50
-"""Steps after which the worst chains restart from the best."""
+"""The number of steps after which the worst chains restart from the best."""
 
 FINENESS = 0.05
-"""Grains are about this part of a device's fair load."""
+"""The size of a grain, about, as a part of a device's fair load."""
 
 
 @dataclass(frozen=True, slots=True)
 class HybridEffort:
-    """`chains` of annealing take `work` / (chains × units × devices) steps each, within bounds; of
-    each way to form units, the `finalists` best states are carried out and priced. The best ways
-    are refined at most `refinements` times.
+    """The effort of the search.
+
+    Each of the `chains` of annealing takes `work` / (chains × units × devices) steps, within
+    bounds. Of each way of forming units, the `finalists` best states are rewritten and priced. The
+    best ways are refined at most `refinements` times.
     """
 
     chains: int = 48
@@ -141,7 +146,7 @@ class HybridEffort:
     refinements: int = 4
 
     def steps(self, rows: UnitRows) -> int:
-        """Return the number of annealing steps for so many units and devices."""
+        """Return the number of annealing steps for these units and devices."""
         cost = self.chains * rows.layer_s.size
         return int(np.clip(self.work / cost, self.least_steps, self.most_steps))
 
@@ -164,7 +169,7 @@ class Hybrid:
         ways = _ways(problem, model, self._effort)
         progress = _Progress(problem, sum(way.steps for way in ways), self._effort.refinements)
         found = [way.search(progress) for way in ways]
-        if problem.objective in ("latency", "energy"):  # which the estimates do not know
+        if problem.objective in ("latency", "energy"):  # estimates leave these out
             found[0] = min(found[0], ways[0].alone(), key=lambda finalist: finalist.rank)
         leading = min(finalist.rank for finalist in found)
         for number, way in enumerate(ways):
@@ -184,7 +189,7 @@ class Hybrid:
 
 @dataclass(frozen=True)
 class _Finalist:
-    """A state that was carried out and priced exactly; the smallest `rank` wins."""
+    """A state that was rewritten and priced exactly; the smallest `rank` is best."""
 
     state: States
     split: Split
@@ -193,12 +198,12 @@ class _Finalist:
     rank: tuple[float, float]
 
     def is_near(self, leading: tuple[float, float]) -> bool:
-        """Whether a little better would beat the `leading` rank."""
+        """Return whether a small improvement would beat the `leading` rank."""
         return self.rank <= (leading[0], leading[1] + NEAR)
 
 
 class _Way:
-    """The search over one way to form units."""
+    """The search over one way of forming units."""
 
     def __init__(
         self, problem: Problem, model: Rewritable, rows: UnitRows, effort: HybridEffort
@@ -214,7 +219,7 @@ class _Way:
         self.steps = effort.steps(rows)
 
     def search(self, progress: _Progress) -> _Finalist:
-        """Return the best that annealing finds from runs and necklaces."""
+        """Return the best state that annealing finds from runs and necklaces."""
         first = moves.seeds(self._rng, self._rows, self._fair)
         ranked = first[np.argsort(self._score(first), kind="stable")]
         starts = ranked[np.arange(self._effort.chains) % len(ranked)]
@@ -223,7 +228,7 @@ class _Way:
         )
 
     def alone(self) -> _Finalist:
-        """Return the best with all that is not pinned, whole, on one device."""
+        """Return the best state with all that is not pinned, unsplit, on one device."""
         rows = self._rows
         grains = np.asarray(rows.grains)
         states = np.zeros((len(self._fair), len(grains), len(self._fair)), dtype=np.int16)
@@ -233,7 +238,7 @@ class _Way:
         return min(map(self._finalist, states), key=lambda finalist: finalist.rank)
 
     def refine(self, best: _Finalist, progress: _Progress) -> _Finalist:
-        """Return the best near `best`, by estimates that are calibrated by it."""
+        """Return the best state near `best`, by estimates that `best` calibrates."""
         truth = best.costs
         self._shares.calibrate(best.state, truth.compute_s[0], truth.busy_s[0], best.beta_bytes)
         starts = np.repeat(best.state[None], self._effort.chains, axis=0)
@@ -270,7 +275,7 @@ class _Way:
 
 
 class _Progress:
-    """Reports steps; refinements that turn out to be unnecessary are skipped at the end."""
+    """Reports steps; at the end it skips refinements that were unnecessary."""
 
     def __init__(self, problem: Problem, steps: int, refinements: int) -> None:
         self._report = problem.on_progress
@@ -290,7 +295,7 @@ class _Progress:
 
 
 def _ways(problem: Problem, model: Rewritable, effort: HybridEffort) -> list[_Way]:
-    """Different ways to form units."""
+    """Return the ways of forming units that differ."""
     fair_share = float(layer_beta_bytes(problem.network).sum()) / len(problem.devices)
     found = dict.fromkeys(
         find_units(problem, model, None if part is None else part * fair_share) for part in FUSED
@@ -300,7 +305,8 @@ def _ways(problem: Problem, model: Rewritable, effort: HybridEffort) -> list[_Wa
 
 
 def _exact_score(problem: Problem, costs: Costs, memory_bytes: float) -> float:
-    """As `Shares.score`, from exact costs of one assignment, with phases in the place of parts."""
+    """Return the score as `Shares.score`, from the exact costs of one assignment, with phases in
+    place of parts."""
     weights = WEIGHTS[problem.objective]
     network = problem.network
     match problem.objective:

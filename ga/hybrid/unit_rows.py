@@ -17,12 +17,13 @@ from partition.strategies.base import Problem, Rewritable
 
 @dataclass(frozen=True)
 class UnitRows:
-    """Per unit, in the order of `units`; bytes and seconds of whole units.
+    """The arrays of units, in the order of `units`; bytes and seconds are those of whole units.
 
-    `grains` is how finely a state may divide each, 1 if not at all; `pinned` a device number or −1.
-    `layer_s` and `halo_s` [units, devices] are what a unit computes and what each cut between two
-    bands of it adds. Of Eq. 2, `own_bytes` divide among the parts, `shared_bytes` count for each;
-    `weight_bytes` divide unless `by_rows`. `live_bytes` is the largest input and output of a layer.
+    `grains` is the most parts that a state may divide each unit into, 1 if it stays whole; `pinned`
+    is a device number or −1. `layer_s` and `halo_s` [units, devices] are the seconds of a unit and
+    of each cut between two of its bands. Of Eq. 2, `own_bytes` are divided among the parts, and
+    `shared_bytes` count for each part. `weight_bytes` are divided unless `by_rows`. `live_bytes` is
+    the largest input and output of a layer.
     """
 
     units: tuple[Unit, ...]
@@ -42,10 +43,10 @@ class UnitRows:
 class Tensors:
     """The tensors between units.
 
-    `bytes` and `source` (a unit, −1 for the launcher) per tensor. `readers` are units, those of
-    tensor t from `starts[t]` on; `needs_all` tells for each whether any part of it needs all of the
-    tensor. `cuts` are (tensor, reader) of readers by rows, whose rows are cut out where the tensor
-    is made, by layers that count it once more in Eq. 2.
+    `bytes` and `source` (a unit, −1 for the launcher) are per tensor. The `readers` of tensor t are
+    units from index `starts[t]` on; `needs_all` says for each reader whether each of its parts
+    needs the whole tensor. `cuts` are (tensor, reader) of readers by rows whose rows are cut out on
+    the producer's device, by layers that count the tensor once more in Eq. 2.
     """
 
     bytes: Floats
@@ -115,7 +116,7 @@ class _Builder:
         )
 
     def _repeated_bytes(self, unit: Unit) -> float:
-        """What of Eq. 2 every part has again: the whole input, or the weights."""
+        """Return the bytes of Eq. 2 that every part repeats: the whole input, or the weights."""
         network = self._network
         if unit.channels is None:
             return float(network.weight_bytes(unit.layers)) if unit.rows else 0.0
@@ -132,14 +133,14 @@ class _Builder:
         return next(n for n in range(wanted, unit.grains + 1) if unit.grains % n == 0)
 
     def _halo_share(self, unit: Unit) -> float:
-        """Work that one cut between two bands adds, relative to the whole unit's."""
+        """Return the work that one cut between two bands adds, relative to the whole unit's."""
         if unit.channels is not None or unit.rows < 2:
             return 0.0
         half = unit.rows // 2
         return max(0.0, self._model.fused(unit.layers).bands((half, unit.rows - half)).halo_share)
 
     def _tensors(self, grains: NDArray[np.integer]) -> tuple[Tensors, Floats]:
-        """The tensors between units, and bytes that cutting inputs out where they are read adds."""
+        """Return the tensors between units, and the bytes added by cutting inputs at readers."""
         network, unit_of = self._network, self._unit_of
         sizes: list[float] = []
         sources: list[int] = []

@@ -35,15 +35,15 @@ Parameters = Mapping[str, float]
 """Name of a parameter → its value; whole numbers are ints."""
 
 Watch = Callable[[float, float], None]
-"""Gets the part of a search that is done, in [0, 1], and its best value so far."""
+"""Gets the completed part of a search, in [0, 1], and its best value so far."""
 
 
 class Space(Protocol):
-    """The parameters of one strategy. Smaller values are better."""
+    """The parameters of one strategy, and the value that a search minimises."""
 
     @property
     def name(self) -> str:
-        """The strategy's."""
+        """The name of the strategy."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class Space(Protocol):
         ...
 
     def settings(self, problem: Problem, parameters: Parameters, budget: float) -> Parameters:
-        """Return all settings of the strategy, with those that follow from `parameters`."""
+        """Return all settings of the strategy, including those that follow from `parameters`."""
         ...
 
     def search(
@@ -168,7 +168,7 @@ class VerticalSpace:
 class PaperSpace:
     """The genetic algorithm of Tang & Stefanov (2021) (`ga.paper`): φ of their Eq. 1, in bytes.
 
-    As in the paper, memory limits are not looked at.
+    As in the paper, memory limits are ignored.
     """
 
     name = "vertical-paper"
@@ -238,14 +238,14 @@ class PaperSpace:
 SPACES: Mapping[str, Space] = MappingProxyType(
     {space.name: space for space in (VerticalSpace(), PaperSpace())}
 )
-"""By the name of the strategy; the first is the default."""
+"""The search spaces by the name of the strategy; the first is the default."""
 
 _MOST_EVOLVED = 0.9
 _PAPER = ("individuals", "mutation", "crossover", "tournament", "seeded", "spread")
 
 
 def _states(problem: Problem, budget: float) -> int:
-    """What `vertical` may price: its usual count for this network and these devices, × budget."""
+    """Return the number of states that `vertical` may price: its default × `budget`."""
     effort = Effort()
     steps = effort.steps(genes(problem).network, len(problem.devices))
     usual = effort.nsga.individuals * effort.nsga.generations + effort.chains * steps
@@ -259,8 +259,11 @@ def _evaluations(budget: float) -> float:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The strategy `name`, one of `ga.sweep.spaces.SPACES`, with `parameters`; those that are not
-    given are the usual ones. See `ga.sweep.study.Sweep` for the `budget`."""
+    """The strategy `name`, one of `ga.sweep.spaces.SPACES`, with `parameters`; the others have
+    their defaults.
+
+    For the `budget`, see `ga.sweep.study.Sweep`.
+    """
 
     name: str
     parameters: Parameters = field(default_factory=dict)
@@ -274,7 +277,7 @@ class Tuned:
 
 
 def tuned_auto(parameters: Parameters, budget: float = 1.0) -> Auto:
-    """`auto`, whose vertical search has these parameters; all else is as usual."""
+    """Return `auto` with these parameters of its vertical search, and its defaults otherwise."""
     space = VerticalSpace()
 
     def vertical(problem: Problem, preference: Preference) -> Strategy:
@@ -285,7 +288,7 @@ def tuned_auto(parameters: Parameters, budget: float = 1.0) -> Auto:
 
 
 def as_yaml(tuned: Mapping[str, Mapping[str, float]]) -> str:
-    """The section `ga` of `cluster.yaml`: strategy → its parameters, budget included."""
+    """Return the section `ga` of `cluster.yaml`: strategy → its parameters, budget included."""
     lines = ["ga:"]
     for strategy, parameters in tuned.items():
         lines.append(f"  {strategy}:")
@@ -294,7 +297,7 @@ def as_yaml(tuned: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _number(value: float) -> str:
-    """With all its digits, and no exponent: YAML 1.1 takes 1e-05 for text."""
+    """Format a number with all its digits and no exponent: YAML 1.1 reads 1e-05 as text."""
     if isinstance(value, int):
         return str(value)
     text = format(Decimal(repr(value)), "f")

@@ -35,7 +35,7 @@ from partition.errors import PartitionError
 from partition.strategies.base import Problem
 
 WAIT_S = 60.0
-"""How long a process waits for another one that is writing the same SQLite file."""
+"""Seconds that a process waits for another one that is writing the same SQLite file."""
 
 _ATTEMPTS = 5
 
@@ -50,7 +50,7 @@ def storage_url(text: str) -> str:
 
 
 def shown(url: str) -> str:
-    """A URL without its password, or the path of a SQLite file; raises `PartitionError`."""
+    """Return a URL without its password, or the path of a SQLite file; raises `PartitionError`."""
     try:
         parsed = sqlalchemy.make_url(url)
     except sqlalchemy.exc.ArgumentError:
@@ -64,19 +64,19 @@ def shown(url: str) -> str:
 
 
 def open_storage(url: str) -> RDBStorage:
-    """Open or begin a storage; raises `PartitionError` if it cannot be used.
+    """Open or create a storage; raises `PartitionError` if it cannot be used.
 
-    Several processes may open one that is not there yet: whoever finds tables half made tries
-    again.
+    Several processes may open a storage that does not exist yet: one that finds incomplete tables
+    tries again.
     """
     name = shown(url)
     if url.startswith("sqlite"):
         _check_file(Path(name))
-    # A transaction that writes waits from its start, so that two can never wait for each other.
+    # A writing transaction takes its lock at the start, so that no two wait for each other.
     arguments = {"timeout": WAIT_S, "isolation_level": "IMMEDIATE"}
     engine: dict[str, object] = {"connect_args": arguments} if url.startswith("sqlite") else {}
     if engine and sqlalchemy.make_url(url).database not in {None, ":memory:"}:
-        engine["poolclass"] = sqlalchemy.NullPool  # closes the file, also where this fails
+        engine["poolclass"] = sqlalchemy.NullPool  # closes the file, even after an error
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(PartitionError):
             return _opened(url, name, engine)
@@ -112,10 +112,10 @@ def _cause(error: BaseException) -> str:
 
 
 POINTS = 20
-"""In each search of a trial its best value is reported this many times."""
+"""The number of times that each search of a trial reports its best value."""
 
 UNPRUNED = 5
-"""So many trials are finished before any is given up."""
+"""The number of trials that finish before any is pruned."""
 
 _MADE_FOR = "made for"
 _SETTINGS = "settings"
@@ -123,10 +123,11 @@ _SETTINGS = "settings"
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is tuned, on what, and where the study is kept.
+    """The subject of a sweep, and the storage of its study.
 
-    Each trial searches `repeats` times, with the problem's seed and those after it, and each search
-    may price `budget` times the usual number of states. `url`: see `ga.sweep.study`.
+    Each trial searches `repeats` times, with the problem's seed and the seeds after it, and each
+    search may price `budget` times the default number of states. `url` is that of the storage (see
+    `open_storage`).
     """
 
     space: Space
@@ -157,8 +158,9 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial; `value` is None if it was given up or failed. `settings` hold what follows from
-    the parameters, too.
+    """One trial; `value` is None if it was pruned or failed.
+
+    `settings` include those that follow from the parameters.
     """
 
     number: int
@@ -171,10 +173,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Result:
-    """A study as it stands: all its trials, in order, `before` of them from before this sweep.
+    """The present state of a study: all its trials, in order, `before` of them from before this
+    sweep.
 
-    `usual` is the value of the parameters that the strategy has by itself, if they were tried.
-    `importance`, largest first, adds up to 1; empty if trials are too few or all alike.
+    `usual` is the value of the strategy's default parameters, if they were tried. `importance`,
+    largest first, adds up to 1; it is empty if trials are too few or all alike.
     """
 
     study: str
@@ -188,26 +191,26 @@ class Result:
     interrupted: bool = field(default=False)
 
     def count(self, state: str) -> int:
-        """Count the trials that are `complete`, `pruned`, `fail` or `running`."""
+        """Count the trials in `state`: `complete`, `pruned`, `fail` or `running`."""
         return sum(trial.state == state for trial in self.trials)
 
     @property
     def ranked(self) -> tuple[Trial, ...]:
-        """Finished trials, the best first."""
+        """The finished trials, the best first."""
         done = [trial for trial in self.trials if trial.value is not None]
         return tuple(sorted(done, key=lambda trial: (trial.value, trial.number)))
 
 
 OnTrial = Callable[[int, float, float | None], None]
-"""Gets the number of new trials that are done, the part of the present one, and the best value."""
+"""Gets the number of new trials done, the completed part of the present one, and the best value."""
 
 
 def run(sweep: Sweep, trials: int, seed: int | None, on_trial: OnTrial) -> Result:
-    """Add `trials` trials to the study, which is begun if there is none of that name.
+    """Add `trials` trials to the study, which is created if there is none of that name.
 
-    `seed` is that of the choice of parameters; None draws one, as processes should that share a
-    study. After Ctrl-C the result is of what is finished. Raises `PartitionError` if there is
-    nothing to tune, the storage cannot be used, or the study was made for something else.
+    `seed` is that of the choice of parameters. None draws one, as processes that share a study
+    should. After Ctrl-C the result contains the finished trials. Raises `PartitionError` if there
+    is nothing to tune, the storage cannot be used, or the study was made under other conditions.
     """
     _check_choice(sweep.problem)
     with warnings.catch_warnings():
@@ -250,8 +253,11 @@ def _add(sweep: Sweep, study: optuna.Study, trials: int, on_trial: OnTrial) -> R
 
 
 class _UsualFirst(optuna.samplers.TPESampler):
-    """Gives a study's first trial the usual parameters. (A trial that is enqueued with them may be
-    taken by two processes at once where the storage has no locks of rows, as SQLite has none.)"""
+    """Gives a study's first trial the default parameters.
+
+    Where a storage has no row locks, as SQLite has none, two processes may both take a trial that
+    was enqueued with them, so the sampler suggests them.
+    """
 
     def __init__(self, usual: Parameters, seed: int | None) -> None:
         super().__init__(seed=seed, constant_liar=True)
@@ -292,7 +298,7 @@ def _open(sweep: Sweep, storage: RDBStorage, seed: int | None) -> optuna.Study:
 
 
 def _try(sweep: Sweep, trial: optuna.Trial, on_part: Callable[[float], None]) -> float:
-    """The mean value of the trial's searches; raises `TrialPruned` if it is hopeless."""
+    """Return the mean value of the trial's searches; raises `TrialPruned` for a poor trial."""
     space, problem = sweep.space, sweep.problem
     parameters = space.suggest(trial)
     trial.set_user_attr(_SETTINGS, dict(space.settings(problem, parameters, sweep.budget)))
@@ -348,13 +354,13 @@ def _trial(trial: FrozenTrial) -> Trial:
 
 
 def _importance(study: optuna.Study, values: list[float]) -> dict[str, float]:
-    """Return how much each parameter matters for being in the best tenth, or of the best two."""
+    """Return each parameter's importance for being in the best tenth, or the best two."""
     if len(values) < UNPRUNED or min(values) == max(values):
         return {}
     evaluator = PedAnovaImportanceEvaluator(target_quantile=max(0.1, 2 / len(values)))
     try:
         found = get_param_importances(study, evaluator=evaluator)
-    except (RuntimeError, ValueError):  # too few that differ
+    except (RuntimeError, ValueError):  # too few different values
         return {}
     return {name: float(value) for name, value in found.items()} if sum(found.values()) else {}
 

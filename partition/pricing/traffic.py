@@ -93,7 +93,7 @@ class Traffic:
             for layer in layers
             if producer >= 0
         }
-        # From the end to the front, as levels are found.
+        # In descending order, because levels are computed from the end to the front.
         self._edges = np.array(sorted(edges, reverse=True), dtype=np.intp).reshape(-1, 2)
         self._ends = self._edges.tolist()
 
@@ -123,7 +123,7 @@ class Traffic:
         source_host = np.where(source < 0, -1, hosts[source]) if shared else source
         flows = Flows.none(len(hosts), device_of.shape[1])
         sends, link_sends, waiting = (np.zeros(source.shape, np.int32) for _ in range(3))
-        # A reader on another device must not lower the minimum: it is lifted above every level.
+        # Raise readers on other devices above every level, so that they do not lower the minimum.
         away = np.int32(levels.max(initial=0) + 2)
         for number, host in enumerate(hosts):
             here = np.where(reader == number, reader_level, away)

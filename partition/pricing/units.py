@@ -91,7 +91,7 @@ class _Search:
             if layer.name not in taken:
                 found.append(self._unit(layer, taken))
                 taken.update(found[-1].layers)
-        # What is read of a unit is its last layer's; so this order is a topological one.
+        # Only the output of a unit's last layer is read outside, so this order is topological.
         place = {layer.name: number for number, layer in enumerate(self._network.layers)}
         found.sort(key=lambda unit: place[unit.layers[-1]])
         return tuple(found if fused_bytes is None else self._by_rows(found, fused_bytes))

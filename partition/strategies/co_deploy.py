@@ -56,7 +56,7 @@ class CoDeploy:
             watched = _watched(problem, number, len(ways))
             try:
                 found.append((way, way.solve(watched)))
-            except PartitionError as error:  # pins or memory that this way cannot respect
+            except PartitionError as error:  # this search cannot respect pins or memory
                 refusals.append(error)
         if not found:
             raise refusals[-1]

@@ -208,7 +208,7 @@ def _crossing(problem: Problem) -> tuple[Floats, Floats, Floats, Floats]:
         readers = [position[layer] for layer in network.consumers[name]]
         before = producer
         for reader in readers:
-            # Starting after `before` and ending after `reader`, this is the first that reads it.
+            # In segments that start after `before` and end after `reader`, it is the first reader.
             received[before + 1 : reader + 1, reader + 1] += tensor.bytes
             received_tensors[before + 1 : reader + 1, reader + 1] += 1
             before = reader

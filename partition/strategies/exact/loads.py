@@ -278,7 +278,7 @@ class LoadVariables:
     def _phases(self) -> list[Expression]:
         """The least number of firings of each stage per frame."""
         placement, longest_path = self._placement, self._terms.longest_path
-        if placement.is_contiguous:  # no path comes back
+        if placement.is_contiguous:  # no path returns to a stage
             return self._used
         phases = []
         for stage in placement.stages:

@@ -124,7 +124,7 @@ def starts(terms: Terms, shape: Shape, others: Sequence[Strategy]) -> NDArray[np
     for strategy in (Sequential(), *others):
         try:
             solution = strategy.solve(replace(problem, on_progress=ignore_progress))
-        except PartitionError:  # pins that it cannot respect, say: it is only a start
+        except PartitionError:  # such as pins that it cannot respect; a start is optional
             continue
         if solution.network is None:
             found.append(problem.numbers(solution.assignment))

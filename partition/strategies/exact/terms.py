@@ -187,7 +187,7 @@ class Terms:
 
     @cached_property
     def least_shares(self) -> list[int]:
-        """Return the least that each layer adds to the share of its stage, rounded down."""
+        """The least that each layer adds to the share of its stage, rounded down."""
         parts = SHARE_UNIT * self.share_unit
         return [parts * (size // self.weight_unit) // max(self.rooms) for size in self.own_bytes]
 
