@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def front_of(problem: Problem, layers: NDArray[np.intp], priced: Priced) -> tuple[Candidate, ...]:
     """Return the Pareto front of assignments `layers` [individuals, layers], by ascending period.
 
-    If any assignment fits the devices' memory, all of the front do.
+    If any assignment fits the devices' memory, the whole front does.
     """
     from deap import tools  # noqa: PLC0415 (takes 0.1 s to import)
 

@@ -145,8 +145,7 @@ class Priced:
 
 
 def negligible_bytes(network: Network) -> float:
-    """Return the bytes of weights that are negligible beside all weights and the largest
-    activation."""
+    """Return the bytes of weights that are negligible beside the whole network."""
     activation = max(network.activation_bytes(layer.name) for layer in network.layers)
     return NEGLIGIBLE * (sum(tensor.bytes for tensor in network.weights.values()) + activation)
 

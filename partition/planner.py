@@ -1,4 +1,4 @@
-"""From an assignment to a plan: convert, schedule, prove, predict, refuse.
+"""Makes a plan from an assignment: converts, schedules, proves, predicts, and refuses what fails.
 
 The result of every strategy goes through `make_plan`. It refuses a plan that does not fit a
 device's memory or is not proved free of deadlock, before anything is sent.

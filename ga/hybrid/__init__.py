@@ -1,1 +1,1 @@
-"""The hybrid strategy: layers are split, and any part goes to any device."""
+"""The hybrid strategy: splits layers, and assigns any part to any device."""

@@ -1,4 +1,4 @@
-"""The hybrid strategy: layers that limit period or memory are split, parts go to any device.
+"""The hybrid strategy: splits layers that limit period or memory, and assigns parts to any device.
 
 Vertical partitioning stops gaining where a single layer is more than a device's fair share. This
 strategy divides such layers, and only such layers, by channels or by rows.

@@ -20,8 +20,8 @@ class UnitRows:
     """The arrays of units, in the order of `units`; bytes and seconds are those of whole units.
 
     `grains` is the most parts that a state may divide each unit into, 1 if it stays whole; `pinned`
-    is a device number or −1. `layer_s` and `halo_s` [units, devices] are the seconds of a unit and
-    of each cut between two of its bands. Of Eq. 2, `own_bytes` are divided among the parts, and
+    is a device number or −1. `layer_s` and `halo_s` [units, devices] are the seconds of a unit, and
+    those that each cut between two of its bands adds. Of Eq. 2, `own_bytes` are divided among the parts, and
     `shared_bytes` count for each part. `weight_bytes` are divided unless `by_rows`. `live_bytes` is
     the largest input and output of a layer.
     """

@@ -1,1 +1,1 @@
-"""What was measured on devices, and how it replaces estimates."""
+"""Measurements on devices, which replace estimates."""

@@ -1,4 +1,4 @@
-"""What a run costs besides its layers: processor time of threads, messages and bytes.
+"""The costs of a run besides its layers: processor time of threads, messages and bytes.
 
 `ThreadCosts` are those of one device or of the host, `Site` is a machine with the devices on it.
 The defaults were measured on an x86-64 core (`python -m benchmarks.prediction`).

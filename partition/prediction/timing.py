@@ -93,7 +93,7 @@ def _uncached_bytes(dataflow: Dataflow, devices: Sequence[Device]) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one device does per frame. `link_*` leaves out what stays on its own machine."""
+    """The load of one device per frame. `link_*` excludes traffic within its own machine."""
 
     compute_s: float
     busy_s: float

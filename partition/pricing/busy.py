@@ -1,4 +1,4 @@
-"""How long a device is busy per frame, and the period that follows: the formulas of the cost model.
+"""Formulas of the cost model: how long a device is busy per frame, and the period that follows.
 
 For one device, per frame:
 
@@ -11,8 +11,8 @@ For one device, per frame:
     energy_j = busy_s × `busy_w` + (period_s − busy_s) × `idle_w` + bytes sent × `sent_j_per_byte`
 
 This is the time t of a stage of Velasco-Montero et al. (2023). For all devices together, `period_s`
-(their Eq. 3) is the largest busy_s or link_s, or the busy seconds of the
-devices of one machine divided by its cores, or what the launcher's own link takes.
+(their Eq. 3) is the largest of these: each busy_s and link_s, the busy seconds of the devices of
+one machine divided by its cores, and the seconds of the launcher's own link.
 
 The formulas exist in two forms. As functions they take the figures of one device (`rates_of`) or
 columns [devices, 1] of several (`rate_columns`), which price whole populations of assignments at

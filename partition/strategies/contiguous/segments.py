@@ -89,7 +89,7 @@ class Segments:
     @cached_property
     def response_s(self) -> Floats:
         """Seconds from the departure of a segment's inputs to the end of the segment while the
-        device has nothing else to do: its term of their Eq. 5, transfer included."""
+        device has nothing else to do: a term of their Eq. 5, transfer included."""
         return self.rates.response_s(self.busy_s, self.received_bytes)
 
     @cached_property
