@@ -145,7 +145,10 @@ class Priced:
 
 
 def negligible_bytes(network: Network) -> float:
-    """Return the bytes of weights that are negligible beside the whole network."""
+    """Return the bytes of weights below which weights need not be balanced.
+
+    They are the part `NEGLIGIBLE` of all weights plus the largest activation.
+    """
     activation = max(network.activation_bytes(layer.name) for layer in network.layers)
     return NEGLIGIBLE * (sum(tensor.bytes for tensor in network.weights.values()) + activation)
 

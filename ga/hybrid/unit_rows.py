@@ -21,9 +21,9 @@ class UnitRows:
 
     `grains` is the most parts that a state may divide each unit into, 1 if it stays whole; `pinned`
     is a device number or −1. `layer_s` and `halo_s` [units, devices] are the seconds of a unit, and
-    those that each cut between two of its bands adds. Of Eq. 2, `own_bytes` are divided among the parts, and
-    `shared_bytes` count for each part. `weight_bytes` are divided unless `by_rows`. `live_bytes` is
-    the largest input and output of a layer.
+    those that each cut between two of its bands adds. Of Eq. 2, `own_bytes` are divided among the
+    parts, and `shared_bytes` count for each part. `weight_bytes` are divided unless `by_rows`.
+    `live_bytes` is the largest input and output of a layer.
     """
 
     units: tuple[Unit, ...]
