@@ -59,11 +59,11 @@ if TYPE_CHECKING:
     from csdf.execution.simulation import Timeline, simulate
     from csdf.formats.files import read as read_graph
     from csdf.model.graph import Actor, Channel, Graph
-    from csdf_edge.live import LiveCluster, TensorSpec
     from csdf_edge.running import launch, open, partition_network  # noqa: A004
     from launcher.config.load import Cluster, load_cluster
     from launcher.errors import FullError, LauncherError
     from launcher.run.job import Outcome
+    from launcher.run.live_cluster import LiveCluster, TensorInfo
     from launcher.run.request import Request
     from partition.devices import Device
     from partition.errors import PartitionError
@@ -88,7 +88,7 @@ __all__ = [
     "PartitionError",
     "Plan",
     "Request",
-    "TensorSpec",
+    "TensorInfo",
     "Timeline",
     "__version__",
     "analyze",
@@ -112,13 +112,13 @@ _HOMES = {
     "FullError": "launcher.errors",
     "Graph": "csdf.model.graph",
     "LauncherError": "launcher.errors",
-    "LiveCluster": "csdf_edge.live",
+    "LiveCluster": "launcher.run.live_cluster",
     "Model": "cnn.model",
     "Outcome": "launcher.run.job",
     "PartitionError": "partition.errors",
     "Plan": "partition.plan",
     "Request": "launcher.run.request",
-    "TensorSpec": "csdf_edge.live",
+    "TensorInfo": "launcher.run.live_cluster",
     "Timeline": "csdf.execution.simulation",
     "__version__": "nodes.cli:VERSION",
     "analyze": "csdf.analysis",

@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from csdf_edge.live import LiveCluster, TensorSpec
 from ga.strategies import find_strategy
-from launcher.errors import BadInputError
 from launcher.progress import LineProgress
 from launcher.run import job
+from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
 from partition.objective import Objective
 from partition.planner import plan_solution
@@ -21,7 +19,6 @@ from partition.strategies.base import Problem
 
 if TYPE_CHECKING:
     from cnn.model import Model
-    from cnn.network import Tensor
     from partition.devices import Device
     from partition.plan import Plan
 
@@ -59,34 +56,11 @@ def open(  # noqa: A001 - as in `csdf_edge.open("cluster.yaml")`
     ones wait, or are refused (`LiveCluster.submit`). `strategy` and `profile` are as for `launch`.
     Progress goes to standard error. Raises `LauncherError` with a sentence for the user.
     """
-    if most < 1:
-        raise BadInputError(f"most={most}: at least one frame must be under way")
     request = Request(
         Path(target), strategy=strategy, profile=None if profile is None else Path(profile)
     )
-    with ExitStack() as stack:
-        progress = stack.enter_context(LineProgress(sys.stderr))
-        live = stack.enter_context(job.open_live(request, progress, most=most))
-        network = live.model.network
-        outputs = [*network.outputs, *live.model.constant_outputs]
-        return LiveCluster(
-            live.plan,
-            {name: _spec(network.tensors[name]) for name in network.inputs},
-            {name: _output(live.model, name) for name in outputs},
-            live.run.feed,
-            stack.pop_all(),
-        )
-
-
-def _spec(tensor: Tensor) -> TensorSpec:
-    return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.varies)
-
-
-def _output(model: Model, name: str) -> TensorSpec:
-    constant = model.constant_outputs.get(name)
-    if constant is None:
-        return _spec(model.network.tensors[name])
-    return TensorSpec(name, constant.dtype.name, constant.shape)
+    with LineProgress(sys.stderr) as progress:
+        return open_cluster(request, progress, most=most)
 
 
 def launch(request: Request) -> job.Outcome:

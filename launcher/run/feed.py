@@ -26,6 +26,8 @@ class Feed:
 
     def __init__(self, most: int) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.ended: Future[None] = Future()
+        """Gets the error with which the run has ended."""
         self._places = threading.BoundedSemaphore(most)
         self._lock = threading.Lock()
         self._frames: dict[int, tuple[Frame, Future[Outputs]]] = {}
@@ -126,6 +128,7 @@ class Feed:
                 future.set_running_or_notify_cancel()
             elif not future.done():
                 future.set_exception(error)
+        self.ended.set_exception(error)
 
     def close(self) -> None:
         """Close the descriptor, after `finish`."""

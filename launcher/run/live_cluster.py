@@ -1,4 +1,7 @@
-"""A cluster that computes frames for a program, one by one or as a stream."""
+"""A cluster that computes frames for a program, one by one or as a stream.
+
+`csdf_edge.open` and `launch serve` open it here.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from launcher.errors import BadInputError
+from launcher.progress import ProgressDisplay
+from launcher.run import job
+from launcher.run.request import Request
 
 if TYPE_CHECKING:
+    from cnn.model import Model
+    from cnn.network import Tensor
     from launcher.run.feed import Feed
     from partition.plan import Plan
 
@@ -25,13 +33,43 @@ Array: TypeAlias = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorInfo:
     """An input or output of a network; the shape of an output that `varies` is its largest."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     varies: bool = False
+
+
+def open_cluster(request: Request, progress: ProgressDisplay, *, most: int) -> LiveCluster:
+    """Plan and deploy what `request` names; return once the nodes have loaded their subnets.
+
+    At most `most` frames are under way. Raises `LauncherError`.
+    """
+    if most < 1:
+        raise BadInputError(f"most={most}: at least one frame must be under way")
+    with ExitStack() as stack:
+        live = stack.enter_context(job.open_live(request, progress, most=most))
+        network = live.model.network
+        return LiveCluster(
+            live.plan,
+            {name: _spec(network.tensors[name]) for name in network.inputs},
+            {name: _output(live.model, name) for name in live.model.outputs},
+            live.run.feed,
+            stack.pop_all(),
+        )
+
+
+def _spec(tensor: Tensor) -> TensorInfo:
+    return TensorInfo(tensor.name, tensor.dtype, tensor.shape, tensor.varies)
+
+
+def _output(model: Model, name: str) -> TensorInfo:
+    constant = model.constant_outputs.get(name)
+    if constant is None:
+        return _spec(model.network.tensors[name])
+    return TensorInfo(name, constant.dtype.name, constant.shape)
 
 
 class LiveCluster:
@@ -47,8 +85,8 @@ class LiveCluster:
     def __init__(
         self,
         plan: Plan,
-        inputs: Mapping[str, TensorSpec],
-        outputs: Mapping[str, TensorSpec],
+        inputs: Mapping[str, TensorInfo],
+        outputs: Mapping[str, TensorInfo],
         feed: Feed,
         stack: ExitStack,
     ) -> None:
@@ -95,14 +133,17 @@ class LiveCluster:
         *,
         block: bool = True,
         timeout_s: float | None = None,
+        copy: bool = True,
     ) -> Future[dict[str, Array]]:
         """Return a future of one frame's result.
 
         While as many frames are under way as the cluster takes, this waits, `timeout_s` at the
         longest. Then, and at once unless it is to `block`, it raises `FullError`. Callbacks of the
-        future run in the cluster's own thread and hold it up while they run.
+        future run in the cluster's own thread and hold it up while they run. Without `copy`, the
+        arrays must not be written to until the result is there.
         """
-        return self._feed.submit(self._checked(frame), block=block, timeout_s=timeout_s)
+        checked = self._checked(frame, copy=copy)
+        return self._feed.submit(checked, block=block, timeout_s=timeout_s)
 
     def stream(
         self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int = 8
@@ -121,6 +162,11 @@ class LiveCluster:
         finally:
             reader.stop()
 
+    @property
+    def ended(self) -> Future[None]:
+        """Done once the cluster computes nothing more, with the error that ended it."""
+        return self._feed.ended
+
     async def infer_async(self, frame: Mapping[str, ArrayLike]) -> dict[str, Array]:
         """As `infer`, without holding up the event loop."""
         future = await asyncio.to_thread(self.submit, frame)
@@ -137,7 +183,7 @@ class LiveCluster:
         finally:
             await asyncio.to_thread(results.close)  # type: ignore[attr-defined]
 
-    def _checked(self, frame: Mapping[str, ArrayLike]) -> dict[str, Array]:
+    def _checked(self, frame: Mapping[str, ArrayLike], *, copy: bool) -> dict[str, Array]:
         known = ", ".join(self.inputs)
         for name in frame:
             if name not in self.inputs:
@@ -148,7 +194,8 @@ class LiveCluster:
                 raise BadInputError(f"input {name!r} is missing; the network's inputs are {known}")
             given = frame[name]
             dtype = given.dtype if isinstance(given, np.ndarray) else np.dtype(spec.dtype)
-            array = np.array(given, dtype, order="C")  # a copy: it may be sent again after a loss
+            convert = np.array if copy else np.asarray  # it may be sent again after a loss
+            array = convert(given, dtype, order="C")
             if (array.dtype.name, array.shape) != (spec.dtype, spec.shape):
                 raise BadInputError(
                     f"input {name!r} is {array.dtype.name}{list(array.shape)}, "
