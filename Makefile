@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check histories agreement fuzz soak zoo bench bench-table3 results docs setup schema lock clean
+.PHONY: run test fast check histories agreement fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -88,6 +88,13 @@ docs: setup
 # The JSON schema of cluster.yaml, for editors; a test holds it to the models.
 schema: setup
 	$(BIN)/python -m launcher.config.schema > launcher/cluster.schema.json
+
+# The messages of the protocol that `launch serve` speaks, compiled from their text.
+proto:
+	$(PYTHON) -m venv build/proto
+	build/proto/bin/python -m pip install --quiet grpcio-tools
+	build/proto/bin/python -m grpc_tools.protoc -I launcher/serve \
+	    --descriptor_set_out launcher/serve/open_inference.binpb open_inference.proto
 
 # Pins every dependency for every supported Python; needs uv (pip install uv).
 lock:

@@ -21,9 +21,10 @@ HERE = Path(__file__).parent.parent
 EXTRAS = {
     "run": ("networkx", "onnx", "PIL", "pydantic", "rich", "scipy", "typer", "yaml"),
     "launch": ("deap", "matplotlib", "optuna", "ortools"),
+    "serve": ("aiohttp", "grpc"),
     "cpu": ("onnxruntime",),
 }
-"""The modules that each extra installs; `launch` contains `run`."""
+"""The modules that each extra installs; `launch` and `serve` contain `run`."""
 
 
 def what_is_wrong(error: Exception) -> str | None:

@@ -26,6 +26,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/install.md",
         "docs/running.md",
         "docs/python.md",
+        "docs/serving.md",
         "examples/digits/README.md",
         "deploy/README.md",
     ),

@@ -6,12 +6,14 @@ so that `--help` answers at once.
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from launcher.commands.serve import main as serve
 from launcher.console import print_error, print_json, print_text, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE
 from launcher.run.consent import ignore_consent
@@ -28,9 +30,12 @@ app.command("launch")(Request)
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script `launch`; never returns."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["serve"]:
+        serve(given[1:])
     ignore_consent()
     stopped = "interrupted; everything that was started has been stopped"
-    run_command(app, "launch", _launch, arguments, stopped)
+    run_command(app, "launch", _launch, given, stopped)
 
 
 def _launch(request: Request, as_json: bool) -> int:

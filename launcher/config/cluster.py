@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
+from launcher.config.serve import ServeConfig
 from launcher.config.units import parse_bytes, parse_link, parse_speed
 from launcher.core.intake import Overload, Pace
 from launcher.run.request import MOST_FRAMES, MOST_SEED
@@ -454,6 +455,9 @@ class ClusterConfig(StrictModel):
         _short_form("enabled", bool),
         Field(description="How a run goes on without a node that is lost"),
     ] = RecoveryConfig()
+    serve: Annotated[
+        ServeConfig, Field(description="Where launch serve answers requests, and whose")
+    ] = ServeConfig()
 
     @property
     def pace(self) -> Pace | None:

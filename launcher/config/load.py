@@ -29,6 +29,7 @@ from launcher.config.cluster import (
     VerticalTuning,
 )
 from launcher.config.run import RecoveryConfig, RunConfig
+from launcher.config.serve import ServeConfig
 from launcher.config.source import Location, ParsedFile, read_source
 from launcher.config.units import brief
 from launcher.errors import BadInputError
@@ -110,6 +111,7 @@ def _keys(location: Location) -> tuple[str, ...]:
         ("input",): InputConfig,
         ("run",): RunConfig,
         ("recovery",): RecoveryConfig,
+        ("serve",): ServeConfig,
         ("ga",): GaConfig,
         ("ga", "vertical"): VerticalTuning,
         ("ga", "vertical-paper"): PaperTuning,

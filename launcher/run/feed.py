@@ -28,6 +28,7 @@ class Feed:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.ended: Future[None] = Future()
         """Gets the error with which the run has ended."""
+        self.ended.set_running_or_notify_cancel()  # nobody can cancel it
         self._places = threading.BoundedSemaphore(most)
         self._lock = threading.Lock()
         self._frames: dict[int, tuple[Frame, Future[Outputs]]] = {}

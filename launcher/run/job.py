@@ -239,7 +239,7 @@ class _Job:
 
 
 def _read(request: Request, progress: ProgressDisplay) -> _Job:
-    cluster, saved = _load(request)
+    cluster, saved = load_target(request)
     cluster = with_profile_option(cluster, request.profile)
     if request.save is not None:
         check_save_folder(request.save)
@@ -334,7 +334,9 @@ def _subnets_folder(job: _Job, folder: Path) -> Path:
     return folder / SUBNETS
 
 
-def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
+def load_target(request: Request) -> tuple[Cluster, SavedPlan | None]:
+    """Return the cluster that `request` names, with what the request changes in it, and its plan if
+    that is saved. Raises `BadInputError`."""
     check_trace_file(request.trace)
     target, saved = request.target, None
     if is_plan(target):

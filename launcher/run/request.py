@@ -25,7 +25,8 @@ class Request:
 
     Reads the model, spreads its layers over the nodes, proves that the plan
     cannot deadlock, deploys it, streams the frames, and compares the results
-    with the whole model's.
+    with the whole model's. (launch serve CLUSTER answers the requests of
+    other programs instead; see launch serve --help.)
 
     Exit code 0: every frame has a result that agrees. 1: the run failed, or
     a result differs. 2: something given cannot be used, and nothing was

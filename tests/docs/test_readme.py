@@ -23,6 +23,7 @@ from launcher.config.cluster import (
     VerticalTuning,
 )
 from launcher.config.load import validated
+from launcher.config.serve import ServeConfig
 from launcher.config.source import parse_source
 from tests.docs import markdown
 
@@ -142,6 +143,7 @@ REFERENCE = {
     InputConfig: "cluster-yaml.md",
     RunConfig: "cluster-yaml.md",
     RecoveryConfig: "cluster-yaml.md",
+    ServeConfig: "cluster-yaml.md",
     VerticalTuning: "measuring.md",
     PaperTuning: "measuring.md",
 }

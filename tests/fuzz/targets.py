@@ -25,7 +25,7 @@ from nodes.net.keys import KeyFolder, KeysError
 from nodes.protocol import codec
 from nodes.protocol import messages as words
 from nodes.protocol.errors import RemoteProtocolError
-from tests.fuzz import good, input_files
+from tests.fuzz import good, input_files, served
 from tests.fuzz.conversation import converse
 from tests.fuzz.model_files import ModelReader, changed_model
 from tests.fuzz.model_files import seeds as models
@@ -176,4 +176,6 @@ class Files:
             "run.json": Target(journal.read_head, journal.heads, _changed_text, share=2),
             "journal": Target(journal.read_records, journal.records, share=2),
             "index.json": Target(index.read, index.seeds, _changed_text, share=4),
+            "HTTP request": Target(served.read_http, served.HTTP, served.changed_http, share=64),
+            "gRPC request": Target(served.read_grpc, served.GRPC, share=64),
         }

@@ -36,6 +36,8 @@ INPUTS = {
     "run.json": 100,
     "journal": 100,
     "index.json": 300,
+    "HTTP request": 2000,
+    "gRPC request": 2000,
 }
 """How many of each in every test run; `make fuzz` feeds a million."""
 

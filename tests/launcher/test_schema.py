@@ -10,6 +10,7 @@ import pytest
 from launcher.config.cluster import ClusterConfig, InputConfig, ModelConfig, NodeConfig, RunConfig
 from launcher.config.load import load_cluster
 from launcher.config.schema import cluster_schema, schema_text
+from launcher.config.serve import ServeConfig
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = [ROOT / "cluster.yaml", *sorted(ROOT.glob("examples/**/cluster*.yaml"))]
@@ -22,7 +23,7 @@ def test_the_committed_schema_is_the_models_schema() -> None:
 
 def test_every_key_is_described() -> None:
     schema = cluster_schema()
-    models = (ClusterConfig, ModelConfig, NodeConfig, InputConfig, RunConfig)
+    models = (ClusterConfig, ModelConfig, NodeConfig, InputConfig, RunConfig, ServeConfig)
     for model in models:
         part = schema if model is ClusterConfig else schema["$defs"][model.__name__]
         assert set(part["properties"]) == set(model.model_fields)

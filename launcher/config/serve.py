@@ -1,0 +1,95 @@
+"""The section `serve` of `cluster.yaml`: where `launch serve` answers requests, and whose."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+
+from launcher.config.run import StrictModel
+
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})")
+
+USUAL_HTTP, USUAL_GRPC = "127.0.0.1:8000", "127.0.0.1:8001"
+"""Where requests are answered if no address is given."""
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return the host and port of `HOST:PORT`; port 0 is any that is free. Raises `ValueError`."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[2]) > 65535:
+        raise ValueError(f"{text!r} is no address; write HOST:PORT, such as {USUAL_HTTP}")
+    return match[1].strip("[]"), int(match[2])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine reach that host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class ServeConfig(StrictModel):
+    """Addresses, access and limits; `launch serve` has options of the same names."""
+
+    http: Annotated[
+        str | None, Field(description=f"HOST:PORT for HTTP; {USUAL_HTTP} if grpc is not given")
+    ] = None
+    grpc: Annotated[
+        str | None, Field(description=f"HOST:PORT for gRPC; {USUAL_GRPC} if http is not given")
+    ] = None
+    token: Annotated[
+        str | None,
+        Field(
+            min_length=16,
+            pattern="^[!-~]+$",
+            description="What clients must send as Authorization: Bearer TOKEN",
+        ),
+    ] = None
+    tls_certificate: Annotated[
+        str | None, Field(min_length=1, description="PEM file of the server's certificate chain")
+    ] = None
+    tls_key: Annotated[
+        str | None, Field(min_length=1, description="PEM file of the certificate's private key")
+    ] = None
+    cors_origins: Annotated[
+        tuple[str, ...], Field(description="Origins whose pages may use it, or '*': http://HOST")
+    ] = ()
+    insecure: Annotated[
+        bool, Field(description="Whether it may be reached from other machines without a token")
+    ] = False
+    most_in_flight: Annotated[
+        int, Field(ge=1, le=100_000, description="Requests under way; more are refused at once")
+    ] = 64
+
+    @field_validator("http", "grpc")
+    @classmethod
+    def _check_address(cls, address: str | None) -> str | None:
+        if address is not None:
+            parse_address(address)
+        return address
+
+    @model_validator(mode="after")
+    def _check_access(self) -> ServeConfig:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key belong together; give both or none")
+        for address in (self.http, self.grpc):
+            if address is None or is_loopback(parse_address(address)[0]):
+                continue
+            if self.token is None and not self.insecure:
+                raise ValueError(
+                    f"{address} can be reached from other machines; give a token, "
+                    "or 'insecure' if whoever reaches it may use it"
+                )
+        return self
+
+    @property
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """`http` and `grpc`, those that are served, each with host and port."""
+        given = {"http": self.http, "grpc": self.grpc}
+        if not any(given.values()):
+            given = {"http": USUAL_HTTP, "grpc": USUAL_GRPC}
+        return {kind: parse_address(text) for kind, text in given.items() if text is not None}

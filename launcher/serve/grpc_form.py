@@ -1,0 +1,134 @@
+"""Messages of the protocol over gRPC: protobuf to arrays and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.serve import http_form
+from launcher.serve.errors import RequestError
+from launcher.serve.messages import METHODS, field, parsed, without
+from launcher.serve.statistics import Statistics
+from launcher.serve.tensors import (
+    DATATYPES,
+    Array,
+    ServedModel,
+    check_complete,
+    check_output,
+    checked_input,
+    from_bytes,
+    from_numbers,
+    to_bytes,
+)
+
+RAW_INPUTS, RAW_OUTPUTS = 7, 6
+"""The numbers of the fields `raw_input_contents` and `raw_output_contents`."""
+
+CONTENTS = {
+    "bool": "bool_contents",
+    "int8": "int_contents",
+    "int16": "int_contents",
+    "int32": "int_contents",
+    "int64": "int64_contents",
+    "uint8": "uint_contents",
+    "uint16": "uint_contents",
+    "uint32": "uint_contents",
+    "uint64": "uint64_contents",
+    "float32": "fp32_contents",
+    "float64": "fp64_contents",
+}
+"""Dtype → the field of `InferTensorContents` with its values; FP16 is sent as bytes only."""
+
+
+@dataclass(frozen=True)
+class InferCall:
+    """A frame for a model, and the names of the outputs that are wanted of it."""
+
+    id: str
+    inputs: Mapping[str, Array]
+    outputs: tuple[str, ...]
+
+
+def read_infer(data: bytes, model: ServedModel) -> InferCall:
+    """Return what a `ModelInferRequest` asks for; arrays sent as bytes are views of `data`.
+
+    Raises `RequestError`.
+    """
+    rest, raw = without(data, RAW_INPUTS)
+    message = parsed(METHODS["ModelInfer"][0], rest)
+    model.check(message.model_name, message.model_version)
+    if raw and len(raw) != len(message.inputs):
+        raise RequestError(f"{len(message.inputs)} inputs have {len(raw)} raw contents")
+    inputs: dict[str, Array] = {}
+    for index, one in enumerate(message.inputs):
+        tensor = checked_input(model, one.name, one.datatype, tuple(one.shape), inputs)
+        if "shared_memory_region" in one.parameters:
+            raise RequestError(f"input {one.name!r} is in shared memory, which is not served")
+        if raw:
+            if one.HasField("contents"):
+                raise RequestError(f"input {one.name!r} has contents beside raw contents")
+            inputs[one.name] = from_bytes(tensor, raw[index])
+        elif tensor.dtype in CONTENTS:
+            inputs[one.name] = from_numbers(
+                tensor, list(getattr(one.contents, CONTENTS[tensor.dtype]))
+            )
+        else:
+            raise RequestError(f"input {one.name!r} is FP16; send it as raw contents")
+    check_complete(model, inputs)
+    for one in message.outputs:
+        if "shared_memory_region" in one.parameters or "classification" in one.parameters:
+            raise RequestError(
+                f"output {one.name!r}: classification and shared memory are not served"
+            )
+    wanted = dict.fromkeys(check_output(model, one.name) for one in message.outputs)
+    return InferCall(message.id, inputs, tuple(wanted or model.outputs))
+
+
+def write_infer(call: InferCall, model: ServedModel, outputs: Mapping[str, Array]) -> bytes:
+    """Return the encoded `ModelInferResponse`, its tensors as raw contents."""
+    message = METHODS["ModelInfer"][1](
+        model_name=model.name, model_version=model.version, id=call.id
+    )
+    for name in call.outputs:
+        array = outputs[name]
+        message.outputs.add(name=name, datatype=DATATYPES[array.dtype.name], shape=array.shape)
+    raw = [to_bytes(outputs[name]) for name in call.outputs]
+    return b"".join((message.SerializeToString(), *field(RAW_OUTPUTS, raw)))
+
+
+def answer(
+    method: str, data: bytes, model: ServedModel, counted: Statistics, version: str, is_ready: bool
+) -> bytes:
+    """Return the encoded response of every method but `ModelInfer`.
+
+    `version` is the server's. Raises `RequestError`.
+    """
+    request_kind, response_kind = METHODS[method]
+    request = parsed(request_kind, data)
+    if method in ("ModelReady", "ModelMetadata", "ModelConfig") or (
+        method == "ModelStatistics" and request.name
+    ):
+        model.check(request.name, request.version)
+    response = response_kind(**_fields(method, model, counted, version, is_ready))
+    return bytes(response.SerializeToString())
+
+
+def _fields(
+    method: str, model: ServedModel, counted: Statistics, version: str, is_ready: bool
+) -> dict[str, Any]:
+    match method:
+        case "ServerLive":
+            return {"live": True}
+        case "ServerReady" | "ModelReady":
+            return {"ready": is_ready}
+        case "ServerMetadata":
+            return http_form.server_metadata(version)
+        case "ModelMetadata":
+            return http_form.model_metadata(model)
+        case "ModelConfig":
+            return {"config": http_form.model_config(model)}
+        case "ModelStatistics":
+            return http_form.model_statistics(model, counted)
+        case _:
+            return {"models": http_form.repository_index(model, is_ready)}

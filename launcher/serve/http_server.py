@@ -1,0 +1,172 @@
+"""The protocol over HTTP, carried by aiohttp."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from launcher.errors import shortened
+from launcher.serve import http_form
+from launcher.serve.errors import Refusal, RequestError, as_request_error
+from launcher.serve.http_form import LENGTH_HEADER, Call, Response
+from launcher.serve.service import READ_S, Service
+
+MOST_CONNECTIONS = 1024
+GRACE_S = 30.0
+"""For requests under way to be answered once the server stops."""
+
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def http_server(
+    service: Service,
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    cors_origins: Collection[str] = (),
+) -> AsyncIterator[int]:
+    """Serve at this address, and give the port; answer what is under way before leaving.
+
+    Browsers may use it from pages of `cors_origins` only ("*": of all). Raises `OSError` if the
+    address cannot be listened at.
+    """
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        return await _handle(service, request, cors_origins)
+
+    server = web.Server(
+        handle, keepalive_timeout=READ_S, handler_cancellation=True, access_log=None
+    )
+
+    def connection() -> asyncio.Protocol:
+        return _Surplus() if len(server.connections) >= MOST_CONNECTIONS else server()
+
+    listener = await asyncio.get_running_loop().create_server(connection, host, port, ssl=tls)
+    try:
+        yield listener.sockets[0].getsockname()[1]
+    finally:
+        listener.close()
+        server.pre_shutdown()
+        await server.shutdown(GRACE_S)
+
+
+class _Surplus(asyncio.Protocol):
+    """A connection beyond those that there may be."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.Transport):
+            transport.write(_FULL)
+            transport.close()
+
+
+async def _handle(
+    service: Service, request: web.BaseRequest, cors_origins: Collection[str]
+) -> web.StreamResponse:
+    origin = request.headers.get("Origin")
+    allowed = "*" if "*" in cors_origins else origin if origin in cors_origins else None
+    try:
+        if origin is not None and allowed is None:
+            raise RequestError(
+                f"pages of {origin[:200]!r} may not use this server; see cors_origins",
+                Refusal.FORBIDDEN,
+            )
+        if request.method == "OPTIONS" and allowed is not None:
+            answer = Response(204, ())
+        else:
+            answer = await _answer(service, request)
+    except Exception as error:  # noqa: BLE001 - whatever it is, this client gets an answer
+        known = as_request_error(error)
+        if known.refusal is Refusal.INTERNAL:
+            _log.error("%s %s", request.method, request.path, exc_info=error)
+        answer = http_form.write_error(known)
+    return _as_web(answer, allowed)
+
+
+def _as_web(answer: Response, allowed: str | None) -> web.Response:
+    headers = {}
+    if answer.json_bytes is not None:
+        headers[LENGTH_HEADER] = str(answer.json_bytes)
+        headers["Content-Type"] = "application/octet-stream"
+    elif answer.parts:
+        headers["Content-Type"] = "application/json"
+    if answer.status == Refusal.UNAUTHENTICATED.http_status:
+        headers["WWW-Authenticate"] = "Bearer"
+    if allowed is not None:
+        headers |= {
+            "Access-Control-Allow-Origin": allowed,
+            "Access-Control-Allow-Methods": "GET, POST",
+            "Access-Control-Allow-Headers": f"Authorization, Content-Type, {LENGTH_HEADER}",
+            "Access-Control-Expose-Headers": LENGTH_HEADER,
+            "Vary": "Origin",
+        }
+    body = answer.parts[0] if len(answer.parts) == 1 else b"".join(answer.parts)
+    response = web.Response(status=answer.status, body=body, headers=headers)
+    if answer.status in (Refusal.TOO_LARGE.http_status, Refusal.TOO_SLOW.http_status):
+        response.force_close()  # the rest of the body is not read
+    return response
+
+
+async def _answer(service: Service, request: web.BaseRequest) -> Response:
+    call = http_form.route(request.method, request.path)
+    if call.what not in ("live", "server_ready"):
+        service.check_token(request.headers.get("Authorization"))
+    if call.model:
+        service.model.check(call.model, call.version)
+    if call.what != "infer":
+        return _report(service, call)
+    model, json_bytes = service.model, request.headers.get(LENGTH_HEADER)
+    most = model.largest_json_bytes if json_bytes is None else model.largest_binary_bytes
+    try:
+        body = await asyncio.wait_for(_read(request, most), READ_S)
+    except web.RequestPayloadError as error:
+        raise RequestError(f"the body cannot be read: {shortened(str(error))}") from None
+    given = http_form.read_infer(body, json_bytes, model)
+    outputs = await service.infer(given.inputs)
+    return http_form.write_infer(given, model, outputs)
+
+
+async def _read(request: web.BaseRequest, most_bytes: int) -> bytes:
+    """The body, unless it is larger than this."""
+    too_large = RequestError(
+        f"the body is larger than {most_bytes} bytes, which this model's inputs need at most",
+        Refusal.TOO_LARGE,
+    )
+    if (request.content_length or 0) > most_bytes:
+        raise too_large
+    parts, size_bytes = [], 0
+    async for part in request.content.iter_any():
+        size_bytes += len(part)
+        if size_bytes > most_bytes:
+            raise too_large
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _report(service: Service, call: Call) -> Response:
+    match call.what:
+        case "live":
+            return Response(200, ())
+        case "server_ready" | "ready":
+            ready = service.is_ready
+            return Response(200 if ready else Refusal.UNAVAILABLE.http_status, ())
+        case "server":
+            return http_form.write_json(http_form.server_metadata(service.version))
+        case "model":
+            return http_form.write_json(http_form.model_metadata(service.model))
+        case "config":
+            return http_form.write_json(http_form.model_config(service.model))
+        case "stats":
+            return http_form.write_json(
+                http_form.model_statistics(service.model, service.statistics)
+            )
+        case _:
+            return http_form.write_json(http_form.repository_index(service.model, service.is_ready))

@@ -1,0 +1,63 @@
+"""What both servers do with a request, once it is arrays."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+from launcher.run.live_cluster import LiveCluster
+from launcher.serve.errors import Refusal, RequestError
+from launcher.serve.statistics import Statistics
+from launcher.serve.tensors import Array, ServedModel
+
+READ_S = 30.0
+"""For a request to arrive, from its beginning to its end, and for a connection to begin one."""
+
+
+@dataclass
+class Service:
+    """One model on a live cluster, for clients that have the token if there is one."""
+
+    cluster: LiveCluster
+    model: ServedModel
+    token: str | None = None
+    statistics: Statistics = field(default_factory=Statistics)
+    version: str = field(default_factory=lambda: version("csdf-edge"))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the cluster computes frames."""
+        return not self.cluster.ended.done()
+
+    def check_token(self, authorization: str | bytes | None) -> None:
+        """Raise `RequestError` unless this header has the token; compared in constant time."""
+        if self.token is None:
+            return
+        given = authorization or ""
+        if isinstance(given, str):
+            given = given.encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(given, b"Bearer " + self.token.encode()):
+            raise RequestError(
+                "a token is needed: send the header 'Authorization: Bearer TOKEN'",
+                Refusal.UNAUTHENTICATED,
+            )
+
+    async def infer(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the outputs of one frame; its arrays must not be written to meanwhile.
+
+        A frame whose caller is cancelled is not sent any more. Raises `LauncherError`, at once if
+        as many frames are under way as the cluster takes.
+        """
+        began_ns = time.monotonic_ns()
+        counted = self.statistics.fail
+        try:
+            future = self.cluster.submit(inputs, block=False, copy=False)
+            outputs = await asyncio.wrap_future(future)
+            counted = self.statistics.success
+        finally:
+            counted.add(time.monotonic_ns() - began_ns)
+        return outputs

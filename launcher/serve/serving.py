@@ -1,0 +1,151 @@
+"""Opens a cluster and serves its model until a signal comes or the cluster can compute no more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import ssl
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import FrameType
+
+from pydantic import ValidationError
+
+from launcher.config.load import Cluster
+from launcher.config.serve import ServeConfig
+from launcher.console import print_text
+from launcher.errors import BadInputError
+from launcher.progress import ProgressDisplay
+from launcher.run.job import load_target
+from launcher.run.live_cluster import open_cluster
+from launcher.run.request import Request
+from launcher.serve.http_server import http_server
+from launcher.serve.service import Service
+from launcher.serve.tensors import ServedModel
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it is read once, when grpcio is imported
+from launcher.serve.grpc_server import grpc_server
+
+REFUSALS = 64
+"""gRPC calls that there may be beyond those under way: to be refused, or to ask something else."""
+
+
+def serve(request: Request, given: Mapping[str, object], progress: ProgressDisplay) -> int:
+    """Serve the model of the cluster or plan that `request` names; return the exit code.
+
+    `given` overrides keys of the section `serve` of its file. Raises `LauncherError`, and
+    `KeyboardInterrupt` after Ctrl-C once all requests under way are answered.
+    """
+    cluster, _ = load_target(request)
+    config = _config(cluster.config.serve, given)
+    name = _only_model(cluster)
+    tls = _tls(cluster, config)
+    with open_cluster(request, progress, most=config.most_in_flight) as live:
+        service = Service(live, ServedModel(name, live.inputs, live.outputs), config.token)
+        number = asyncio.run(_until_stopped(service, config, tls))
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    return 0
+
+
+def _config(section: ServeConfig, given: Mapping[str, object]) -> ServeConfig:
+    try:
+        return ServeConfig.model_validate({**section.model_dump(), **given})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        option = "".join(f"--{key}: ".replace("_", "-") for key in first["loc"][:1])
+        raise BadInputError(option + first["msg"].removeprefix("Value error, ")) from None
+
+
+def _only_model(cluster: Cluster) -> str:
+    """The name of the model. Raises `BadInputError` for networks that cannot be served."""
+    if len(cluster.models) > 1:
+        raise cluster.error(
+            ("model",),
+            f"there are {len(cluster.models)} networks, whose frames go through the cluster "
+            "together; serve takes one network",
+        )
+    (model,) = cluster.models
+    if model.config.state:
+        raise cluster.error(
+            ("model", "state"),
+            "the network keeps state from frame to frame, which requests of several clients would "
+            "mix; serve takes networks without state",
+        )
+    return model.name
+
+
+def _tls(cluster: Cluster, config: ServeConfig) -> tuple[Path, Path] | None:
+    """The files of the certificate and its key, which fit each other."""
+    if config.tls_certificate is None or config.tls_key is None:
+        return None
+    files = cluster.path(config.tls_certificate), cluster.path(config.tls_key)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*files)
+    except OSError as error:  # ssl.SSLError is one
+        names = " and ".join(map(str, files))
+        raise BadInputError(f"{names}: no certificate with its key: {error}") from error
+    return files
+
+
+async def _until_stopped(
+    service: Service, config: ServeConfig, tls: tuple[Path, Path] | None
+) -> int:
+    """Serve; return the number of the signal that stopped it.
+
+    Raises what the cluster ended with.
+    """
+    stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    _stop_on_signals(stopped)
+    async with AsyncExitStack() as stack:
+        served = []
+        for kind, (host, port) in config.addresses.items():
+            try:
+                if kind == "http":
+                    server = http_server(
+                        service, host, port, tls=_context(tls), cors_origins=config.cors_origins
+                    )
+                else:
+                    pem = tls and (tls[1].read_bytes(), tls[0].read_bytes())
+                    most = config.most_in_flight + REFUSALS
+                    server = grpc_server(service, host, port, tls=pem, most=most)
+                bound = await stack.enter_async_context(server)
+            except OSError as error:
+                raise BadInputError(
+                    f"{kind} at {host}:{port}: cannot be listened at: {error.strerror or error}"
+                ) from error
+            shown = f"[{host}]" if ":" in host else host
+            served.append(f"{kind}{'s' if tls else ''}://{shown}:{bound}")
+        print_text(f"serving {service.model.name}: {', '.join(served)}\n")
+        sys.stdout.flush()
+        ended = asyncio.wrap_future(service.cluster.ended)
+        await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)
+        if not stopped.done():
+            ended.result()
+    return stopped.result()
+
+
+def _context(tls: tuple[Path, Path] | None) -> ssl.SSLContext | None:
+    if tls is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*tls)
+    return context
+
+
+def _stop_on_signals(stopped: asyncio.Future[int]) -> None:
+    """Let the first SIGINT, SIGTERM or SIGHUP set `stopped`; after it, only SIGINT still counts."""
+    loop = asyncio.get_running_loop()
+
+    def stop(number: int, _: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        loop.call_soon_threadsafe(stopped.set_result, number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)

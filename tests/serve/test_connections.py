@@ -1,0 +1,202 @@
+"""`launch serve` and clients that do what no good client does; and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.serve.server import DIGITS, WAIT_S, Serving, images
+
+pytest.importorskip("aiohttp", reason="needs the extra serve")
+pytest.importorskip("grpc", reason="needs the extra serve")
+
+pytestmark = pytest.mark.slow
+
+PATH = "/v2/models/digits/infer"
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[Serving]:
+    serving = Serving("--cors-origins", "http://page.example")
+    yield serving
+    assert serving.end() == 0
+
+
+def connected(serving: Serving) -> socket.socket:
+    host, _, port = serving.http.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=WAIT_S)
+
+
+def received(connection: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    parts = []
+    while part := connection.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def ask(serving: Serving, request: bytes) -> tuple[int, bytes]:
+    """The status and the rest of the answer to bytes after which nothing follows."""
+    with connected(serving) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        answer = received(connection)
+    return (int(answer.split(b" ", 2)[1]) if answer else 0), answer
+
+
+def post(body: bytes, *headers: str, length: int | None = None, path: str = PATH) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Connection: close", *headers]
+    lines.append(f"Content-Length: {len(body) if length is None else length}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def good() -> bytes:
+    one = {"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8]}
+    return json.dumps({"inputs": [{**one, "data": images()[0].ravel().tolist()}]}).encode()
+
+
+def ask_whole(serving: Serving) -> bool:
+    """Whether a good request is answered while other connections are open."""
+    with connected(serving) as connection:
+        connection.sendall(post(good()))
+        return b'"probabilities"' in received(connection)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"", (), 400),
+        (b"{", (), 400),
+        (b"\xff\xfe", (), 400),
+        (b"[" * 100_000, (), 413),
+        (b"[" * 60_000, (), 400),
+        (b'{"inputs": []}', (), 400),
+        (b'{"inputs": [{"name": 3}]}', (), 400),
+        (b"{}", ("Inference-Header-Content-Length: 900",), 400),
+        (b"{}", ("Inference-Header-Content-Length: -1",), 400),
+        (b"{}", ("Content-Encoding: gzip",), 400),
+        (bytes(1_000_000), (), 413),
+    ],
+)
+def test_a_bad_body_is_refused_and_the_next_client_is_answered(
+    serving: Serving, body: bytes, headers: tuple[str, ...], status: int
+) -> None:
+    with connected(serving) as connection:
+        connection.sendall(post(body[:200_000], *headers, length=len(body)))
+        found = received(connection)
+    assert found.startswith(f"HTTP/1.1 {status} ".encode()), found
+    assert ask_whole(serving)
+
+
+def test_a_body_in_chunks_without_end_is_cut_off(serving: Serving) -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    with connected(serving) as connection:
+        connection.sendall(head)
+        chunk = b"8000\r\n" + b" " * 0x8000 + b"\r\n"
+        with pytest.raises((ConnectionError, AssertionError)):  # noqa: PT012
+            for _ in range(1000):
+                connection.sendall(chunk)
+            raise AssertionError
+    assert ask_whole(serving)
+
+
+def test_what_is_no_http_is_refused(serving: Serving) -> None:
+    for nonsense in (
+        b"\x16\x03\x01\x02\x00",
+        b"GET\r\n\r\n",
+        b"A" * 70_000,
+        b"PRI * HTTP/2.0\r\n\r\n",
+    ):
+        status, _ = ask(serving, nonsense)
+        assert status in (0, 400)
+    assert ask_whole(serving)
+
+
+def test_a_truncated_body_and_clients_that_send_nothing_hold_up_nobody(serving: Serving) -> None:
+    idle = [connected(serving) for _ in range(50)]
+    for connection in idle[:25]:
+        connection.sendall(post(good())[:-10])
+    assert ask_whole(serving)
+    for connection in idle:
+        connection.close()
+    assert ask_whole(serving)
+
+
+def test_a_page_of_another_origin_may_not_use_it(serving: Serving) -> None:
+    with connected(serving) as connection:
+        connection.sendall(post(good(), "Origin: http://evil.example"))
+        answer = received(connection)
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    with connected(serving) as connection:
+        preflight = post(b"", "Origin: http://page.example").replace(b"POST", b"OPTIONS", 1)
+        connection.sendall(preflight)
+        answer = received(connection)
+    assert answer.startswith(b"HTTP/1.1 204 ")
+    assert b"Access-Control-Allow-Origin: http://page.example\r\n" in answer
+
+
+def test_paths_and_methods_that_are_not_served(serving: Serving) -> None:
+    for request, status in (
+        (post(b"", path="/v2/models/digits"), 405),
+        (post(b"", path="/v2/models/digits/versions/2/infer"), 404),
+        (post(b"", path="/v2/models/cats/infer"), 404),
+        (post(b"", path="/"), 404),
+    ):
+        with connected(serving) as connection:
+            connection.sendall(request)
+            assert received(connection).startswith(f"HTTP/1.1 {status} ".encode())
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 0)]
+)
+def test_a_signal_ends_it_and_leaves_no_agent(number: signal.Signals, code: int) -> None:
+    assert Serving().end(number) == code
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--http", "0.0.0.0:0"), "can be reached from other machines; give a token"),
+        (("--http", "nowhere"), "--http: 'nowhere' is no address; write HOST:PORT"),
+        (("--tls-key", "key.pem"), "belong together"),
+        (("--token", "short"), "--token: "),
+        (("--tls-key", "a.pem", "--tls-certificate", "b.pem"), "no certificate with its key"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence(options: tuple[str, ...], sentence: str) -> None:
+    command = (sys.executable, "-m", "launcher.commands.launch", "serve")
+    ran = subprocess.run(
+        [*command, str(DIGITS / "cluster.yaml"), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert sentence in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_several_networks_and_state_are_refused(tmp_path: Path) -> None:
+    config = tmp_path / "cluster.yaml"
+    nodes = "nodes: [{name: a}]\n"
+    model = DIGITS / "digits.onnx"
+    for text, sentence in (
+        (
+            f"model: [{{path: {model}, name: a}}, {{path: {model}, name: b}}]\n",
+            "there are 2 networks",
+        ),
+        (f"model: {{path: {model}, state: {{image: probabilities}}}}\n", "keeps state"),
+    ):
+        config.write_text(text + nodes)
+        command = (sys.executable, "-m", "launcher.commands.launch", "serve", str(config))
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ran.returncode == 2
+        assert sentence in ran.stderr
