@@ -16,9 +16,8 @@ import grpc
 
 from launcher.serve import grpc_form
 from launcher.serve.errors import RequestError, as_request_error
-from launcher.serve.http_server import GRACE_S, MOST_CONNECTIONS
 from launcher.serve.messages import METHODS, SERVICE
-from launcher.serve.service import READ_S, Service
+from launcher.serve.service import Service
 
 FRAME_BYTES = 1 << 20
 """Of HTTP/2, instead of 16 KiB: a tensor comes in fewer pieces."""
@@ -35,6 +34,8 @@ async def grpc_server(
     `tls` is a private key and a chain of certificates, both PEM. At most `most` calls are under
     way. Raises `OSError` if the address cannot be listened at.
     """
+    limits = service.limits
+    read_ms = int(limits.read_s * 1000)
     server = grpc.aio.server(
         maximum_concurrent_rpcs=most,
         options=[
@@ -43,9 +44,9 @@ async def grpc_server(
             ("grpc.http2.max_frame_size", FRAME_BYTES),
             ("grpc.max_concurrent_streams", most),
             ("grpc.max_metadata_size", 16 * 1024),
-            ("grpc.max_allowed_incoming_connections", MOST_CONNECTIONS),
-            ("grpc.server_handshake_timeout_ms", int(READ_S * 1000)),
-            ("grpc.keepalive_time_ms", int(READ_S * 1000)),
+            ("grpc.max_allowed_incoming_connections", limits.connections),
+            ("grpc.server_handshake_timeout_ms", read_ms),
+            ("grpc.keepalive_time_ms", read_ms),
             ("grpc.so_reuseport", 0),
         ],
     )
@@ -65,7 +66,7 @@ async def grpc_server(
     try:
         yield bound
     finally:
-        await server.stop(GRACE_S)
+        await server.stop(limits.grace_s)
 
 
 def _handler(method: str, service: Service) -> Callable[[Any, Any], Awaitable[bytes]]:
@@ -86,7 +87,7 @@ async def _answer(method: str, service: Service, context: Any) -> bytes:
     if method not in ("ServerLive", "ServerReady"):
         metadata = dict(context.invocation_metadata() or ())
         service.check_token(metadata.get("authorization"))
-    data = await asyncio.wait_for(context.read(), READ_S)
+    data = await asyncio.wait_for(context.read(), service.limits.read_s)
     if not isinstance(data, bytes):
         raise RequestError("the call has no message")
     model = service.model

@@ -14,11 +14,7 @@ from launcher.errors import shortened
 from launcher.serve import http_form
 from launcher.serve.errors import Refusal, RequestError, as_request_error
 from launcher.serve.http_form import LENGTH_HEADER, Call, Response
-from launcher.serve.service import READ_S, Service
-
-MOST_CONNECTIONS = 1024
-GRACE_S = 30.0
-"""For requests under way to be answered once the server stops."""
+from launcher.serve.service import Service
 
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -40,15 +36,17 @@ async def http_server(
     address cannot be listened at.
     """
 
+    limits = service.limits
+
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         return await _handle(service, request, cors_origins)
 
     server = web.Server(
-        handle, keepalive_timeout=READ_S, handler_cancellation=True, access_log=None
+        handle, keepalive_timeout=limits.read_s, handler_cancellation=True, access_log=None
     )
 
     def connection() -> asyncio.Protocol:
-        return _Surplus() if len(server.connections) >= MOST_CONNECTIONS else server()
+        return _Surplus() if len(server.connections) >= limits.connections else server()
 
     listener = await asyncio.get_running_loop().create_server(connection, host, port, ssl=tls)
     try:
@@ -56,7 +54,7 @@ async def http_server(
     finally:
         listener.close()
         server.pre_shutdown()
-        await server.shutdown(GRACE_S)
+        await server.shutdown(limits.grace_s)
 
 
 class _Surplus(asyncio.Protocol):
@@ -126,7 +124,7 @@ async def _answer(service: Service, request: web.BaseRequest) -> Response:
     model, json_bytes = service.model, request.headers.get(LENGTH_HEADER)
     most = model.largest_json_bytes if json_bytes is None else model.largest_binary_bytes
     try:
-        body = await asyncio.wait_for(_read(request, most), READ_S)
+        body = await asyncio.wait_for(_read(request, most), service.limits.read_s)
     except web.RequestPayloadError as error:
         raise RequestError(f"the body cannot be read: {shortened(str(error))}") from None
     given = http_form.read_infer(body, json_bytes, model)

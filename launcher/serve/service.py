@@ -14,8 +14,16 @@ from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.statistics import Statistics
 from launcher.serve.tensors import Array, ServedModel
 
-READ_S = 30.0
-"""For a request to arrive, from its beginning to its end, and for a connection to begin one."""
+
+@dataclass(frozen=True)
+class Limits:
+    """What bounds the harm of slow clients and of many; for each of the two servers."""
+
+    read_s: float = 30.0
+    """For a request to arrive, from its beginning to its end, and for a connection to begin one."""
+    connections: int = 1024
+    grace_s: float = 30.0
+    """For requests under way to be answered once the server stops."""
 
 
 @dataclass
@@ -25,6 +33,7 @@ class Service:
     cluster: LiveCluster
     model: ServedModel
     token: str | None = None
+    limits: Limits = Limits()
     statistics: Statistics = field(default_factory=Statistics)
     version: str = field(default_factory=lambda: version("csdf-edge"))
 

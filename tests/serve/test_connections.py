@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -200,3 +201,15 @@ def test_several_networks_and_state_are_refused(tmp_path: Path) -> None:
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         assert ran.returncode == 2
         assert sentence in ran.stderr
+
+
+def test_it_ends_with_a_sentence_once_the_cluster_can_compute_no_more(tmp_path: Path) -> None:
+    config = tmp_path / "cluster.yaml"
+    config.write_text(f"model: {DIGITS / 'digits.onnx'}\nnodes: [{{name: a}}]\nrecovery: false\n")
+    serving = Serving(target=config)
+    assert ask_whole(serving)
+    (agent,) = serving.agents()
+    os.kill(agent, signal.SIGKILL)
+    _, sentence = serving.process.communicate(timeout=WAIT_S)
+    assert serving.process.returncode == 1
+    assert "'a'" in sentence.splitlines()[-1]
