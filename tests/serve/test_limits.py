@@ -161,6 +161,28 @@ def test_a_grpc_message_that_is_too_large_or_nonsense_is_refused(cluster: LiveCl
     asyncio.run(run())
 
 
+def test_grpc_connections_have_the_same_limits(cluster: LiveCluster) -> None:
+    async def run() -> None:
+        one = service(cluster, Limits(read_s=0.5, connections=2))
+        async with grpc_server(one, "127.0.0.1", 0, tls=None, most=4) as port:
+            own = [("grpc.use_local_subchannel_pool", 1)]
+            channels = [
+                grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=own) for _ in range(3)
+            ]
+            live = f"/{SERVICE}/ServerLive"
+            for channel in channels[:2]:
+                assert await channel.unary_unary(live)(b"", timeout=WAIT_S)
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await channels[2].unary_unary(live)(b"", timeout=WAIT_S)
+            assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+            for channel in channels:
+                await channel.close()
+        async with grpc_server(one, "127.0.0.1", 0, tls=None, most=4) as port:
+            await answer(await connect(port))  # the server closes what says nothing
+
+    asyncio.run(run())
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_both_protocols_use_tls_where_there_is_a_certificate(tmp_path: Path) -> None:
     httpclient = pytest.importorskip("tritonclient.http", reason="needs tritonclient[grpc,http]")
