@@ -16,7 +16,7 @@ from launcher.serve.tensors import Array, ServedModel
 
 
 @dataclass(frozen=True)
-class Limits:
+class ClientLimits:
     """What bounds the harm of slow clients and of many; for each of the two servers."""
 
     read_s: float = 30.0
@@ -33,7 +33,7 @@ class Service:
     cluster: LiveCluster
     model: ServedModel
     token: str | None = None
-    limits: Limits = Limits()
+    limits: ClientLimits = ClientLimits()
     statistics: Statistics = field(default_factory=Statistics)
     version: str = field(default_factory=lambda: version("csdf-edge"))
 

@@ -25,7 +25,7 @@ pytest.importorskip("aiohttp", reason="needs the extra serve")
 from launcher.serve.grpc_server import grpc_server  # noqa: E402
 from launcher.serve.http_server import http_server  # noqa: E402
 from launcher.serve.messages import METHODS, SERVICE  # noqa: E402
-from launcher.serve.service import Limits, Service  # noqa: E402
+from launcher.serve.service import ClientLimits, Service  # noqa: E402
 from launcher.serve.tensors import ServedModel  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -42,13 +42,13 @@ def cluster() -> Iterator[LiveCluster]:
         yield cluster
 
 
-def service(cluster: LiveCluster, limits: Limits) -> Service:
+def service(cluster: LiveCluster, limits: ClientLimits) -> Service:
     model = ServedModel("digits", cluster.inputs, cluster.outputs)
     return Service(cluster, model, limits=limits)
 
 
 @asynccontextmanager
-async def http(cluster: LiveCluster, limits: Limits) -> AsyncIterator[tuple[Service, int]]:
+async def http(cluster: LiveCluster, limits: ClientLimits) -> AsyncIterator[tuple[Service, int]]:
     one = service(cluster, limits)
     async with http_server(one, "127.0.0.1", 0) as port:
         yield one, port
@@ -76,7 +76,7 @@ def test_a_connection_on_which_no_request_arrives_is_closed(
     cluster: LiveCluster, sent: bytes
 ) -> None:
     async def run() -> None:
-        async with http(cluster, Limits(read_s=0.3)) as (_, port):
+        async with http(cluster, ClientLimits(read_s=0.3)) as (_, port):
             assert await answer(await connect(port, sent)) == b""
 
     asyncio.run(run())
@@ -84,7 +84,7 @@ def test_a_connection_on_which_no_request_arrives_is_closed(
 
 def test_a_body_that_never_ends_is_given_up(cluster: LiveCluster) -> None:
     async def run() -> None:
-        async with http(cluster, Limits(read_s=0.3)) as (_, port):
+        async with http(cluster, ClientLimits(read_s=0.3)) as (_, port):
             slow = await connect(port, post(good())[:-1])
             assert (await answer(slow)).startswith(b"HTTP/1.1 408 ")
             assert b"probabilities" in await answer(await connect(port, post(good())))
@@ -96,7 +96,7 @@ def test_connections_beyond_the_limit_are_refused_and_others_are_served(
     cluster: LiveCluster,
 ) -> None:
     async def run() -> None:
-        async with http(cluster, Limits(connections=2)) as (_, port):
+        async with http(cluster, ClientLimits(connections=2)) as (_, port):
             kept = await connect(port)
             idle = await connect(port)
             assert (await answer(await connect(port))).startswith(b"HTTP/1.1 503 ")
@@ -109,7 +109,7 @@ def test_connections_beyond_the_limit_are_refused_and_others_are_served(
 
 def test_a_request_whose_client_has_gone_is_given_up(cluster: LiveCluster) -> None:
     async def run() -> None:
-        async with http(cluster, Limits()) as (one, port):
+        async with http(cluster, ClientLimits()) as (one, port):
             agents = agents_of(os.getpid())
             for agent in agents:
                 os.kill(agent, signal.SIGSTOP)
@@ -129,7 +129,7 @@ def test_a_request_whose_client_has_gone_is_given_up(cluster: LiveCluster) -> No
 
 def test_a_grpc_call_whose_message_never_comes_is_given_up(cluster: LiveCluster) -> None:
     async def run() -> None:
-        one = service(cluster, Limits(read_s=0.3))
+        one = service(cluster, ClientLimits(read_s=0.3))
         async with grpc_server(one, "127.0.0.1", 0, tls=None, most=4) as port:
             channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
             call = channel.stream_unary(INFER)()
@@ -143,7 +143,7 @@ def test_a_grpc_call_whose_message_never_comes_is_given_up(cluster: LiveCluster)
 
 def test_a_grpc_message_that_is_too_large_or_nonsense_is_refused(cluster: LiveCluster) -> None:
     async def run() -> None:
-        one = service(cluster, Limits())
+        one = service(cluster, ClientLimits())
         async with grpc_server(one, "127.0.0.1", 0, tls=None, most=4) as port:
             channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
             for message, code in (
@@ -163,7 +163,7 @@ def test_a_grpc_message_that_is_too_large_or_nonsense_is_refused(cluster: LiveCl
 
 def test_grpc_connections_have_the_same_limits(cluster: LiveCluster) -> None:
     async def run() -> None:
-        one = service(cluster, Limits(read_s=0.5, connections=2))
+        one = service(cluster, ClientLimits(read_s=0.5, connections=2))
         async with grpc_server(one, "127.0.0.1", 0, tls=None, most=4) as port:
             own = [("grpc.use_local_subchannel_pool", 1)]
             channels = [
