@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
@@ -75,18 +76,18 @@ app.command("serve")(ServeOptions)
 
 def main(arguments: list[str]) -> None:
     """Run `launch serve` with these arguments; never returns."""
-    stopped = "interrupted; requests under way were answered, and all that was started is stopped"
+    stopped = "interrupted; everything that was started has been stopped"
     run_command(app, "launch serve", _serve, arguments, stopped)
 
 
 def _serve(options: ServeOptions, _: bool) -> int:
-    from launcher.progress import open_progress  # noqa: PLC0415
+    from launcher.progress import LineProgress  # noqa: PLC0415
     from launcher.serve.serving import serve  # noqa: PLC0415 - slow to import
 
     request = Request(options.target, strategy=options.strategy, profile=options.profile)
     keys = {key.name for key in fields(options)} - {"target", "strategy", "profile"}
     given = {key: _as_written(value) for key in keys if (value := getattr(options, key))}
-    with open_progress() as progress:
+    with LineProgress(sys.stderr) as progress:
         return serve(request, given, progress)
 
 

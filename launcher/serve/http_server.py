@@ -140,6 +140,8 @@ async def _read(request: web.BaseRequest, most_bytes: int) -> bytes:
     )
     if (request.content_length or 0) > most_bytes:
         raise too_large
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     parts, size_bytes = [], 0
     async for part in request.content.iter_any():
         size_bytes += len(part)

@@ -108,6 +108,16 @@ def test_a_body_in_chunks_without_end_is_cut_off(serving: Serving) -> None:
     assert ask_whole(serving)
 
 
+def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(serving: Serving) -> None:
+    request = post(good(), "Expect: 100-continue")
+    head, body = request[: -len(good())], good()
+    with connected(serving) as connection:
+        connection.sendall(head)
+        assert connection.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        assert b'"probabilities"' in received(connection)
+
+
 def test_what_is_no_http_is_refused(serving: Serving) -> None:
     for nonsense in (
         b"\x16\x03\x01\x02\x00",
@@ -160,6 +170,36 @@ def test_paths_and_methods_that_are_not_served(serving: Serving) -> None:
 )
 def test_a_signal_ends_it_and_leaves_no_agent(number: signal.Signals, code: int) -> None:
     assert Serving().end(number) == code
+
+
+def test_requests_under_way_are_answered_before_it_ends() -> None:
+    serving = Serving()
+    agents = serving.agents()
+    for agent in agents:
+        os.kill(agent, signal.SIGSTOP)
+    with connected(serving) as connection, connected(serving) as other:
+        connection.sendall(post(good()))
+        other.sendall(post(b"", path="/v2").replace(b"POST", b"GET", 1))
+        received(other)  # the server has read what came before
+        serving.process.send_signal(signal.SIGTERM)
+        for agent in agents:
+            os.kill(agent, signal.SIGCONT)
+        assert b'"probabilities"' in received(connection)
+    serving.process.communicate(timeout=WAIT_S)
+    assert serving.process.returncode == 0
+
+
+def test_an_address_that_is_taken_is_one_sentence(serving: Serving) -> None:
+    for option, address in (("--http", serving.http), ("--grpc", serving.grpc)):
+        command = (sys.executable, "-m", "launcher.commands.launch", "serve")
+        ran = subprocess.run(
+            [*command, str(DIGITS / "cluster.yaml"), "--strategy", "sequential", option, address],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 2
+        assert f"{address}: cannot be listened at" in ran.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
