@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from launcher.config.run import StrictModel
 
@@ -72,19 +72,20 @@ class ServeConfig(StrictModel):
             parse_address(address)
         return address
 
-    @model_validator(mode="after")
-    def _check_access(self) -> ServeConfig:
+    def what_is_unsafe(self) -> str | None:
+        """What keeps these keys from being served as they are; None if nothing does.
+
+        Options may give the keys that the file leaves out, so that this is no matter of the file.
+        """
         if (self.tls_certificate is None) != (self.tls_key is None):
-            raise ValueError("tls_certificate and tls_key belong together; give both or none")
-        for address in (self.http, self.grpc):
-            if address is None or is_loopback(parse_address(address)[0]):
-                continue
-            if self.token is None and not self.insecure:
-                raise ValueError(
-                    f"{address} can be reached from other machines; give a token, "
+            return "tls_certificate and tls_key belong together; give both or none"
+        for kind, (host, port) in self.addresses.items():
+            if not is_loopback(host) and self.token is None and not self.insecure:
+                return (
+                    f"{kind} at {host}:{port} can be reached from other machines; give a token, "
                     "or 'insecure' if whoever reaches it may use it"
                 )
-        return self
+        return None
 
     @property
     def addresses(self) -> dict[str, tuple[str, int]]:

@@ -53,11 +53,14 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
 
 def _config(section: ServeConfig, given: Mapping[str, object]) -> ServeConfig:
     try:
-        return ServeConfig.model_validate({**section.model_dump(), **given})
+        config = ServeConfig.model_validate({**section.model_dump(), **given})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         option = "".join(f"--{key}: ".replace("_", "-") for key in first["loc"][:1])
         raise BadInputError(option + first["msg"].removeprefix("Value error, ")) from None
+    if (unsafe := config.what_is_unsafe()) is not None:
+        raise BadInputError(unsafe)
+    return config
 
 
 def _only_model(cluster: Cluster) -> str:

@@ -1,0 +1,46 @@
+"""Who may reach a server, by the section `serve` of `cluster.yaml`."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.config.load import validated
+from launcher.config.serve import ServeConfig
+from launcher.config.source import parse_source
+from launcher.errors import BadInputError
+
+TOKEN = "a-token-of-some-length"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "[::1]", "localhost"])
+def test_programs_on_this_machine_need_no_token(host: str) -> None:
+    assert ServeConfig(http=f"{host}:8000").what_is_unsafe() is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.168.1.5", "localhost.example", "board"])
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_other_machines_need_a_token_or_leave(host: str, kind: str) -> None:
+    address = {kind: f"{host}:8000"}
+    assert "give a token" in str(ServeConfig(**address).what_is_unsafe())
+    assert ServeConfig(**address, token=TOKEN).what_is_unsafe() is None
+    assert ServeConfig(**address, insecure=True).what_is_unsafe() is None
+
+
+def test_the_file_may_leave_the_token_to_an_option_or_the_environment() -> None:
+    text = "model: a.onnx\nnodes: [{name: a}]\nserve: {http: '0.0.0.0:8000'}\n"
+    section = validated(parse_source(text, "cluster.yaml")).serve
+    assert section.addresses == {"http": ("0.0.0.0", 8000)}
+
+
+@pytest.mark.parametrize("token", ["short", "with a space in the middle", "ünicode-is-no-header-1"])
+def test_a_token_is_long_and_fits_into_a_header(token: str) -> None:
+    text = f"model: a.onnx\nnodes: [{{name: a}}]\nserve: {{token: {token}}}\n"
+    with pytest.raises(BadInputError, match=r"line 3, serve\.token"):
+        validated(parse_source(text, "cluster.yaml"))
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:99999", "host:-1", ":8000", "http://host:80"])
+def test_what_is_no_address_is_refused_with_its_line(address: str) -> None:
+    text = f"model: a.onnx\nnodes: [{{name: a}}]\nserve: {{grpc: '{address}'}}\n"
+    with pytest.raises(BadInputError, match=r"line 3, serve\.grpc: .*write HOST:PORT"):
+        validated(parse_source(text, "cluster.yaml"))
