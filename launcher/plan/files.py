@@ -301,6 +301,10 @@ def _cluster_text(cluster: Cluster) -> str:
             data[key] = str(cluster.path(data[key]).resolve())
     if any(cluster.access.guards(node.address or "") for node in config.nodes):
         data["keys"] = str(cluster.access.keys.resolve())
+    serve = data.get("serve", {})
+    for key in {"tls_certificate", "tls_key"} & serve.keys():
+        serve[key] = str(cluster.path(serve[key]).resolve())
+    serve.pop("token", None)  # a secret has one copy
     given = [(data["inputs"][name], own) for name, own in config.inputs.items()]
     given += [(data["input"], config.input)] if "input" in data else []
     for entry, own in given:

@@ -94,6 +94,21 @@ def test_the_cluster_beside_it_can_be_used_from_anywhere(plan: Path) -> None:
     assert saved.config.frames == 3
 
 
+def test_a_server_of_the_plan_has_its_certificate_and_the_token_has_no_copy(
+    plan: Path, tmp_path: Path
+) -> None:
+    first = tmp_path / "first" / "cluster.yaml"
+    first.parent.mkdir()
+    keys = "{http: '127.0.0.1:0', token: a-secret-of-some-length, tls_key: k.pem}"
+    text = (plan / "cluster.yaml").read_text(encoding="utf-8")
+    first.write_text(f"{text}serve: {keys}\n", encoding="utf-8")
+    run(Request(first, save=tmp_path / "second", plan_only=True))
+    saved = load_cluster(tmp_path / "second" / "cluster.yaml").config.serve
+    assert saved.token is None
+    assert saved.tls_key == str(first.parent.resolve() / "k.pem")
+    assert saved.http == "127.0.0.1:0"
+
+
 def test_a_saved_plan_is_the_same_plan_when_it_is_read(plan: Path) -> None:
     before = run(Request(plan.parent / "cluster.yaml", plan_only=True)).plan
     assert run(Request(plan, plan_only=True)).plan == before
