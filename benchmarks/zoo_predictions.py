@@ -5,10 +5,11 @@
 Each network is launched as a user would, over three nodes of this machine and without a comparison
 of results, once in each *way*: by a strategy, or whole on `one` node. Compared are
 
-- the **memory** of every node that computes. Predicted: what the plan says before anything runs
-  (`partition.prediction.memory`). Measured: the most that was ever resident in the agent's process
-  without the pages of programs and libraries (`nodes.host.usage`), which is reached while subnets
-  are loaded, rehearsed or run; and the 8 MB of code that the prediction counts.
+- the **memory** of the agent of every node that computes. Predicted: what the plan says before
+  anything runs (`partition.prediction.memory`), without the process that prepares subnets, which
+  has ended by then. Measured: the most that was ever resident in the agent's process without the
+  pages of programs and libraries (`nodes.host.usage`), which is reached while subnets are loaded,
+  rehearsed or run; and the 8 MB of code that the prediction counts.
 - the **period**, in seconds per frame from the first result to the last. Predicted: the run as
   simulated from what the agents measured while they warmed up; *planned*: as predicted before
   anything ran. The report also has the ratio for a simulation with the seconds that each phase took
@@ -49,8 +50,8 @@ from launcher.results.report import Report
 from launcher.run import job
 from launcher.run.request import Request
 from launcher.run.runtime import Node, Runner, RunResult
-from partition.plan import Plan
-from partition.prediction.memory_budget import CODE_BYTES
+from partition.plan import MemoryPrediction, Plan
+from partition.prediction.memory_budget import CODE_BYTES, PREPARING_BYTES, START_UP_BYTES
 
 NODES = 3
 ONE = "one"
@@ -82,6 +83,13 @@ class NodeMemory:
     def ratio(self) -> float:
         """Measured ÷ predicted."""
         return self.measured / self.predicted
+
+
+def agent_bytes(memory: MemoryPrediction) -> int:
+    """The predicted memory of an agent alone: what it holds, or needs while it packs weights."""
+    tensors = memory.weights_bytes + memory.activations_bytes + memory.channels_bytes
+    loading = START_UP_BYTES - PREPARING_BYTES + CODE_BYTES + memory.packing_bytes
+    return max(tensors + memory.engine_bytes, loading)
 
 
 @dataclass(frozen=True)
@@ -172,7 +180,7 @@ def compared(entry: Entry, way: str, frames: int) -> Ran:
                 activations=plan.memory[node.name].activations_bytes,
                 channels=plan.memory[node.name].channels_bytes,
                 engine=plan.memory[node.name].engine_bytes,
-                predicted=node.memory_predicted_bytes,
+                predicted=agent_bytes(plan.memory[node.name]),
                 measured=node.memory_measured_bytes + CODE_BYTES,
             )
             for node in found.nodes
