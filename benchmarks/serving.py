@@ -175,7 +175,7 @@ def served(cluster: LiveCluster) -> Iterator[dict[str, int]]:
 
 
 class Client:
-    """A process that sends requests when it is told to."""
+    """A process that sends requests on command."""
 
     def __init__(self, kind: str, port: int) -> None:
         self._process = subprocess.Popen(

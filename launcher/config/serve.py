@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from launcher.config.run import StrictModel
+from nodes.protocol.addresses import is_loopback_host
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})")
 
@@ -22,14 +22,6 @@ def parse_address(text: str) -> tuple[str, int]:
     if match is None or int(match[2]) > 65535:
         raise ValueError(f"{text!r} is no address; write HOST:PORT, such as {USUAL_HTTP}")
     return match[1].strip("[]"), int(match[2])
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine reach that host."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class ServeConfig(StrictModel):
@@ -80,10 +72,10 @@ class ServeConfig(StrictModel):
         if (self.tls_certificate is None) != (self.tls_key is None):
             return "tls_certificate and tls_key belong together; give both or none"
         for kind, (host, port) in self.addresses.items():
-            if not is_loopback(host) and self.token is None and not self.insecure:
+            if not is_loopback_host(host) and self.token is None and not self.insecure:
                 return (
                     f"{kind} at {host}:{port} can be reached from other machines; give a token, "
-                    "or 'insecure' if whoever reaches it may use it"
+                    "or 'insecure' if everybody who can reach it may use it"
                 )
         return None
 

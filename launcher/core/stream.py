@@ -314,7 +314,7 @@ class RunStream(Generic[Payload]):
 
     def push(self, frames: int, *, is_end: bool = False) -> None:
         """`frames` in all have been pushed so far; no more come if `is_end`."""
-        pushed = self._of_a_program()
+        pushed = self._pushed_intake()
         pushed.push(frames)
         if is_end:
             pushed.end()
@@ -322,14 +322,14 @@ class RunStream(Generic[Payload]):
 
     def withdraw(self) -> None:
         """The next frame, which was pushed and never sent, is not to be sent."""
-        pushed = self._of_a_program()
+        pushed = self._pushed_intake()
         if not self.is_new:
             raise LocalProtocolError("a frame that was sent cannot be withdrawn")
         pushed.withdraw()
         if pushed.frames != ENDLESS:
             self._shorten(pushed.frames)
 
-    def _of_a_program(self) -> PushedIntake:
+    def _pushed_intake(self) -> PushedIntake:
         if self._pushed is None:
             raise LocalProtocolError("nobody pushes frames into this stream")
         return self._pushed

@@ -54,21 +54,21 @@ def open_cluster(request: Request, progress: ProgressDisplay, *, most: int) -> L
         network = live.model.network
         return LiveCluster(
             live.plan,
-            {name: _spec(network.tensors[name]) for name in network.inputs},
+            {name: _info(network.tensors[name]) for name in network.inputs},
             {name: _output(live.model, name) for name in live.model.outputs},
             live.run.feed,
             stack.pop_all(),
         )
 
 
-def _spec(tensor: Tensor) -> TensorInfo:
+def _info(tensor: Tensor) -> TensorInfo:
     return TensorInfo(tensor.name, tensor.dtype, tensor.shape, tensor.varies)
 
 
 def _output(model: Model, name: str) -> TensorInfo:
     constant = model.constant_outputs.get(name)
     if constant is None:
-        return _spec(model.network.tensors[name])
+        return _info(model.network.tensors[name])
     return TensorInfo(name, constant.dtype.name, constant.shape)
 
 

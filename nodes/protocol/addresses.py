@@ -28,8 +28,11 @@ def host_of(address: str) -> str | None:
 def is_loopback(address: str) -> bool:
     """Return whether it is a TCP address that only its own machine can reach."""
     host = host_of(address)
-    if host is None:
-        return False
+    return host is not None and is_loopback_host(host)
+
+
+def is_loopback_host(host: str) -> bool:
+    """Return whether only its own machine can reach this host name or IP address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
