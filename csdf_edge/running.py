@@ -47,20 +47,24 @@ def partition_network(
 
 
 def open(  # noqa: A001 - as in `csdf_edge.open("cluster.yaml")`
-    target: str | Path, *, strategy: str | None = None, profile: str | None = None, most: int = 64
+    target: str | Path,
+    *,
+    strategy: str | None = None,
+    profile: str | None = None,
+    most_in_flight: int = 64,
 ) -> LiveCluster:
     """Deploy a network over the nodes of a `cluster.yaml`, or of a saved plan's folder.
 
     Returns once the nodes have loaded their subnets. Use it in a `with` statement: that ends the
-    agents that were started, and leaves others free. At most `most` frames are under way; further
-    ones wait, or are refused (`LiveCluster.submit`). `strategy` and `profile` are as for `launch`.
-    Progress goes to standard error. Raises `LauncherError` with a sentence for the user.
+    agents that were started, and leaves others free. At most `most_in_flight` frames are under way;
+    further ones wait, or are refused (`LiveCluster.submit`). `strategy` and `profile` are as for
+    `launch`. Progress goes to standard error. Raises `LauncherError` with a sentence for the user.
     """
     request = Request(
         Path(target), strategy=strategy, profile=None if profile is None else Path(profile)
     )
     with LineProgress(sys.stderr) as progress:
-        return open_cluster(request, progress, most=most)
+        return open_cluster(request, progress, most=most_in_flight)
 
 
 def launch(request: Request) -> job.Outcome:

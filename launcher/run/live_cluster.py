@@ -48,7 +48,7 @@ def open_cluster(request: Request, progress: ProgressDisplay, *, most: int) -> L
     At most `most` frames are under way. Raises `LauncherError`.
     """
     if most < 1:
-        raise BadInputError(f"most={most}: at least one frame must be under way")
+        raise BadInputError(f"most_in_flight={most}: at least one frame must be under way")
     with ExitStack() as stack:
         live = stack.enter_context(job.open_live(request, progress, most=most))
         network = live.model.network

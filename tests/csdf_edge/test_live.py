@@ -32,7 +32,9 @@ Frame = dict[str, np.ndarray]
 
 @pytest.fixture
 def cluster() -> Iterator[LiveCluster]:
-    with csdf_edge.open(DIGITS / "cluster.yaml", strategy="sequential", most=16) as cluster:
+    with csdf_edge.open(
+        DIGITS / "cluster.yaml", strategy="sequential", most_in_flight=16
+    ) as cluster:
         yield cluster
 
 
@@ -218,7 +220,7 @@ def test_a_cluster_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
     with pytest.raises(LauncherError, match="there is no such file"):
         csdf_edge.open(tmp_path / "cluster.yaml")
     with pytest.raises(LauncherError, match="at least one frame"):
-        csdf_edge.open(DIGITS / "cluster.yaml", most=0)
+        csdf_edge.open(DIGITS / "cluster.yaml", most_in_flight=0)
 
 
 def test_the_documentation_s_program_runs() -> None:
