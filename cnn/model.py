@@ -31,7 +31,7 @@ from cnn.reading.interface import Constant, Interface
 from cnn.reading.layers import Operators, layers_of, value_info
 from cnn.reading.names import make_names_unique, short, shorten
 from cnn.reading.shapes import infer
-from cnn.reading.source import Source, locate
+from cnn.reading.source import LocatedModel, locate
 from cnn.reading.state import StatePairs, check_names, merge_state_cycles
 from cnn.reading.weights import Array
 from cnn.rewrite.bands import FusedLayers, apply_bands, bandable
@@ -251,7 +251,7 @@ class _Original:
 class _Origin:
     """The arguments of `read`, from which the model before simplification can be prepared again."""
 
-    source: Source
+    source: LocatedModel
     input_shapes: InputShapes
     seed: int
     interface: Interface

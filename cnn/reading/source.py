@@ -109,7 +109,7 @@ def _texts(message: Message) -> Iterator[object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LocatedModel:
     """A model's origin: `label` names it in messages, `file` is None for a built network."""
 
     name: str
@@ -140,7 +140,7 @@ class Source:
         return lean, weights, digest.digest()
 
 
-def locate(path: str | Path) -> Source:
+def locate(path: str | Path) -> LocatedModel:
     """Return the source for the user's `path`; raise `ModelError` for an unknown short name.
 
     >>> locate("onnx-wheel:resnet50").name
@@ -152,14 +152,14 @@ def locate(path: str | Path) -> Source:
         if name not in WHEEL_MODELS:
             raise ModelError(_unknown(text, WHEEL, WHEEL_MODELS))
         light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-        return Source(name, text, light / f"light_{name}.onnx")
+        return LocatedModel(name, text, light / f"light_{name}.onnx")
     if text.startswith(BUILTIN):
         name = text.removeprefix(BUILTIN)
         if name not in BUILTIN_MODELS:
             raise ModelError(_unknown(text, BUILTIN, BUILTIN_MODELS))
-        return Source(name, text, None)
+        return LocatedModel(name, text, None)
     file = Path(path)
-    return Source(file.stem, text, file)
+    return LocatedModel(file.stem, text, file)
 
 
 def _unknown(text: str, prefix: str, known: tuple[str, ...]) -> str:

@@ -1,13 +1,13 @@
 """Decides which frame the host may send and which result is complete, over all epochs of a run.
 
-**One epoch.** The host is two phases of the dataflow graph: `FrameSource` feeds frames in, `Sink`
-takes results. Both follow the firing rule of CSDF and count with the same FIFO ends as agents
-(`nodes.core.fifo`). The source fires frame k when the `Outlet` of every input channel has a credit;
-it claims one of each and sends. The sink fires frame k when the `Inlet` of every output channel
-holds the frame; it frees the places only after the user has taken the result. The frames between
-host and nodes therefore never exceed the proved capacities, however slow the user is. If frames are
-dealt out to copies of the network, "every channel" means the channels of the copy that computes
-frame k. A channel that brings a phase its initial state carries frame 0 only.
+**One epoch.** The host is two phases of the dataflow graph: `FrameSource` feeds frames in,
+`FrameSink` takes results. Both follow the firing rule of CSDF and count with the same FIFO ends as
+agents (`nodes.core.fifo`). The source fires frame k when the `Outlet` of every input channel has a
+credit; it claims one of each and sends. The sink fires frame k when the `Inlet` of every output
+channel holds the frame; it frees the places only after the user has taken the result. The frames
+between host and nodes therefore never exceed the proved capacities, however slow the user is. If
+frames are dealt out to copies of the network, "every channel" means the channels of the copy that
+computes frame k. A channel that brings a phase its initial state carries frame 0 only.
 
 **All epochs** (`RunStream`). An epoch streams the run's frames from `first` on; its nodes count
 them from 0. When it is given up (`halt`), complete results stay for the user to take, and the next
@@ -112,7 +112,7 @@ class FrameSource:
         return TensorHeader(self.epoch, channel.number, frame, channel.dtype, channel.shape)
 
 
-class Sink(Generic[Payload]):
+class FrameSink(Generic[Payload]):
     """Assembles the results of one epoch from the tensors on `channels`, in frame order."""
 
     def __init__(
@@ -268,7 +268,7 @@ class RunStream(Generic[Payload]):
         self.blueprint = blueprint
         ends = (self.frames - self.first, blueprint.epoch, blueprint.dealing)
         self.source = FrameSource(blueprint.from_host, *ends)
-        self.sink: Sink[Payload] = Sink(blueprint.to_host, *ends)
+        self.sink: FrameSink[Payload] = FrameSink(blueprint.to_host, *ends)
 
     @property
     def _is_live(self) -> bool:
@@ -378,7 +378,7 @@ class RunStream(Generic[Payload]):
     # ------------------------------------------------------------ results out
 
     def tensor(self, node: str, header: TensorHeader, payload: Payload) -> bool:
-        """See `Sink.tensor`; returns False also after a halt."""
+        """See `FrameSink.tensor`; returns False also after a halt."""
         return self._is_live and self.sink.tensor(node, header, payload)
 
     @property

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from launcher.core.blueprint import Dealing
 from launcher.core.session import Upload
-from launcher.core.stream import FrameSource, Sink
+from launcher.core.stream import FrameSink, FrameSource
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import (
     CHUNK_BYTES,
@@ -46,7 +46,7 @@ def test_frames_come_back_in_order_and_never_more_than_the_capacities_are_under_
 ) -> None:
     """Source → a network of FIFOs that moves at random → sink, until every frame is through."""
     source = FrameSource([inward(i, c) for i, c in enumerate(capacity)], frames, EPOCH)
-    sink: Sink[int] = Sink([outward(i, c) for i, c in enumerate(capacity)], frames, EPOCH)
+    sink: FrameSink[int] = FrameSink([outward(i, c) for i, c in enumerate(capacity)], frames, EPOCH)
     places = [0] * len(capacity)
     for credit in sink.attach("n0"):
         places[credit.channel] += credit.frames
@@ -88,7 +88,7 @@ def test_dealt_frames_come_back_in_order_each_from_the_copy_whose_turn_it_was(
     dealing = Dealing(tuple(pattern), {i: i for i in range(3)}, {f"y{i}": "y" for i in range(3)})
     capacity = data.draw(st.lists(st.integers(1, 3), min_size=3, max_size=3))
     source = FrameSource([inward(i, c) for i, c in enumerate(capacity)], frames, EPOCH, dealing)
-    sink: Sink[tuple[int, int]] = Sink(
+    sink: FrameSink[tuple[int, int]] = FrameSink(
         [outward(i, c) for i, c in enumerate(capacity)], frames, EPOCH, dealing
     )
     places = {credit.channel: credit.frames for credit in sink.attach("n0")}
@@ -153,14 +153,14 @@ def test_credits_that_cannot_be_are_a_breach(grant: Credit, why: str) -> None:
     ],
 )
 def test_a_tensor_that_is_not_due_is_a_breach(node: str, head: TensorHeader, why: str) -> None:
-    sink: Sink[str] = Sink([outward(0, 4)], 9, EPOCH)
+    sink: FrameSink[str] = FrameSink([outward(0, 4)], 9, EPOCH)
     sink.tensor("n0", header(0, 0), "first")
     with pytest.raises(RemoteProtocolError, match=why):
         sink.tensor(node, head, "second")
 
 
 def test_a_tensor_beyond_the_credits_is_a_breach() -> None:
-    sink: Sink[str] = Sink([outward(0, 2)], 9, EPOCH)
+    sink: FrameSink[str] = FrameSink([outward(0, 2)], 9, EPOCH)
     for frame in (0, 1):
         sink.tensor("n0", header(0, frame), "fine")
     with pytest.raises(RemoteProtocolError, match="without a credit"):
@@ -169,7 +169,7 @@ def test_a_tensor_beyond_the_credits_is_a_breach() -> None:
 
 def test_a_frame_that_was_never_fed_in_is_a_breach() -> None:
     """Places are left for it, and the stream is shorter by what its source has dropped."""
-    sink: Sink[str] = Sink([outward(0, 4)], 3, EPOCH)
+    sink: FrameSink[str] = FrameSink([outward(0, 4)], 3, EPOCH)
     sink.tensor("n0", header(0, 0), "fine")
     sink.frames = 1
     with pytest.raises(RemoteProtocolError, match="frame 1 came, and the stream has 1"):
@@ -186,7 +186,7 @@ def test_grants_count_what_is_under_way() -> None:
 
 
 def test_neither_end_moves_before_it_may() -> None:
-    source, sink = FrameSource([inward(0, 2)], 9, EPOCH), Sink([outward(0, 2)], 9, EPOCH)
+    source, sink = FrameSource([inward(0, 2)], 9, EPOCH), FrameSink([outward(0, 2)], 9, EPOCH)
     for early in (source.fire, sink.result, sink.take):
         with pytest.raises(LocalProtocolError):
             early()
@@ -197,7 +197,7 @@ def test_neither_end_moves_before_it_may() -> None:
 
 
 def test_another_epoch_is_ignored() -> None:
-    sink: Sink[str] = Sink([outward(0, 2)], 9, EPOCH)
+    sink: FrameSink[str] = FrameSink([outward(0, 2)], 9, EPOCH)
     assert not sink.tensor("n0", header(0, 0, EPOCH + 1), "stale")
     assert not sink.is_ready
     source = FrameSource([inward(0, 2)], 9, EPOCH)
@@ -256,10 +256,10 @@ def test_answers_nobody_waits_for_are_a_breach() -> None:
 
 def test_a_result_whose_shape_varies_may_have_any_up_to_a_bound() -> None:
     channel = replace(outward(0, 4), varies=True)
-    sink: Sink[int] = Sink([channel], 4, EPOCH)
+    sink: FrameSink[int] = FrameSink([channel], 4, EPOCH)
     for frame, shape in enumerate([(0, 6), (3,), (), (1 << 24,)]):
         assert sink.tensor("n0", TensorHeader(EPOCH, 0, frame, "float32", shape), frame)
     for dtype, shape in (("float64", (2,)), ("float32", ((1 << 24) + 1,))):
-        sink = Sink([channel], 4, EPOCH)
+        sink = FrameSink([channel], 4, EPOCH)
         with pytest.raises(RemoteProtocolError, match="it sent"):
             sink.tensor("n0", TensorHeader(EPOCH, 0, 0, dtype, shape), 0)

@@ -1,0 +1,108 @@
+"""Defines what a sink of results is, and how `cluster.yaml` describes one.
+
+A sink takes results one after the other, in a thread of its own, and may block. It does not queue,
+drop, retry or reconnect: `launcher.streaming` does that for all sinks alike, within a bound. A
+package can add a kind of sink by an entry point in the group `csdf_edge.sinks` whose name is the
+kind and whose value is a subclass of `SinkConfig`; `csdf_edge.testing.SinkContract` holds the tests
+that it must pass.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Protocol, TypeAlias
+
+from numpy.typing import NDArray
+from pydantic import Field
+
+from launcher.config.run import StrictModel
+from launcher.core.intake import Overload
+from launcher.errors import LauncherError
+from launcher.tasks.base import Predictions
+
+Array: TypeAlias = NDArray[Any]
+
+GROUP = "csdf_edge.sinks"
+"""The group of entry points that name the kinds of sink."""
+
+
+class SinkLostError(LauncherError):
+    """A result could not be delivered now; a later attempt may succeed."""
+
+
+class ResultRefusedError(LauncherError):
+    """This result can never be delivered, while others may be; it is counted, and left out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameResult:
+    """What was computed from one frame of a source."""
+
+    index: int
+    """The frame's number, from 0 on; dropped frames have numbers too."""
+    taken_s: float
+    """When the frame was taken or read, in seconds of Unix time."""
+    outputs: Mapping[str, Array]
+    """The network's outputs by name."""
+    name: str = ""
+    """The name of the frame's file; empty if it has none."""
+    media_s: float | None = None
+    """The frame's presentation time in seconds from the beginning of its video."""
+    predictions: Predictions | None = None
+    """What the outputs mean, if `cluster.yaml` has a task."""
+    image: Array | None = None
+    """The source's image, uint8 [height, width, 3] in RGB, for sinks that need it."""
+
+
+class Sink(Protocol):
+    """Delivers results; all methods are called in one thread."""
+
+    @property
+    def description(self) -> str:
+        """Where the results go, for messages; without passwords."""
+        ...
+
+    @property
+    def needs_image(self) -> bool:
+        """Whether `FrameResult.image` is used; it is None otherwise."""
+        ...
+
+    def write(self, result: FrameResult) -> None:
+        """Deliver a result; return once it need not be delivered again.
+
+        Indices rise. Raises `SinkLostError` if it was not delivered and may be tried again with the
+        same result, `ResultRefusedError` if only this result cannot be delivered, and
+        `RunFailedError` if none ever can.
+        """
+        ...
+
+    def close(self) -> None:
+        """Complete what is written, and free everything; may be called twice."""
+        ...
+
+
+class SinkConfig(StrictModel):
+    """The keys of one kind of sink in `cluster.yaml`, `kind` excepted."""
+
+    kind: ClassVar[str]
+
+    on_overload: Annotated[
+        Overload,
+        Field(
+            description="What happens to a result if queue_results wait: the stream waits too "
+            "(block), or a result is dropped and counted"
+        ),
+    ] = "block"
+    queue_results: Annotated[
+        int, Field(ge=1, le=1_000_000, description="How many results may wait for this sink")
+    ] = 64
+
+    @abstractmethod
+    def open(self, folder: Path) -> Sink:
+        """Return the sink, not connected yet; relative paths begin at `folder`.
+
+        Raises `BadInputError` for a value that can never be used.
+        """

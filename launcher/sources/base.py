@@ -1,0 +1,86 @@
+"""Defines what a source of frames is, and how `cluster.yaml` describes one.
+
+A source gives frames one after the other, in one thread. It does not queue, drop or reconnect:
+`launcher.streaming` does that for all sources alike. A package can add a kind of source by an entry
+point in the group `csdf_edge.sources` whose name is the kind and whose value is a subclass of
+`SourceConfig`; `csdf_edge.testing.SourceContract` holds the tests that it must pass.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from numpy.typing import NDArray
+
+from launcher.config.run import StrictModel
+from launcher.errors import LauncherError
+
+Array: TypeAlias = NDArray[Any]
+
+GROUP = "csdf_edge.sources"
+"""The group of entry points that name the kinds of source."""
+
+
+class SourceLostError(LauncherError):
+    """The connection to a source broke or could not be made; a later attempt may succeed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceFrame:
+    """One frame of a source, before it is fitted to the network's input."""
+
+    data: Array | Mapping[str, Array]
+    """An image, uint8 [height, width, 3] in RGB, or the network's inputs by name."""
+    taken_s: float
+    """When it was taken or read, in seconds of Unix time."""
+    name: str = ""
+    """The name of its file, without the folder; empty if it has none."""
+    media_s: float | None = None
+    """Its presentation time in seconds from the beginning of its video; None if it has none."""
+
+
+class Source(Protocol):
+    """Gives frames. `frames` and `close` may be called from different threads."""
+
+    @property
+    def description(self) -> str:
+        """What the frames come from, for messages; without passwords."""
+        ...
+
+    @property
+    def is_live(self) -> bool:
+        """Whether frames are made whether or not they are taken, as a camera does.
+
+        Frames of a live source are dropped by default if the cluster is slower; others wait.
+        """
+        ...
+
+    def frames(self) -> Iterator[SourceFrame]:
+        """Connect, and yield the frames until the source ends.
+
+        Raises `SourceLostError` if the connection cannot be made or breaks; the next call connects
+        again, and goes on behind the frames that were yielded if the source keeps them. Raises
+        `BadInputError` if the source can never give frames, or cannot go on after a broken one.
+        """
+        ...
+
+    def close(self) -> None:
+        """Make `frames`, in whatever thread it runs, end within a second; may be called twice."""
+        ...
+
+
+class SourceConfig(StrictModel):
+    """The keys of one kind of source in `cluster.yaml`, `kind` excepted."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def open(self, folder: Path) -> Source:
+        """Return the source, not connected yet; relative paths begin at `folder`.
+
+        Raises `BadInputError` for a value that can never be used.
+        """

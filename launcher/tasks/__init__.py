@@ -1,0 +1,1 @@
+"""Fit images to a network, and decode its outputs (`launcher.tasks.base`)."""

@@ -1,0 +1,52 @@
+"""Defines what a task does before and behind the network, and the predictions that it makes.
+
+A task fits an image to the network's input and remembers how (`ImagePlacement`), so that what the
+network finds can be given in pixels of the source's image. All boxes and points are in such pixels:
+x to the right, y down, from the outer corner of the top left pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePlacement:
+    """Where a source's image lies in the network's input.
+
+    The pixel (x, y) of the source is at (x · scale_x + left, y · scale_y + top).
+    """
+
+    width: int
+    height: int
+    """The size of the source's image in pixels."""
+    scale_x: float = 1.0
+    scale_y: float = 1.0
+    left: float = 0.0
+    top: float = 0.0
+
+
+class Predictions(Protocol):
+    """What a network's outputs mean."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the predictions as JSON values; every number is finite."""
+        ...
+
+
+class Task(Protocol):
+    """Fits images to a network, and decodes its outputs."""
+
+    def prepare(self, image: Array) -> tuple[Mapping[str, Array], ImagePlacement]:
+        """Return the network's inputs for an image, uint8 [height, width, 3] in RGB."""
+        ...
+
+    def decode(self, outputs: Mapping[str, Array], placement: ImagePlacement) -> Predictions:
+        """Return the predictions; raises `RunFailedError` for outputs of another form."""
+        ...
