@@ -47,6 +47,9 @@ class Task(Protocol):
         """Return the network's inputs for an image, uint8 [height, width, 3] in RGB."""
         ...
 
-    def decode(self, outputs: Mapping[str, Array], placement: ImagePlacement) -> Predictions:
-        """Return the predictions; raises `RunFailedError` for outputs of another form."""
+    def decode(self, outputs: Mapping[str, Array], placement: ImagePlacement) -> Predictions | None:
+        """Return the predictions, None if the network has no known meaning.
+
+        Raises `RunFailedError` for outputs of another form.
+        """
         ...
