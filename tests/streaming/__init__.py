@@ -1,0 +1,1 @@
+"""Tests of `launcher.streaming`: sources to sinks, through queues that may drop."""
