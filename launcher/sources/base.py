@@ -29,12 +29,19 @@ class SourceLostError(LauncherError):
     """The connection to a source broke or could not be made; a later attempt may succeed."""
 
 
+class FrameRefusedError(LauncherError):
+    """This frame can never be used, while later ones may be; it is counted, and left out."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceFrame:
     """One frame of a source, before it is fitted to the network's input."""
 
     data: Array | Mapping[str, Array]
-    """An image, uint8 [height, width, 3] in RGB, or the network's inputs by name."""
+    """An image, uint8 [height, width, 3] in RGB, or the network's inputs by name.
+
+    An array that has no name, as in an .npy file, is the only input; its key is "".
+    """
     taken_s: float
     """When it was taken or read, in seconds of Unix time."""
     name: str = ""
@@ -64,6 +71,7 @@ class Source(Protocol):
 
         Raises `SourceLostError` if the connection cannot be made or breaks; the next call connects
         again, and goes on behind the frames that were yielded if the source keeps them. Raises
+        `FrameRefusedError` for a broken frame, behind which the next call goes on. Raises
         `BadInputError` if the source can never give frames, or cannot go on after a broken one.
         """
         ...
