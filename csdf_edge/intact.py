@@ -22,9 +22,10 @@ EXTRAS = {
     "run": ("networkx", "onnx", "PIL", "pydantic", "rich", "scipy", "typer", "yaml"),
     "launch": ("deap", "matplotlib", "optuna", "ortools"),
     "serve": ("aiohttp", "grpc"),
+    "stream": ("av", "cv2", "paho", "urllib3"),
     "cpu": ("onnxruntime",),
 }
-"""The modules that each extra installs; `launch` and `serve` contain `run`."""
+"""The modules that each extra installs; `launch`, `serve` and `stream` contain `run`."""
 
 
 def what_is_wrong(error: Exception) -> str | None:

@@ -27,6 +27,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/running.md",
         "docs/python.md",
         "docs/serving.md",
+        "docs/sinks.md",
         "examples/digits/README.md",
         "deploy/README.md",
     ),

@@ -8,7 +8,6 @@ here and relative to the file; `launcher.config.load` reads the file and resolve
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -23,27 +22,16 @@ from pydantic import (
 
 from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
 from launcher.config.serve import ServeConfig
-from launcher.config.units import parse_bytes, parse_link, parse_speed
+from launcher.config.units import Bytes, LinkRate, Speed
 from launcher.core.intake import Overload, Pace
 from launcher.run.request import MOST_FRAMES, MOST_SEED
+from launcher.sinks.kinds import Sinks
 from partition.objective import Objective
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """Names that nodes and networks may have."""
 
 _ADDRESS = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})")
-
-
-def _parsed_by(parse: Callable[[object], float], written: object) -> BeforeValidator:
-    """Let a value be written as `parse` reads it, of type `written` in the schema, or left out."""
-    return BeforeValidator(
-        lambda value: None if value is None else parse(value), json_schema_input_type=written
-    )
-
-
-Bytes = Annotated[int | None, _parsed_by(parse_bytes, int | str | None)]
-Speed = Annotated[float | None, _parsed_by(parse_speed, float | str | None)]
-LinkRate = Annotated[float | None, _parsed_by(parse_link, str | None)]
 
 
 class NodeConfig(StrictModel):
@@ -455,6 +443,9 @@ class ClusterConfig(StrictModel):
         _short_form("enabled", bool),
         Field(description="How a run goes on without a node that is lost"),
     ] = RecoveryConfig()
+    sinks: Annotated[
+        Sinks, Field(description="Where results are delivered: files, brokers, web servers, videos")
+    ] = ()
     serve: Annotated[
         ServeConfig, Field(description="Where launch serve answers requests, and whose")
     ] = ServeConfig()

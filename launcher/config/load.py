@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import difflib
 import glob
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,12 +30,14 @@ from launcher.config.cluster import (
     PaperTuning,
     VerticalTuning,
 )
+from launcher.config.kinds import file_names, key_names
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.config.serve import ServeConfig
 from launcher.config.source import Location, ParsedFile, read_source
 from launcher.config.units import brief
 from launcher.errors import BadInputError
 from launcher.run.access import DEFAULT_FOLDER, Access
+from launcher.sinks.kinds import SINKS
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -50,7 +54,7 @@ def _close(wrong: str, known: str) -> bool:
 
 def validated(source: ParsedFile) -> ClusterConfig:
     """Return the configuration in `source`; raises `BadInputError` for its first mistake."""
-    return validated_as(source, ClusterConfig, _keys)
+    return validated_as(source, ClusterConfig, partial(_keys, source.data))
 
 
 def validated_as(
@@ -103,7 +107,9 @@ def _line(source: ParsedFile, location: Location) -> int:
     return source.lines.get(location, 0)
 
 
-def _keys(location: Location) -> tuple[str, ...]:
+def _keys(data: object, location: Location) -> tuple[str, ...]:
+    if location[:1] == ("sinks",):
+        return SINKS.keys(_at(data, location))
     models: dict[tuple[str, ...], type[BaseModel]] = {
         (): ClusterConfig,
         ("model",): ModelConfig,
@@ -119,12 +125,34 @@ def _keys(location: Location) -> tuple[str, ...]:
     path = tuple(part for part in location if isinstance(part, str))
     if path[:1] == ("inputs",):
         path = ("input", *path[2:])
-    fields = models[path].model_fields if path in models else {}
-    return tuple(field.alias or name for name, field in fields.items())
+    return key_names(models[path]) if path in models else ()
+
+
+def _at(data: Any, location: Location) -> object:
+    for part in location:
+        data = data[part]
+    return data
+
+
+_SECRETS = {"token", "password", "headers"}
+"""Keys whose values no message shows."""
 
 
 def _as_written(data: object) -> object:
     return list(map(_as_written, data)) if isinstance(data, tuple) else data
+
+
+def _shown(given: object, location: Location) -> str:
+    """A value of another type than it must have, as a message shows it."""
+    if given is None:
+        return "nothing"
+    if isinstance(given, bool):
+        return f"{str(given).lower()} (YAML reads on, off, yes and no so: use quotes)"
+    if _SECRETS & set(location):
+        return "what stands there"
+    if location[:1] == ("sinks",) and isinstance(given, dict | list):  # a password may be in it
+        return "a mapping" if isinstance(given, dict) else "a list"
+    return brief(given)
 
 
 _SHORT: dict[Location, str] = {
@@ -165,10 +193,7 @@ def _what(
     if kind == "value_error":
         return str(context.get("error", problem["msg"]))
     if kind in _REQUIRED:
-        shown = "nothing" if given is None else brief(given)
-        if isinstance(given, bool):
-            shown = f"{str(given).lower()} (YAML reads on, off, yes and no so: use quotes)"
-        return f"{_required(location, kind)}, not {shown}"
+        return f"{_required(location, kind)}, not {_shown(given, location)}"
     if kind in ("greater_than_equal", "greater_than"):
         bound = context.get("ge", context.get("gt", 0))
         return (
@@ -307,6 +332,7 @@ def load_cluster(path: Path, name: str | None = None) -> Cluster:
     _check_standby(cluster)
     _check_models(cluster)
     _check_files(cluster)
+    _check_sinks(cluster)
     if cluster.config.insecure and cluster.config.keys is not None:
         raise cluster.error(("insecure",), "contradicts `keys`; remove one of the two")
     for key in ("on_overload", "queue_frames"):
@@ -431,6 +457,19 @@ def _check_files(cluster: Cluster) -> None:
     _check_input(cluster, cluster.config.input, ("input",))
     for name, given in cluster.config.inputs.items():
         _check_input(cluster, given, ("inputs", name))
+
+
+def _check_sinks(cluster: Cluster) -> None:
+    seen: dict[Path, int] = {}
+    for index, sink in enumerate(cluster.config.sinks):
+        for key, name in file_names(sink).items():
+            path = Path(os.path.abspath(cluster.path(name)))
+            if path in seen and sink.kind == cluster.config.sinks[seen[path]].kind:
+                line = cluster.source.lines[("sinks", seen[path])]
+                raise cluster.error(
+                    ("sinks", index, key), f"the sink on line {line} writes there; name another"
+                )
+            seen[path] = index
 
 
 def _check_input(cluster: Cluster, given: InputConfig, at: Location) -> None:

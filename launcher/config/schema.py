@@ -12,6 +12,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from launcher.config.cluster import ClusterConfig, InputConfig, ModelConfig
+from launcher.sinks.kinds import SINKS
 
 
 def cluster_schema() -> dict[str, Any]:
@@ -29,6 +30,9 @@ def cluster_schema() -> dict[str, Any]:
     }
     for key, form in forms.items():
         properties[key] = {"description": properties[key]["description"], **form}
+    form, definitions = SINKS.schema()
+    properties["sinks"] |= {"type": "array", "items": form}
+    schema["$defs"] |= definitions
     return {"$schema": GenerateJsonSchema.schema_dialect, **schema}
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import BeforeValidator
 
 from nodes.protocol.sizes import brief, parse_bytes
 
-__all__ = ["brief", "parse_bytes", "parse_link", "parse_speed"]
+__all__ = ["Bytes", "LinkRate", "Speed", "brief", "parse_bytes", "parse_link", "parse_speed"]
 
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _LINK = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b)\s*(?:/\s*s)?\s*", re.IGNORECASE)
@@ -48,3 +52,15 @@ def parse_speed(value: object) -> float:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _parsed_by(parse: Callable[[object], float], written: object) -> BeforeValidator:
+    """Let a value be written as `parse` reads it, of type `written` in the schema, or left out."""
+    return BeforeValidator(
+        lambda value: None if value is None else parse(value), json_schema_input_type=written
+    )
+
+
+Bytes = Annotated[int | None, _parsed_by(parse_bytes, int | str | None)]
+Speed = Annotated[float | None, _parsed_by(parse_speed, float | str | None)]
+LinkRate = Annotated[float | None, _parsed_by(parse_link, str | None)]

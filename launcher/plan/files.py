@@ -23,6 +23,7 @@ import yaml
 from cnn.errors import ModelError
 from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite, from_data, to_data
+from launcher.config.kinds import file_names
 from launcher.config.load import Cluster, is_file_name, suggestion
 from launcher.errors import BadInputError, reason
 from launcher.files import cannot_write, read_json, write_whole
@@ -305,6 +306,8 @@ def _cluster_text(cluster: Cluster) -> str:
     for key in {"tls_certificate", "tls_key"} & serve.keys():
         serve[key] = str(cluster.path(serve[key]).resolve())
     serve.pop("token", None)  # a secret has one copy
+    for entry, sink in zip(data.get("sinks", ()), config.sinks, strict=True):
+        entry |= {key: str(cluster.path(name).absolute()) for key, name in file_names(sink).items()}
     given = [(data["inputs"][name], own) for name, own in config.inputs.items()]
     given += [(data["input"], config.input)] if "input" in data else []
     for entry, own in given:

@@ -1,0 +1,30 @@
+"""Lists the kinds of sink: those that are built in, and those of plugins."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import PlainSerializer, PlainValidator
+
+from launcher.config.kinds import Kinds
+from launcher.sinks.base import GROUP, SinkConfig
+
+SINKS = Kinds(
+    "sink",
+    GROUP,
+    SinkConfig,  # type: ignore[type-abstract]
+    {
+        "json-lines": "launcher.sinks.json_lines:JsonLinesConfig",
+        "stdout": "launcher.sinks.stdout:StdoutConfig",
+    },
+)
+
+Sinks = tuple[
+    Annotated[
+        SinkConfig,
+        PlainValidator(SINKS.parsed, json_schema_input_type=dict[str, object]),
+        PlainSerializer(SINKS.as_written, return_type=dict[str, object]),
+    ],
+    ...,
+]
+"""The value of `sinks:`."""

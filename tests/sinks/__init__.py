@@ -1,0 +1,1 @@
+"""Tests of the sinks that launcher/sinks delivers results to."""
