@@ -1,0 +1,107 @@
+"""Reads a source in a thread: numbers its frames, queues them, and connects again after a loss."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from launcher.config.reconnect import ReconnectConfig
+from launcher.errors import BadInputError, RunFailedError
+from launcher.sources.base import Source, SourceFrame, SourceLostError
+from launcher.streaming.clock import Clock
+from launcher.streaming.gaps import GapLog, Gaps
+from launcher.streaming.overload import OverloadQueue
+
+Say = Callable[[str], None]
+"""Shows a sentence to the user; it may be called in any thread."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberedFrame:
+    """A frame, its number from 0 on, and when it was read, in seconds of the stream's clock."""
+
+    index: int
+    frame: SourceFrame
+    read_s: float
+
+
+class Reader:
+    """Puts a source's frames into `frames`, at most `most` of them, until the source ends."""
+
+    def __init__(
+        self,
+        source: Source,
+        frames: OverloadQueue[NumberedFrame],
+        reconnect: ReconnectConfig,
+        say: Say,
+        *,
+        most: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.source = source
+        self.frames = frames
+        self._reconnect = reconnect
+        self._say = say
+        self._most = most
+        self._clock = clock or Clock()
+        self._gaps = GapLog()
+        self._read = 0
+        self._stopped = threading.Event()
+
+    @property
+    def gaps(self) -> Gaps:
+        """For how long the source was lost, so far."""
+        return self._gaps.gaps
+
+    def run(self) -> None:
+        """Read until the source ends, `most` frames were read, or `stop`; then close both ends.
+
+        Raises `BadInputError` if the source can never give frames, and if its first frame was
+        awaited in vain too often; `RunFailedError` if it was lost later, too often in a row.
+        """
+        failures = 0
+        try:
+            while not self._stopped.is_set():
+                read = self._read
+                try:
+                    self._read_on()
+                    return
+                except SourceLostError as error:
+                    if self._stopped.is_set():
+                        return
+                    failures = failures + 1 if self._read == read else 1
+                    self._wait_after(error, failures)
+        finally:
+            self._gaps.end(self._clock.now_s())
+            self.frames.close()
+            self.source.close()
+
+    def stop(self) -> None:
+        """Let `run` end; what is queued stays there. May be called from any thread."""
+        self._stopped.set()
+        self.frames.close()
+        self.source.close()
+
+    def _read_on(self) -> None:
+        for frame in self.source.frames():
+            now_s = self._clock.now_s()
+            if (seconds := self._gaps.end(now_s)) is not None:
+                self._say(f"{self.source.description}: frames come again, after {seconds:.1f} s")
+            if not self.frames.put(NumberedFrame(self._read, frame, now_s)):
+                return
+            self._read += 1
+            if self._read == self._most:
+                return
+
+    def _wait_after(self, error: SourceLostError, failures: int) -> None:
+        wait_s = self._reconnect.wait_s(failures)
+        if wait_s is None:
+            times = f"{failures} attempts in a row failed" if failures > 1 else "an attempt failed"
+            kind = RunFailedError if self._read else BadInputError
+            raise kind(f"{error} ({times}; see reconnect in cluster.yaml)") from error
+        if failures == 1:
+            self._say(f"{error}; connecting again")
+        if self._read:
+            self._gaps.lost(self._clock.now_s(), self._read - 1, str(error))
+        self._clock.wait(self._stopped, wait_s)

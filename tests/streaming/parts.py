@@ -1,0 +1,177 @@
+"""Sources, sinks and clocks that do what a test has written down for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Literal
+
+import numpy as np
+
+from launcher.config.reconnect import ReconnectConfig
+from launcher.core.intake import Overload
+from launcher.sinks.base import FrameResult, ResultRefusedError, SinkLostError
+from launcher.sources.base import SourceFrame, SourceLostError
+from launcher.streaming.clock import Clock
+from launcher.streaming.delivery import Delivery
+from launcher.streaming.overload import OverloadQueue
+from launcher.streaming.reading import NumberedFrame, Reader
+
+WAIT_S = 20.0
+
+Step = Literal["frame", "lost"]
+Answer = Literal["taken", "lost", "refused"]
+Array = np.ndarray[Any, Any]
+
+
+class SimulatedClock(Clock):
+    """Goes on only while somebody waits, which takes no time."""
+
+    def __init__(self) -> None:
+        self.waits_s: list[float] = []
+        self._now_s = 0.0
+        self._lock = threading.Lock()
+
+    def now_s(self) -> float:
+        with self._lock:
+            return self._now_s
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        with self._lock:
+            self._now_s += seconds
+            self.waits_s.append(seconds)
+        return event.is_set()
+
+
+def image(number: int) -> Array:
+    """An image that shows its number."""
+    return np.full((2, 3, 3), number % 256, np.uint8)
+
+
+class ScriptedSource:
+    """Gives `x`, the number of each frame, by a script that goes on after a loss."""
+
+    description = "the test's source"
+
+    def __init__(self, steps: Sequence[Step], *, is_live: bool = False) -> None:
+        self.is_live = is_live
+        self.closed = threading.Event()
+        self._steps = iter(steps)
+        self._given = 0
+
+    def frames(self) -> Iterator[SourceFrame]:
+        for step in self._steps:
+            if self.closed.is_set():
+                return
+            if step == "lost":
+                raise SourceLostError("the test's source: unplugged")
+            yield SourceFrame({"x": np.array([self._given])}, float(self._given))
+            self._given += 1
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class EndlessSource(ScriptedSource):
+    """Gives a frame whenever `next` is released, until it is closed."""
+
+    def __init__(self, *, is_live: bool = True) -> None:
+        super().__init__((), is_live=is_live)
+        self.next = threading.Semaphore(0)
+
+    def frames(self) -> Iterator[SourceFrame]:
+        while self.next.acquire() and not self.closed.is_set():
+            yield SourceFrame({"x": np.array([self._given])}, float(self._given))
+            self._given += 1
+
+    def close(self) -> None:
+        super().close()
+        self.next.release()
+
+
+class ScriptedSink:
+    """Answers by a script, and takes everything after its end; keeps what it has taken."""
+
+    description = "the test's sink"
+    needs_image = False
+
+    def __init__(self, answers: Sequence[Answer] = ()) -> None:
+        self.taken: list[FrameResult] = []
+        self.refused: list[int] = []
+        self.closed = 0
+        self.threads: set[int] = set()
+        self._answers = iter(answers)
+
+    @property
+    def indices(self) -> list[int]:
+        return [result.index for result in self.taken]
+
+    def write(self, result: FrameResult) -> None:
+        self.threads.add(threading.get_ident())
+        answer = next(self._answers, "taken")
+        if answer == "lost":
+            raise SinkLostError("the test's sink: no connection")
+        if answer == "refused":
+            self.refused.append(result.index)
+            raise ResultRefusedError("the test's sink: too large")
+        self.taken.append(result)
+
+    def close(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.closed += 1
+
+
+class GatedSink(ScriptedSink):
+    """Takes a result only once `gate` is released for it; `began` counts those it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Semaphore(0)
+        self.began = threading.Semaphore(0)
+
+    def write(self, result: FrameResult) -> None:
+        self.began.release()
+        assert self.gate.acquire(timeout=WAIT_S)
+        super().write(result)
+
+
+def result(index: int) -> FrameResult:
+    return FrameResult(index, float(index), {})
+
+
+def doubled(inputs: Mapping[str, Array]) -> Future[dict[str, Array]]:
+    """A cluster that answers at once."""
+    done: Future[dict[str, Array]] = Future()
+    done.set_result({"y": 2 * inputs["x"]})
+    return done
+
+
+def reader(
+    source: ScriptedSource,
+    overload: Overload = "block",
+    places: int = 1000,
+    *,
+    reconnect: ReconnectConfig | None = None,
+    most: int | None = None,
+    clock: Clock | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    on_drop: Callable[[NumberedFrame], None] | None = None,
+) -> Reader:
+    frames = OverloadQueue(places, overload, on_drop)
+    policy = reconnect or ReconnectConfig()
+    return Reader(source, frames, policy, say, most=most, clock=clock or SimulatedClock())
+
+
+def delivery(
+    sink: ScriptedSink,
+    overload: Overload = "block",
+    places: int = 1000,
+    *,
+    reconnect: ReconnectConfig | None = None,
+    clock: Clock | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Delivery:
+    policy = reconnect or ReconnectConfig()
+    clock = clock or SimulatedClock()
+    return Delivery(sink, policy, say, on_overload=overload, places=places, clock=clock)

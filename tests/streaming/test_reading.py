@@ -1,0 +1,92 @@
+"""A source's frames are numbered and queued; after a loss it is connected again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.config.reconnect import ReconnectConfig
+from launcher.core.intake import Overload
+from launcher.errors import BadInputError, RunFailedError
+from launcher.streaming.gaps import KEPT
+from tests.streaming.parts import ScriptedSource, SimulatedClock, Step, reader
+
+
+@given(
+    st.lists(st.sampled_from(["frame", "lost"]), max_size=40),
+    st.sampled_from(["drop-oldest", "drop-newest"]),
+    st.integers(1, 4),
+)
+def test_every_frame_has_the_next_number_whatever_was_lost_or_dropped(
+    steps: list[Step], overload: Overload, places: int
+) -> None:
+    dropped: list[int] = []
+    reading = reader(
+        ScriptedSource(steps), overload, places, on_drop=lambda frame: dropped.append(frame.index)
+    )
+    reading.run()
+    queued = []
+    while (frame := reading.frames.take()) is not None:
+        assert frame.frame.taken_s == frame.index
+        queued.append(frame.index)
+    assert sorted(queued + dropped) == list(range(steps.count("frame")))
+    assert reading.frames.counts.dropped == len(dropped)
+    last = "".join(step[0] for step in steps).lstrip("l").replace("f", " ")
+    assert reading.gaps.number == len(last.split())
+
+
+def test_waits_are_doubled_up_to_a_bound_and_begin_anew_after_a_frame() -> None:
+    clock = SimulatedClock()
+    steps: list[Step] = ["frame", *["lost"] * 5, "frame", "lost", "frame"]
+    said: list[str] = []
+    policy = ReconnectConfig(first_s=0.5, most_s=3.0)
+    reading = reader(ScriptedSource(steps), clock=clock, reconnect=policy, say=said.append)
+    reading.run()
+    assert clock.waits_s == [0.5, 1.0, 2.0, 3.0, 3.0, 0.5]
+    gaps = reading.gaps
+    assert (gaps.number, gaps.total_s, gaps.longest_s) == (2, 10.0, 9.5)
+    assert [(gap.after_frame, gap.seconds) for gap in gaps.last] == [(0, 9.5), (1, 0.5)]
+    assert said == [
+        "the test's source: unplugged; connecting again",
+        "the test's source: frames come again, after 9.5 s",
+        "the test's source: unplugged; connecting again",
+        "the test's source: frames come again, after 0.5 s",
+    ]
+
+
+def test_of_many_gaps_the_last_are_kept_and_all_are_counted() -> None:
+    steps: list[Step] = ["frame", "lost"] * (3 * KEPT)
+    reading = reader(ScriptedSource(steps))
+    reading.run()
+    assert reading.gaps.number == 3 * KEPT
+    assert len(reading.gaps.last) == KEPT
+    assert reading.gaps.total_s == pytest.approx(3 * KEPT * 0.5)
+
+
+def test_a_source_that_never_came_is_the_user_s_mistake_and_one_that_was_lost_is_not() -> None:
+    policy = ReconnectConfig(tries=3)
+    never = reader(ScriptedSource(["lost"] * 5), reconnect=policy)
+    with pytest.raises(BadInputError, match="unplugged .3 attempts in a row failed"):
+        never.run()
+    lost = reader(ScriptedSource(["frame", *["lost"] * 5]), reconnect=policy)
+    with pytest.raises(RunFailedError, match="3 attempts in a row"):
+        lost.run()
+    assert lost.gaps.number == 1
+
+
+def test_a_number_of_frames_is_read_and_no_more() -> None:
+    source = ScriptedSource(["frame"] * 10)
+    reading = reader(source, most=4)
+    reading.run()
+    assert reading.frames.counts.offered == 4
+    assert source.closed.is_set()
+
+
+def test_a_reader_that_is_stopped_keeps_what_is_queued_and_closes_the_source() -> None:
+    source = ScriptedSource(["frame"] * 10)
+    reading = reader(source)
+    reading.stop()
+    reading.run()
+    assert source.closed.is_set()
+    assert reading.frames.take() is None
