@@ -19,6 +19,9 @@ from launcher.streaming.latencies import Latencies
 from launcher.streaming.overload import OverloadQueue
 from launcher.streaming.reading import Say
 
+MOST_TOLD = 10
+"""How many refused results are told one by one; all are counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class SinkCounts:
@@ -75,6 +78,10 @@ class Delivery:
         queued = self._results.counts
         return SinkCounts(queued.offered, delivered, queued.dropped, refused)
 
+    def left(self) -> int:
+        """Return how many results wait."""
+        return self.counts.waiting
+
     def put(self, result: FrameResult, read_s: float) -> bool:
         """Take a result, whose frame was read at `read_s`; wait for a place if `block`.
 
@@ -125,9 +132,9 @@ class Delivery:
         except SinkLostError as error:
             return error
         except ResultRefusedError as error:
-            if not self._refused:
-                self._say(f"{error}; such results are counted, and left out")
             self._refused += 1
+            if self._refused <= MOST_TOLD:
+                self._say(f"result {item.result.index} is left out: {error}")
         else:
             self._delivered += 1
             self.latencies.add(self._clock.now_s() - item.read_s)

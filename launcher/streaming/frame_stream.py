@@ -92,7 +92,7 @@ class FrameStream:
         self.latencies = Latencies()
         """From when a frame was read until its result was there."""
         self.results = 0
-        """How many results were put into the queues of all sinks."""
+        """How many results came."""
         self.began_s: float | None = None
         """When the first frame was taken off the queue."""
         self.ended_s: float | None = None
@@ -182,9 +182,7 @@ class FrameStream:
         closing = {"reader": _Closing(lambda: 0, self.reader.stop, now_s)}
         for number, delivery in enumerate(self.deliveries):
             delivery.finish()
-            closing[f"sink {number}"] = _Closing(
-                lambda delivery=delivery: delivery.counts.waiting, delivery.abandon, now_s
-            )
+            closing[f"sink {number}"] = _Closing(delivery.left, delivery.abandon, now_s)
         return closing
 
     def _told(self, error: BaseException) -> BaseException:
@@ -264,12 +262,12 @@ class FrameStream:
                 raise
             self.ended_s = self._clock.now_s()
             self.latencies.add(self.ended_s - each.frame.read_s)
+            self.results += 1
             result = self._result(each, outputs)
             if self._on_result is not None:
                 self._on_result(result)
             if not all(d.put(result, each.frame.read_s) for d in self.deliveries):
                 return
-            self.results += 1
             self._places.release()
 
     def _result(self, each: _InFlight, outputs: Outputs) -> FrameResult:

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError, RunFailedError
-from launcher.sources.base import Source, SourceFrame, SourceLostError
+from launcher.sources.base import FrameRefusedError, Source, SourceFrame, SourceLostError
 from launcher.streaming.clock import Clock
 from launcher.streaming.gaps import GapLog, Gaps
 from launcher.streaming.overload import OverloadQueue
+
+MOST_TOLD = 10
+"""How many refused frames are told one by one; all are counted."""
 
 Say = Callable[[str], None]
 """Shows a sentence to the user; it may be called in any thread."""
@@ -45,8 +48,10 @@ class Reader:
         self._say = say
         self._most = most
         self._clock = clock or Clock()
+        self.refused = 0
+        """How many frames the source could not give; they have numbers."""
         self._gaps = GapLog()
-        self._read = 0
+        self._next = 0
         self._stopped = threading.Event()
 
     @property
@@ -63,15 +68,16 @@ class Reader:
         failures = 0
         try:
             while not self._stopped.is_set():
-                read = self._read
+                begin = self._next
                 try:
                     self._read_on()
                     return
+                except FrameRefusedError as error:
+                    self._refuse(error)
                 except SourceLostError as error:
-                    if self._stopped.is_set():
-                        return
-                    failures = failures + 1 if self._read == read else 1
-                    self._wait_after(error, failures)
+                    if not self._stopped.is_set():
+                        failures = failures + 1 if self._next == begin else 1
+                        self._wait_after(error, failures)
         finally:
             self._gaps.end(self._clock.now_s())
             self.frames.close()
@@ -88,20 +94,28 @@ class Reader:
             now_s = self._clock.now_s()
             if (seconds := self._gaps.end(now_s)) is not None:
                 self._say(f"{self.source.description}: frames come again, after {seconds:.1f} s")
-            if not self.frames.put(NumberedFrame(self._read, frame, now_s)):
+            if not self.frames.put(NumberedFrame(self._next, frame, now_s)):
                 return
-            self._read += 1
-            if self._read == self._most:
+            self._next += 1
+            if self._next == self._most:
                 return
+
+    def _refuse(self, error: FrameRefusedError) -> None:
+        self.refused += 1
+        if self.refused <= MOST_TOLD:
+            self._say(f"frame {self._next} is left out: {error}")
+        self._next += 1
+        if self._next == self._most:
+            self._stopped.set()
 
     def _wait_after(self, error: SourceLostError, failures: int) -> None:
         wait_s = self._reconnect.wait_s(failures)
         if wait_s is None:
             times = f"{failures} attempts in a row failed" if failures > 1 else "an attempt failed"
-            kind = RunFailedError if self._read else BadInputError
+            kind = RunFailedError if self._next else BadInputError
             raise kind(f"{error} ({times}; see reconnect in cluster.yaml)") from error
         if failures == 1:
             self._say(f"{error}; connecting again")
-        if self._read:
-            self._gaps.lost(self._clock.now_s(), self._read - 1, str(error))
+        if self._next:
+            self._gaps.lost(self._clock.now_s(), self._next - 1, str(error))
         self._clock.wait(self._stopped, wait_s)

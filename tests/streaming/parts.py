@@ -12,7 +12,7 @@ import numpy as np
 from launcher.config.reconnect import ReconnectConfig
 from launcher.core.intake import Overload
 from launcher.sinks.base import FrameResult, ResultRefusedError, SinkLostError
-from launcher.sources.base import SourceFrame, SourceLostError
+from launcher.sources.base import FrameRefusedError, SourceFrame, SourceLostError
 from launcher.streaming.clock import Clock
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.overload import OverloadQueue
@@ -20,7 +20,7 @@ from launcher.streaming.reading import NumberedFrame, Reader
 
 WAIT_S = 20.0
 
-Step = Literal["frame", "lost"]
+Step = Literal["frame", "lost", "refused"]
 Answer = Literal["taken", "lost", "refused"]
 Array = np.ndarray[Any, Any]
 
@@ -66,6 +66,9 @@ class ScriptedSource:
                 return
             if step == "lost":
                 raise SourceLostError("the test's source: unplugged")
+            if step == "refused":
+                self._given += 1
+                raise FrameRefusedError("the test's source: not an image")
             yield SourceFrame({"x": np.array([self._given])}, float(self._given))
             self._given += 1
 
@@ -74,16 +77,27 @@ class ScriptedSource:
 
 
 class EndlessSource(ScriptedSource):
-    """Gives a frame whenever `next` is released, until it is closed."""
+    """Gives a frame whenever `next` is released, until it is closed.
+
+    `asked` is released when a frame is wanted: those before have been put into the queue.
+    """
 
     def __init__(self, *, is_live: bool = True) -> None:
         super().__init__((), is_live=is_live)
         self.next = threading.Semaphore(0)
+        self.asked = threading.Semaphore(0)
+
+    def wait_until_put(self, frames: int) -> None:
+        """Wait until that many frames, none before, have been put into the queue."""
+        for _ in range(frames + 1):
+            assert self.asked.acquire(timeout=WAIT_S)
 
     def frames(self) -> Iterator[SourceFrame]:
+        self.asked.release()
         while self.next.acquire() and not self.closed.is_set():
             yield SourceFrame({"x": np.array([self._given])}, float(self._given))
             self._given += 1
+            self.asked.release()
 
     def close(self) -> None:
         super().close()

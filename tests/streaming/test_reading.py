@@ -14,7 +14,7 @@ from tests.streaming.parts import ScriptedSource, SimulatedClock, Step, reader
 
 
 @given(
-    st.lists(st.sampled_from(["frame", "lost"]), max_size=40),
+    st.lists(st.sampled_from(["frame", "lost", "refused"]), max_size=40),
     st.sampled_from(["drop-oldest", "drop-newest"]),
     st.integers(1, 4),
 )
@@ -30,10 +30,11 @@ def test_every_frame_has_the_next_number_whatever_was_lost_or_dropped(
     while (frame := reading.frames.take()) is not None:
         assert frame.frame.taken_s == frame.index
         queued.append(frame.index)
-    assert sorted(queued + dropped) == list(range(steps.count("frame")))
+    numbered = [step for step in steps if step != "lost"]
+    given = [number for number, step in enumerate(numbered) if step == "frame"]
+    assert sorted(queued + dropped) == given
     assert reading.frames.counts.dropped == len(dropped)
-    last = "".join(step[0] for step in steps).lstrip("l").replace("f", " ")
-    assert reading.gaps.number == len(last.split())
+    assert reading.refused == steps.count("refused")
 
 
 def test_waits_are_doubled_up_to_a_bound_and_begin_anew_after_a_frame() -> None:
@@ -55,6 +56,24 @@ def test_waits_are_doubled_up_to_a_bound_and_begin_anew_after_a_frame() -> None:
     ]
 
 
+@given(st.lists(st.sampled_from(["frame", "lost"]), max_size=40))
+def test_a_gap_lasts_from_a_loss_to_the_next_frame(steps: list[Step]) -> None:
+    reading = reader(ScriptedSource(steps))
+    reading.run()
+    letters = "".join(step[0] for step in steps).lstrip("l")
+    assert reading.gaps.number == len(letters.replace("f", " ").split())
+
+
+def test_a_broken_frame_is_left_out_and_told() -> None:
+    said: list[str] = []
+    reading = reader(ScriptedSource(["frame", "refused", "frame"]), say=said.append)
+    reading.run()
+    assert said == ["frame 1 is left out: the test's source: not an image"]
+    reading = reader(ScriptedSource(["frame", "refused", "frame"]), most=2)
+    reading.run()
+    assert (reading.frames.counts.offered, reading.refused) == (1, 1)
+
+
 def test_of_many_gaps_the_last_are_kept_and_all_are_counted() -> None:
     steps: list[Step] = ["frame", "lost"] * (3 * KEPT)
     reading = reader(ScriptedSource(steps))
@@ -67,7 +86,7 @@ def test_of_many_gaps_the_last_are_kept_and_all_are_counted() -> None:
 def test_a_source_that_never_came_is_the_user_s_mistake_and_one_that_was_lost_is_not() -> None:
     policy = ReconnectConfig(tries=3)
     never = reader(ScriptedSource(["lost"] * 5), reconnect=policy)
-    with pytest.raises(BadInputError, match="unplugged .3 attempts in a row failed"):
+    with pytest.raises(BadInputError, match=r"unplugged \(3 attempts in a row failed"):
         never.run()
     lost = reader(ScriptedSource(["frame", *["lost"] * 5]), reconnect=policy)
     with pytest.raises(RunFailedError, match="3 attempts in a row"):

@@ -1,0 +1,414 @@
+"""The whole stream, from a source to sinks: nothing doubled, nothing out of order, all counted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher.config.reconnect import ReconnectConfig
+from launcher.core.intake import Overload
+from launcher.errors import BadInputError, RunFailedError
+from launcher.sinks.base import FrameResult
+from launcher.sources.base import SourceFrame
+from launcher.streaming.frame_stream import CLOSING_S, STOPPING_S, FrameStream, Submit
+from launcher.tasks.base import ImagePlacement, Predictions
+from tests.streaming.parts import (
+    WAIT_S,
+    Answer,
+    Array,
+    EndlessSource,
+    GatedSink,
+    ScriptedSink,
+    ScriptedSource,
+    SimulatedClock,
+    Step,
+    delivery,
+    doubled,
+    reader,
+)
+
+POLICIES: tuple[Overload, ...] = ("block", "drop-oldest", "drop-newest")
+
+policies = st.sampled_from(POLICIES)
+answers = st.lists(st.sampled_from(["taken", "lost", "refused"]), max_size=20)
+
+
+@dataclass(frozen=True)
+class SinkScript:
+    answers: list[Answer]
+    overload: Overload
+    places: int
+
+
+def threads_of_streams() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("csdf-edge ")]
+
+
+def in_background(stream: FrameStream, submit: Submit = doubled, in_flight: int = 3) -> Background:
+    return Background(lambda: run(stream, submit, in_flight))
+
+
+def run(stream: FrameStream, submit: Submit = doubled, in_flight: int = 3) -> None:
+    with stream:
+        stream.run(submit, in_flight)
+
+
+class Background:
+    """Runs something in a thread, and gives its error."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - the test's to see
+            self._error = error
+
+    def join(self) -> None:
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
+        if self._error is not None:
+            raise self._error
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.sampled_from(["frame", "frame", "lost"]), max_size=30),
+    policies,
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.lists(st.builds(SinkScript, answers, policies, st.integers(1, 4)), max_size=3),
+)
+def test_whatever_is_lost_dropped_or_refused_counts_add_up_in_order(
+    steps: list[Step], overload: Overload, places: int, in_flight: int, scripts: list[SinkScript]
+) -> None:
+    reading = reader(ScriptedSource(steps), overload, places)
+    sinks = [ScriptedSink(script.answers) for script in scripts]
+    deliveries = [
+        delivery(sink, script.overload, script.places)
+        for sink, script in zip(sinks, scripts, strict=True)
+    ]
+    seen: list[FrameResult] = []
+    stream = FrameStream(reading, deliveries, on_result=seen.append)
+    with ThreadPoolExecutor(3) as pool:
+
+        def submit(inputs: Mapping[str, Array]) -> Future[dict[str, Array]]:
+            return pool.submit(lambda: {"y": 2 * inputs["x"]})
+
+        run(stream, submit, in_flight)
+    counts = reading.frames.counts
+    assert counts.offered == steps.count("frame") == stream.results + counts.dropped
+    indices = [result.index for result in seen]
+    assert indices == sorted(set(indices))
+    assert len(indices) == stream.results
+    assert all(result.outputs["y"] == [2 * result.index] for result in seen)
+    assert all(result.taken_s == result.index for result in seen)
+    if overload == "block":
+        assert indices == list(range(counts.offered))
+    for sink, delivering in zip(sinks, deliveries, strict=True):
+        became = delivering.counts
+        assert became.given == stream.results
+        assert (became.delivered, became.refused) == (len(sink.taken), len(sink.refused))
+        assert became.waiting == 0
+        assert sink.indices == sorted(set(sink.indices))
+        assert set(sink.indices).isdisjoint(sink.refused)
+        assert {*sink.indices, *sink.refused} <= set(indices)
+        assert sink.closed == 1
+        assert len(sink.threads) == 1
+    assert threads_of_streams() == []
+
+
+def test_a_sink_that_stops_reading_holds_up_the_stream_up_to_the_source() -> None:
+    source, sink = EndlessSource(), GatedSink()
+    reading = reader(source, "block", 2)
+    stream = FrameStream(reading, [delivery(sink, places=3)])
+    running = in_background(stream, in_flight=4)
+    for _ in range(30):
+        source.next.release()
+    # One is being written, 3 wait for the sink, 4 are in flight, 2 wait in the queue, and the
+    # reader has one more in its hand.
+    assert sink.began.acquire(timeout=WAIT_S)
+    source.wait_until_put(10)
+    assert reading.frames.counts.offered == 10
+    assert reading.frames.counts.dropped == 0
+    for _ in range(30):
+        sink.gate.release()
+    for _ in range(29):
+        assert sink.began.acquire(timeout=WAIT_S)
+    stream.stop()
+    running.join()
+    assert sink.indices == list(range(30))
+    assert threads_of_streams() == []
+
+
+def test_a_live_source_drops_old_frames_while_a_sink_stops_reading() -> None:
+    source, sink = EndlessSource(), GatedSink()
+    reading = reader(source, "drop-oldest", 1)
+    stream = FrameStream(reading, [delivery(sink, places=1)])
+    running = in_background(stream, in_flight=2)
+    for _ in range(30):
+        source.next.release()
+    assert sink.began.acquire(timeout=WAIT_S)
+    source.wait_until_put(30)
+    for _ in range(30):
+        sink.gate.release()
+    stream.stop()
+    running.join()
+    counts = reading.frames.counts
+    assert counts.dropped == 30 - len(sink.taken)
+    assert sink.indices == sorted(sink.indices)
+    assert sink.indices[-1] == 29
+    assert len(sink.taken) <= 6
+
+
+def test_a_stream_that_is_stopped_delivers_what_is_under_way() -> None:
+    source, sink = EndlessSource(), GatedSink()
+    stream = FrameStream(reader(source), [delivery(sink)])
+    running = in_background(stream)
+    for _ in range(7):
+        source.next.release()
+        assert sink.began.acquire(timeout=WAIT_S)
+        sink.gate.release()
+    stream.stop()
+    running.join()
+    assert stream.is_stopped
+    assert not stream.is_given_up
+    assert sink.indices == list(range(7))
+    assert sink.closed == 1
+    assert threads_of_streams() == []
+
+
+class PassingClock(SimulatedClock):
+    """Five seconds pass whenever somebody looks."""
+
+    def now_s(self) -> float:
+        self.wait(threading.Event(), 5.0)
+        return super().now_s()
+
+
+def test_a_cluster_that_does_not_answer_is_given_up_when_the_stream_is_stopped() -> None:
+    source, given = EndlessSource(), list[Future[dict[str, Array]]]()
+    submitted = threading.Semaphore(0)
+
+    def never(_: Mapping[str, Array]) -> Future[dict[str, Array]]:
+        given.append(Future())
+        submitted.release()
+        return given[-1]
+
+    clock = PassingClock()
+    stream = FrameStream(reader(source), [delivery(ScriptedSink())], clock=clock)
+
+    def give_up() -> None:
+        with stream:
+            stream.run(never, 2)
+            assert given[0].cancel()
+
+    running = Background(give_up)
+    source.next.release()
+    assert submitted.acquire(timeout=WAIT_S)
+    stream.stop()
+    running.join()
+    assert stream.is_given_up
+    assert clock.now_s() > STOPPING_S
+    assert threads_of_streams() == []
+
+
+def test_a_sink_that_hangs_at_the_end_is_left_behind_and_its_results_are_counted() -> None:
+    sink, quick = GatedSink(), ScriptedSink()
+    hanging = delivery(sink)
+    clock = PassingClock()
+    stream = FrameStream(
+        reader(ScriptedSource(["frame"] * 5)), [hanging, delivery(quick)], clock=clock
+    )
+    stream.run(doubled, 2)
+    assert clock.now_s() > CLOSING_S
+    assert quick.indices == list(range(5))
+    assert hanging.counts.waiting == 5
+    sink.gate.release()
+    with stream:
+        pass
+    assert threads_of_streams() == []
+
+
+def test_a_sink_that_is_slow_but_goes_on_has_all_the_time_it_needs() -> None:
+    sink = ScriptedSink()
+    stream = FrameStream(reader(ScriptedSource(["frame"] * 50)), [delivery(sink)])
+    run(stream)
+    assert sink.indices == list(range(50))
+
+
+class FailingSink(ScriptedSink):
+    def write(self, result: FrameResult) -> None:
+        if result.index == 3:
+            raise RunFailedError("the disk is full")
+        super().write(result)
+
+
+class StrangeSink(ScriptedSink):
+    def write(self, result: FrameResult) -> None:
+        raise KeyError("boxes")
+
+
+def fails(_: Mapping[str, Array]) -> Future[dict[str, Array]]:
+    failed: Future[dict[str, Array]] = Future()
+    failed.set_exception(RunFailedError("node 'a' was lost"))
+    return failed
+
+
+def refuses(_: Mapping[str, Array]) -> Future[dict[str, Array]]:
+    raise BadInputError("the network has no input 'x'")
+
+
+@pytest.mark.parametrize(
+    ("sink", "submit", "error"),
+    [
+        (FailingSink(), doubled, "the disk is full"),
+        (StrangeSink(), doubled, "the test's sink: KeyError: 'boxes'"),
+        (ScriptedSink(), fails, "node 'a' was lost"),
+    ],
+)
+def test_an_error_of_any_part_ends_the_stream_once(
+    sink: ScriptedSink, submit: Submit, error: str
+) -> None:
+    source = EndlessSource()
+    other = ScriptedSink()
+    stream = FrameStream(reader(source), [delivery(sink), delivery(other)])
+    for _ in range(10):
+        source.next.release()
+    with pytest.raises(RunFailedError, match=error):
+        run(stream, submit)
+    assert source.closed.is_set()
+    assert (sink.closed, other.closed) == (1, 1)
+    assert threads_of_streams() == []
+
+
+def test_what_does_not_fit_is_the_user_s_mistake_only_before_the_first_result() -> None:
+    stream = FrameStream(reader(ScriptedSource(["frame"] * 3)), [])
+    with pytest.raises(BadInputError, match="no input 'x'"):
+        run(stream, refuses)
+
+    def refuses_the_second(inputs: Mapping[str, Array]) -> Future[dict[str, Array]]:
+        if inputs["x"] == 1:
+            assert came.wait(WAIT_S)
+            raise BadInputError("too large")
+        return doubled(inputs)
+
+    came = threading.Event()
+    late = FrameStream(reader(ScriptedSource(["frame"] * 3)), [], on_result=lambda _: came.set())
+    with pytest.raises(RunFailedError, match="too large"):
+        run(late, refuses_the_second)
+
+
+def test_a_source_that_never_comes_ends_the_stream_before_the_first_frame() -> None:
+    reading = reader(ScriptedSource(["lost"] * 3), reconnect=ReconnectConfig(tries=2))
+    with pytest.raises(BadInputError, match="unplugged"):
+        run(FrameStream(reading, [delivery(ScriptedSink())]))
+    assert threads_of_streams() == []
+
+
+def test_a_cluster_that_ends_while_no_frame_is_under_way_ends_the_stream() -> None:
+    ended: Future[None] = Future()
+    stream = FrameStream(reader(EndlessSource()), [delivery(ScriptedSink())])
+    ended.add_done_callback(stream.cluster_ended)
+    running = in_background(stream)
+    ended.set_exception(RunFailedError("no node is left"))
+    with pytest.raises(RunFailedError, match="no node is left"):
+        running.join()
+
+
+def test_never_more_frames_are_in_flight_than_agreed() -> None:
+    under_way: list[int] = []
+    most: list[int] = []
+    gate = threading.Semaphore(0)
+
+    def submit(inputs: Mapping[str, Array]) -> Future[dict[str, Array]]:
+        under_way.append(1)
+        most.append(len(under_way))
+        future = doubled(inputs)
+        if len(most) == 3:
+            gate.release()
+        return future
+
+    class Counting(ScriptedSink):
+        def write(self, result: FrameResult) -> None:
+            if not result.index:
+                assert gate.acquire(timeout=WAIT_S)
+            super().write(result)
+
+    def took(_: FrameResult) -> None:
+        under_way.pop()
+
+    sink = Counting()
+    stream = FrameStream(
+        reader(ScriptedSource(["frame"] * 40)), [delivery(sink, places=1)], on_result=took
+    )
+    run(stream, submit, in_flight=3)
+    assert max(most) <= 3
+    assert sink.indices == list(range(40))
+
+
+@dataclass(frozen=True)
+class Found(Predictions):
+    """What the test's task has found."""
+
+    placement: ImagePlacement
+    mean: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {"mean": self.mean}
+
+
+class MeanTask:
+    """Fits images by halving them, and finds their mean."""
+
+    def prepare(self, image: Array) -> tuple[Mapping[str, Array], ImagePlacement]:
+        height, width, _ = image.shape
+        return {"x": image[::2, ::2]}, ImagePlacement(width, height, 0.5, 0.5)
+
+    def decode(self, outputs: Mapping[str, Array], placement: ImagePlacement) -> Found:
+        return Found(placement, float(outputs["y"].mean()))
+
+
+class ImageSource(ScriptedSource):
+    def frames(self) -> Iterator[SourceFrame]:
+        for frame in super().frames():
+            picture = np.full((4, 6, 3), int(frame.taken_s), np.uint8)
+            yield SourceFrame(picture, frame.taken_s, f"{frame.taken_s:.0f}.png", 0.5)
+
+
+class PictureSink(ScriptedSink):
+    needs_image = True
+
+
+@pytest.mark.parametrize("sink", [ScriptedSink(), PictureSink()])
+def test_images_are_fitted_decoded_and_kept_only_for_a_sink_that_needs_them(
+    sink: ScriptedSink,
+) -> None:
+    source = ImageSource(["frame"] * 4)
+    run(FrameStream(reader(source), [delivery(sink)], task=MeanTask()))
+    assert sink.indices == [0, 1, 2, 3]
+    for result in sink.taken:
+        assert result.predictions == Found(ImagePlacement(6, 4, 0.5, 0.5), 2 * result.index)
+        assert (result.name, result.media_s) == (f"{result.index}.png", 0.5)
+        if sink.needs_image:
+            assert result.image is not None
+            assert result.image.shape == (4, 6, 3)
+        else:
+            assert result.image is None
+
+
+def test_a_network_that_takes_no_images_cannot_stream_them() -> None:
+    with pytest.raises(BadInputError, match="the test's source gives images"):
+        run(FrameStream(reader(ImageSource(["frame"])), []))
