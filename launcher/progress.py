@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from types import TracebackType
 from typing import Protocol, TextIO
 
@@ -16,9 +18,12 @@ from nodes.protocol.fields import printable
 STEPS = 10
 """Lines that a stage writes, about, where there is no terminal."""
 
+ENDLESS_EVERY_S = 60.0
+"""Seconds between two lines of a stage without an end, where there is no terminal."""
+
 
 class ProgressDisplay(Protocol):
-    """A context manager that shows messages and how far a stage is."""
+    """A context manager that shows messages and how far a stage is, called from any thread."""
 
     def __enter__(self) -> ProgressDisplay: ...
     def __exit__(
@@ -32,8 +37,11 @@ class ProgressDisplay(Protocol):
         """Show a line that stays."""
         ...
 
-    def update(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """Show `done` of `total` in `stage`; a stage ends with the next stage or `say`."""
+    def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
+        """Show `done` of `total` in `stage`, which has no end without a total.
+
+        A stage ends with the next stage or `say`.
+        """
         ...
 
 
@@ -43,12 +51,14 @@ def open_progress() -> ProgressDisplay:
 
 
 class LineProgress:
-    """Writes a line per message, and a line per tenth of a stage."""
+    """Writes a line per message, and per tenth of a stage; per minute of one without an end."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._stage = ""
         self._shown = -1
+        self._endless_until_s = 0.0
+        self._lock = threading.RLock()
 
     def __enter__(self) -> LineProgress:
         return self
@@ -63,18 +73,31 @@ class LineProgress:
 
     def say(self, text: str) -> None:
         """See `ProgressDisplay`."""
-        self._stage = ""
-        self._write(text)
+        with self._lock:
+            self._stage = ""
+            self._write(text)
 
-    def update(self, stage: str, done: int, total: int, note: str = "") -> None:
+    def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         """See `ProgressDisplay`."""
+        with self._lock:
+            if self._is_due(stage, done, total):
+                of = "" if total is None else f" of {total}"
+                self._write(f"{stage}: {done}{of}" + (f", {note}" if note else ""))
+
+    def _is_due(self, stage: str, done: int, total: int | None) -> bool:
+        if total is None:
+            now_s = time.monotonic()
+            if now_s < self._endless_until_s:
+                return False
+            self._endless_until_s = now_s + ENDLESS_EVERY_S
+            return True
         tenth = STEPS * done // total if total else STEPS
         if stage != self._stage:
             self._stage, self._shown = stage, -1
         if tenth == self._shown:
-            return
+            return False
         self._shown = tenth
-        self._write(f"{stage}: {done} of {total}" + (f", {note}" if note else ""))
+        return True
 
     def _write(self, text: str) -> None:
         self._stream.write(printable(text) + "\n")
@@ -97,6 +120,7 @@ class BarProgress:
         )
         self._stage = ""
         self._task: TaskID | None = None
+        self._lock = threading.RLock()
 
     def __enter__(self) -> BarProgress:
         self._bar.start()
@@ -112,16 +136,18 @@ class BarProgress:
 
     def say(self, text: str) -> None:
         """See `ProgressDisplay`."""
-        self._clear()
-        self._console.print(Text(printable(text)))
-
-    def update(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """See `ProgressDisplay`."""
-        if stage != self._stage or self._task is None:
+        with self._lock:
             self._clear()
-            self._stage = stage
-            self._task = self._bar.add_task(printable(stage), total=None, note="")
-        self._bar.update(self._task, completed=done, total=total, note=printable(note))
+            self._console.print(Text(printable(text)))
+
+    def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
+        """See `ProgressDisplay`."""
+        with self._lock:
+            if stage != self._stage or self._task is None:
+                self._clear()
+                self._stage = stage
+                self._task = self._bar.add_task(printable(stage), total=None, note="")
+            self._bar.update(self._task, completed=done, total=total, note=printable(note))
 
     def _clear(self) -> None:
         if self._task is not None:

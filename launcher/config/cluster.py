@@ -20,6 +20,7 @@ from pydantic import (
     field_validator,
 )
 
+from launcher.config.reconnect import ReconnectConfig
 from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
 from launcher.config.serve import ServeConfig
 from launcher.config.units import Bytes, LinkRate, Speed
@@ -446,6 +447,10 @@ class ClusterConfig(StrictModel):
     sinks: Annotated[
         Sinks, Field(description="Where results are delivered: files, brokers, web servers, videos")
     ] = ()
+    reconnect: Annotated[
+        ReconnectConfig,
+        Field(description="When a source or sink that was lost is tried again"),
+    ] = ReconnectConfig()
     serve: Annotated[
         ServeConfig, Field(description="Where launch serve answers requests, and whose")
     ] = ServeConfig()

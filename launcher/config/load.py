@@ -31,6 +31,7 @@ from launcher.config.cluster import (
     VerticalTuning,
 )
 from launcher.config.kinds import file_names, key_names
+from launcher.config.reconnect import ReconnectConfig
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.config.serve import ServeConfig
 from launcher.config.source import Location, ParsedFile, read_source
@@ -117,6 +118,7 @@ def _keys(data: object, location: Location) -> tuple[str, ...]:
         ("input",): InputConfig,
         ("run",): RunConfig,
         ("recovery",): RecoveryConfig,
+        ("reconnect",): ReconnectConfig,
         ("serve",): ServeConfig,
         ("ga",): GaConfig,
         ("ga", "vertical"): VerticalTuning,

@@ -54,11 +54,12 @@ def predicted_run(
     order: Order,
     launcher_on: str,
     cpus: Mapping[str, Sequence[int]] | None = None,
+    results: int | None = None,
 ) -> Prediction:
     """Simulate the run of `plan`, which has the agents' warm-up times.
 
     `launcher_on` is the `host` of the devices on the launcher's machine, and `cpus` the CPUs to
-    which agents started there are bound.
+    which agents started there are bound. `results` is the number of results of a stream.
     """
     costs = RunCosts.known(
         plan.devices,
@@ -68,7 +69,7 @@ def predicted_run(
         byte_s=result.byte_s,
     )
     affordable = max(8, MOST_FIRINGS // _firings(plan))
-    frames = min(len(result.received_s), MOST_FRAMES, affordable)
+    frames = min(results or len(result.received_s), MOST_FRAMES, affordable)
     return predict(plan, costs, order=order, frames=frames)
 
 

@@ -74,7 +74,7 @@ class SearchLimit:
     def say(self, text: str) -> None:
         """See `launcher.progress.ProgressDisplay`."""
 
-    def update(self, stage: str, done: int, total: int, note: str = "") -> None:  # noqa: ARG002
+    def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:  # noqa: ARG002
         """See `launcher.progress.ProgressDisplay`; raises `TooLateError`, `UnwantedError`."""
         _check(self._is_wanted)
         if time.monotonic() > self._until_s:

@@ -295,9 +295,9 @@ def make_report(
         bytes_per_frame=plan.bytes_per_frame,
         proof=plan.proof,
         explanation=plan.explanation,
-        nodes=_nodes(plan, result, predicted.fifo_bytes),
+        nodes=node_reports(plan, result, predicted.fifo_bytes, frames),
         networks=networks or {},
-        recoveries=_recoveries(result),
+        recoveries=recovery_reports(result),
         journal=journal,
         pace=pace,
         infinite=infinite,
@@ -322,7 +322,8 @@ def frame_ranges(frames: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple(rows)
 
 
-def _recoveries(result: RunResult) -> tuple[RecoveryReport, ...]:
+def recovery_reports(result: RunResult) -> tuple[RecoveryReport, ...]:
+    """Report on the changes of epochs of a run."""
     received_s = result.received_s
     return tuple(
         RecoveryReport(
@@ -341,9 +342,12 @@ def _recoveries(result: RunResult) -> tuple[RecoveryReport, ...]:
     )
 
 
-def _nodes(plan: Plan, result: RunResult, fifo_bytes: Mapping[str, int]) -> tuple[NodeReport, ...]:
+def node_reports(
+    plan: Plan, result: RunResult, fifo_bytes: Mapping[str, int], results: int
+) -> tuple[NodeReport, ...]:
+    """Report on the nodes of a run with that many results; `fifo_bytes` are predicted."""
     first = result.recoveries[-1].frame if result.recoveries else 0
-    frames = max(1, len(result.received_s) - first)
+    frames = max(1, results - first)
     layers = Counter(plan.assignment.values())
     phases = Counter(phase.device for phase in plan.phases)
     reports = []

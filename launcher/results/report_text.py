@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import (
@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launcher.results.comparison.tolerance import Rule
-from launcher.results.report import Report
+from launcher.results.report import NodeReport, RecoveryReport, Report
 from nodes.protocol.fields import printable
 from partition.plan import Plan, PlannedChannel
 
@@ -70,10 +70,15 @@ class _Shown:
 
 def report_text(report: Report) -> RenderableType:
     """Return what `print_report` prints."""
+    return Group(nodes_table(report.nodes), *map(_line, _lines(report)))
+
+
+def nodes_table(nodes: Sequence[NodeReport]) -> Table:
+    """Return the table of a run's nodes."""
     table = _table(
         "node", "layers", "phases", "memory: Eq. 2", "predicted", "peak", "anonymous", "busy"
     )
-    for node in report.nodes:
+    for node in nodes:
         table.add_row(
             node.name,
             str(node.layers),
@@ -90,7 +95,7 @@ def report_text(report: Report) -> RenderableType:
                 else ("not used", "", "")
             ),
         )
-    return Group(table, *map(_line, _lines(report)))
+    return table
 
 
 def plan_text(plan: Plan) -> RenderableType:
@@ -100,7 +105,7 @@ def plan_text(plan: Plan) -> RenderableType:
         _plan_phases(plan),
         _plan_channels(plan),
         Text(
-            f"predicted: {_rate(plan.period_s)}, latency {_seconds(plan.latency_s)}, "
+            f"predicted: {_rate(plan.period_s)}, latency {seconds(plan.latency_s)}, "
             f"{megabytes(plan.bytes_per_frame)} per frame between nodes"
         ),
         _line(f"proof: {plan.proof}"),
@@ -126,15 +131,15 @@ def _lines(report: Report) -> list[str]:
         f"{report.frames} frames in {report.seconds:.2f} s: "
         f"{report.frames_per_second:.2f} frames/s, {_rate(report.period_measured_s)} once full; "
         f"predicted {predicted} from the agents' warm-up timings, {planned} before the run",
-        f"latency {_seconds(report.latency_s)} in the median, "
-        f"predicted {_seconds(report.latency_predicted_s)}; "
-        f"{_seconds(report.latency_worst_s)} at worst; "
+        f"latency {seconds(report.latency_s)} in the median, "
+        f"predicted {seconds(report.latency_predicted_s)}; "
+        f"{seconds(report.latency_worst_s)} at worst; "
         f"first result {report.first_result_s:.1f} s after the start",
         f"{megabytes(report.bytes_per_frame)} per frame between nodes; at most "
         f"{megabytes(held)} in FIFOs, predicted {megabytes(expected)}",
         _agreement(report),
         *_networks(report),
-        *_recoveries(report),
+        *recovery_lines(report.recoveries),
         *_infinite(report),
         *_pace(report),
         *_journal(report),
@@ -195,15 +200,15 @@ _CAUSES = {
 }
 
 
-def _recoveries(report: Report) -> list[str]:
+def recovery_lines(recoveries: Sequence[RecoveryReport]) -> list[str]:
     """Return a line for each completed change of epochs."""
     lines = []
-    for past in report.recoveries:
-        pause = "" if past.pause_s is None else f", no result for {_seconds(past.pause_s)}"
-        waited = f" ({_seconds(past.waited_s)} of it with too few nodes)" if past.waited_s else ""
+    for past in recoveries:
+        pause = "" if past.pause_s is None else f", no result for {seconds(past.pause_s)}"
+        waited = f" ({seconds(past.waited_s)} of it with too few nodes)" if past.waited_s else ""
         lines.append(
             f"{_CAUSES[past.cause]} {', '.join(past.nodes)}: streaming again after "
-            f"{_seconds(past.seconds)}{waited}{pause}, from frame {past.frame} on, {past.replayed} "
+            f"{seconds(past.seconds)}{waited}{pause}, from frame {past.frame} on, {past.replayed} "
             f"sent again ({'; '.join(past.reasons)})"
         )
     if lines:
@@ -274,7 +279,7 @@ def _plan_nodes(plan: Plan) -> Table:
             megabytes(memory.eq2_bytes),
             megabytes(memory.total_bytes),
             "none" if limit is None else megabytes(limit),
-            _seconds(sum(phase.predicted_s for phase in mine)),
+            seconds(sum(phase.predicted_s for phase in mine)),
         )
     return table
 
@@ -286,7 +291,7 @@ def _plan_phases(plan: Plan) -> Table:
         if len(phase.layers) > _SHOWN_LAYERS:
             shown += f", … ({len(phase.layers)})"
         table.add_row(
-            phase.name, phase.device, str(phase.skew), _seconds(phase.predicted_s), Text(shown)
+            phase.name, phase.device, str(phase.skew), seconds(phase.predicted_s), Text(shown)
         )
     return table
 
@@ -326,7 +331,8 @@ def _rate(period_s: float) -> str:
     return f"{1 / period_s:.2f} frames/s" if period_s > 0 else "no time per frame"
 
 
-def _seconds(value: float) -> str:
+def seconds(value: float) -> str:
+    """Format a time, such as `12.3 ms`."""
     if value < 1e-3:
         return f"{value * 1e6:.0f} µs"
     return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"

@@ -101,19 +101,29 @@ def real_runtime(nodes: tuple[Node, ...]) -> Iterator[Runner]:
         yield functools.partial(run, agents=agents)
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """The cluster that a request names, with what the request changes in it, and its plan if that
+    is saved."""
+
+    cluster: Cluster
+    saved: SavedPlan | None
+
+
 def launch(
     request: Request,
     progress: ProgressDisplay,
     *,
     started_s: float,
     runtime: Runtime = real_runtime,
+    loaded: Loaded | None = None,
 ) -> Outcome:
     """Carry out a request; `started_s` is when the command began, on the monotonic clock.
 
     Raises `BadInputError` before a frame is streamed, `RunFailedError` after that.
     """
     with _sentences():
-        return _launch(request, progress, started_s, runtime)
+        return _launch(_read(request, progress, loaded), progress, started_s, runtime)
 
 
 @contextmanager
@@ -130,11 +140,8 @@ def _sentences() -> Iterator[None]:
         raise RunFailedError(f"{error.filename or 'the system'}: {what}") from error
 
 
-def _launch(
-    request: Request, progress: ProgressDisplay, started_s: float, runtime: Runtime
-) -> Outcome:
-    job = _read(request, progress)
-    cluster, model = job.cluster, job.model
+def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Runtime) -> Outcome:
+    request, cluster, model = job.request, job.cluster, job.model
     if request.plan_only:
         check_inputs(request, cluster, model)
         return Outcome(_plan(job, progress), None)
@@ -192,16 +199,24 @@ def _launch(
 
 @contextmanager
 def open_live(
-    request: Request, progress: ProgressDisplay, *, most: int, runtime: Runtime = real_runtime
+    request: Request,
+    progress: ProgressDisplay,
+    *,
+    most: int,
+    runtime: Runtime = real_runtime,
+    loaded: Loaded | None = None,
+    check: Callable[[Model], None] = lambda _: None,
 ) -> Iterator[Live]:
     """Plan and deploy what `request` names, and stream the frames that are submitted.
 
     At most `most` frames are under way. Inputs, results and comparison of the request play no part;
-    the simplified network is compared with the file, once per model. Raises `LauncherError`.
+    the simplified network is compared with the file, once per model. `check` is called with the
+    model before anything is started. Raises `LauncherError`.
     """
     with ExitStack() as stack:
         with _sentences():
-            job = _read(request, progress)
+            job = _read(request, progress, loaded)
+            check(job.model)
             folder = _scratch(stack)
             runner = stack.enter_context(runtime(job.nodes))
             plan, subnets, options = _ready(job, runner, folder, stack, progress, checks=True)
@@ -238,8 +253,9 @@ class _Job:
     file: ProfileFile | None
 
 
-def _read(request: Request, progress: ProgressDisplay) -> _Job:
-    cluster, saved = load_target(request)
+def _read(request: Request, progress: ProgressDisplay, loaded: Loaded | None) -> _Job:
+    loaded = loaded or load_target(request)
+    cluster, saved = loaded.cluster, loaded.saved
     cluster = with_profile_option(cluster, request.profile)
     if request.save is not None:
         check_save_folder(request.save)
@@ -334,9 +350,8 @@ def _subnets_folder(job: _Job, folder: Path) -> Path:
     return folder / SUBNETS
 
 
-def load_target(request: Request) -> tuple[Cluster, SavedPlan | None]:
-    """Return the cluster that `request` names, with what the request changes in it, and its plan if
-    that is saved. Raises `BadInputError`."""
+def load_target(request: Request) -> Loaded:
+    """Read what `request` names; raises `BadInputError`."""
     check_trace_file(request.trace)
     target, saved = request.target, None
     if is_plan(target):
@@ -378,7 +393,7 @@ def load_target(request: Request) -> tuple[Cluster, SavedPlan | None]:
         changes["input"] = cluster.config.input.model_copy(update={"files": files})
         cluster = cluster.changed(truth=None)  # it belongs to the inputs of cluster.yaml
     given = {key: value for key, value in changes.items() if value is not None}
-    return cluster.changed(**given), saved
+    return Loaded(cluster.changed(**given), saved)
 
 
 def _plan(job: _Job, progress: ProgressDisplay) -> Plan:

@@ -51,14 +51,19 @@ def open_cluster(request: Request, progress: ProgressDisplay, *, most: int) -> L
         raise BadInputError(f"most_in_flight={most}: at least one frame must be under way")
     with ExitStack() as stack:
         live = stack.enter_context(job.open_live(request, progress, most=most))
-        network = live.model.network
-        return LiveCluster(
-            live.plan,
-            {name: _info(network.tensors[name]) for name in network.inputs},
-            {name: _output(live.model, name) for name in live.model.outputs},
-            live.run.feed,
-            stack.pop_all(),
-        )
+        return live_cluster(live, stack.pop_all())
+
+
+def live_cluster(live: job.Live, stack: ExitStack) -> LiveCluster:
+    """Return the cluster of a run; `stack` holds what ends with it."""
+    network = live.model.network
+    return LiveCluster(
+        live.plan,
+        {name: _info(network.tensors[name]) for name in network.inputs},
+        {name: _output(live.model, name) for name in live.model.outputs},
+        live.run.feed,
+        stack,
+    )
 
 
 def _info(tensor: Tensor) -> TensorInfo:

@@ -39,7 +39,7 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
     `given` overrides keys of the section `serve` of its file. Raises `LauncherError`, and
     `KeyboardInterrupt` after Ctrl-C once all requests under way are answered.
     """
-    cluster, _ = load_target(request)
+    cluster = load_target(request).cluster
     config = _config(cluster.config.serve, given)
     name = _only_model(cluster)
     tls = _tls(cluster, config)

@@ -71,7 +71,7 @@ class _Stop:
     """The user stops the stream."""
 
 
-class FrameStream:
+class SourceStream:
     """One stream; enter it before the cluster whose `submit` it is given, and `run` it once.
 
     Leaving waits for the threads, so the futures of `submit` must have ended by then.
@@ -110,11 +110,14 @@ class FrameStream:
         self._abandoned = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
 
-    def __enter__(self) -> FrameStream:
+    def __enter__(self) -> SourceStream:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._abandon()
+        if not self._threads:  # nobody else closes them
+            for delivery in self.deliveries:
+                delivery.run()
         for thread in self._threads.values():
             thread.join(JOIN_S)
 

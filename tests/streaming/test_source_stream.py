@@ -18,7 +18,7 @@ from launcher.core.intake import Overload
 from launcher.errors import BadInputError, RunFailedError
 from launcher.sinks.base import FrameResult
 from launcher.sources.base import SourceFrame
-from launcher.streaming.frame_stream import CLOSING_S, STOPPING_S, FrameStream, Submit
+from launcher.streaming.source_stream import CLOSING_S, STOPPING_S, SourceStream, Submit
 from launcher.tasks.base import ImagePlacement, Predictions
 from tests.streaming.parts import (
     WAIT_S,
@@ -52,11 +52,11 @@ def threads_of_streams() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name.startswith("csdf-edge ")]
 
 
-def in_background(stream: FrameStream, submit: Submit = doubled, in_flight: int = 3) -> Background:
+def in_background(stream: SourceStream, submit: Submit = doubled, in_flight: int = 3) -> Background:
     return Background(lambda: run(stream, submit, in_flight))
 
 
-def run(stream: FrameStream, submit: Submit = doubled, in_flight: int = 3) -> None:
+def run(stream: SourceStream, submit: Submit = doubled, in_flight: int = 3) -> None:
     with stream:
         stream.run(submit, in_flight)
 
@@ -101,7 +101,7 @@ def test_whatever_is_lost_dropped_or_refused_counts_add_up_in_order(
         for sink, script in zip(sinks, scripts, strict=True)
     ]
     seen: list[FrameResult] = []
-    stream = FrameStream(reading, deliveries, on_result=seen.append)
+    stream = SourceStream(reading, deliveries, on_result=seen.append)
     with ThreadPoolExecutor(3) as pool:
 
         def submit(inputs: Mapping[str, Array]) -> Future[dict[str, Array]]:
@@ -133,7 +133,7 @@ def test_whatever_is_lost_dropped_or_refused_counts_add_up_in_order(
 def test_a_sink_that_stops_reading_holds_up_the_stream_up_to_the_source() -> None:
     source, sink = EndlessSource(), GatedSink()
     reading = reader(source, "block", 2)
-    stream = FrameStream(reading, [delivery(sink, places=3)])
+    stream = SourceStream(reading, [delivery(sink, places=3)])
     running = in_background(stream, in_flight=4)
     for _ in range(30):
         source.next.release()
@@ -156,7 +156,7 @@ def test_a_sink_that_stops_reading_holds_up_the_stream_up_to_the_source() -> Non
 def test_a_live_source_drops_old_frames_while_a_sink_stops_reading() -> None:
     source, sink = EndlessSource(), GatedSink()
     reading = reader(source, "drop-oldest", 1)
-    stream = FrameStream(reading, [delivery(sink, places=1)])
+    stream = SourceStream(reading, [delivery(sink, places=1)])
     running = in_background(stream, in_flight=2)
     for _ in range(30):
         source.next.release()
@@ -175,7 +175,7 @@ def test_a_live_source_drops_old_frames_while_a_sink_stops_reading() -> None:
 
 def test_a_stream_that_is_stopped_delivers_what_is_under_way() -> None:
     source, sink = EndlessSource(), GatedSink()
-    stream = FrameStream(reader(source), [delivery(sink)])
+    stream = SourceStream(reader(source), [delivery(sink)])
     running = in_background(stream)
     for _ in range(7):
         source.next.release()
@@ -208,7 +208,7 @@ def test_a_cluster_that_does_not_answer_is_given_up_when_the_stream_is_stopped()
         return given[-1]
 
     clock = PassingClock()
-    stream = FrameStream(reader(source), [delivery(ScriptedSink())], clock=clock)
+    stream = SourceStream(reader(source), [delivery(ScriptedSink())], clock=clock)
 
     def give_up() -> None:
         with stream:
@@ -229,7 +229,7 @@ def test_a_sink_that_hangs_at_the_end_is_left_behind_and_its_results_are_counted
     sink, quick = GatedSink(), ScriptedSink()
     hanging = delivery(sink)
     clock = PassingClock()
-    stream = FrameStream(
+    stream = SourceStream(
         reader(ScriptedSource(["frame"] * 5)), [hanging, delivery(quick)], clock=clock
     )
     stream.run(doubled, 2)
@@ -244,7 +244,7 @@ def test_a_sink_that_hangs_at_the_end_is_left_behind_and_its_results_are_counted
 
 def test_a_sink_that_is_slow_but_goes_on_has_all_the_time_it_needs() -> None:
     sink = ScriptedSink()
-    stream = FrameStream(reader(ScriptedSource(["frame"] * 50)), [delivery(sink)])
+    stream = SourceStream(reader(ScriptedSource(["frame"] * 50)), [delivery(sink)])
     run(stream)
     assert sink.indices == list(range(50))
 
@@ -284,7 +284,7 @@ def test_an_error_of_any_part_ends_the_stream_once(
 ) -> None:
     source = EndlessSource()
     other = ScriptedSink()
-    stream = FrameStream(reader(source), [delivery(sink), delivery(other)])
+    stream = SourceStream(reader(source), [delivery(sink), delivery(other)])
     for _ in range(10):
         source.next.release()
     with pytest.raises(RunFailedError, match=error):
@@ -295,7 +295,7 @@ def test_an_error_of_any_part_ends_the_stream_once(
 
 
 def test_what_does_not_fit_is_the_user_s_mistake_only_before_the_first_result() -> None:
-    stream = FrameStream(reader(ScriptedSource(["frame"] * 3)), [])
+    stream = SourceStream(reader(ScriptedSource(["frame"] * 3)), [])
     with pytest.raises(BadInputError, match="no input 'x'"):
         run(stream, refuses)
 
@@ -306,7 +306,7 @@ def test_what_does_not_fit_is_the_user_s_mistake_only_before_the_first_result() 
         return doubled(inputs)
 
     came = threading.Event()
-    late = FrameStream(reader(ScriptedSource(["frame"] * 3)), [], on_result=lambda _: came.set())
+    late = SourceStream(reader(ScriptedSource(["frame"] * 3)), [], on_result=lambda _: came.set())
     with pytest.raises(RunFailedError, match="too large"):
         run(late, refuses_the_second)
 
@@ -314,13 +314,13 @@ def test_what_does_not_fit_is_the_user_s_mistake_only_before_the_first_result() 
 def test_a_source_that_never_comes_ends_the_stream_before_the_first_frame() -> None:
     reading = reader(ScriptedSource(["lost"] * 3), reconnect=ReconnectConfig(tries=2))
     with pytest.raises(BadInputError, match="unplugged"):
-        run(FrameStream(reading, [delivery(ScriptedSink())]))
+        run(SourceStream(reading, [delivery(ScriptedSink())]))
     assert threads_of_streams() == []
 
 
 def test_a_cluster_that_ends_while_no_frame_is_under_way_ends_the_stream() -> None:
     ended: Future[None] = Future()
-    stream = FrameStream(reader(EndlessSource()), [delivery(ScriptedSink())])
+    stream = SourceStream(reader(EndlessSource()), [delivery(ScriptedSink())])
     ended.add_done_callback(stream.cluster_ended)
     running = in_background(stream)
     ended.set_exception(RunFailedError("no node is left"))
@@ -351,7 +351,7 @@ def test_never_more_frames_are_in_flight_than_agreed() -> None:
         under_way.pop()
 
     sink = Counting()
-    stream = FrameStream(
+    stream = SourceStream(
         reader(ScriptedSource(["frame"] * 40)), [delivery(sink, places=1)], on_result=took
     )
     run(stream, submit, in_flight=3)
@@ -397,7 +397,7 @@ def test_images_are_fitted_decoded_and_kept_only_for_a_sink_that_needs_them(
     sink: ScriptedSink,
 ) -> None:
     source = ImageSource(["frame"] * 4)
-    run(FrameStream(reader(source), [delivery(sink)], task=MeanTask()))
+    run(SourceStream(reader(source), [delivery(sink)], task=MeanTask()))
     assert sink.indices == [0, 1, 2, 3]
     for result in sink.taken:
         assert result.predictions == Found(ImagePlacement(6, 4, 0.5, 0.5), 2 * result.index)
@@ -411,4 +411,4 @@ def test_images_are_fitted_decoded_and_kept_only_for_a_sink_that_needs_them(
 
 def test_a_network_that_takes_no_images_cannot_stream_them() -> None:
     with pytest.raises(BadInputError, match="the test's source gives images"):
-        run(FrameStream(reader(ImageSource(["frame"])), []))
+        run(SourceStream(reader(ImageSource(["frame"])), []))

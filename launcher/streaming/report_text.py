@@ -1,0 +1,81 @@
+"""Shows the report of a stream to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from launcher.results.report_text import megabytes, nodes_table, recovery_lines, seconds
+from launcher.streaming.report import LatencyReport, SinkReport, StreamReport
+from nodes.protocol.fields import printable
+
+
+def stream_text(report: StreamReport) -> RenderableType:
+    """Return the table of nodes, then a line for each thing that is counted."""
+    lines = [Text(printable(line)) for line in _lines(report)]
+    return Group(*([nodes_table(report.nodes)] if report.nodes else []), *lines)
+
+
+def _lines(report: StreamReport) -> Iterator[str]:
+    planned = f"{1 / report.period_planned_s:.2f} frames/s" if report.period_planned_s > 0 else "0"
+    yield (
+        f"{report.results} results in {report.seconds:.2f} s: {report.frames_per_second:.2f} "
+        f"frames/s; at most {planned} were planned, with {report.in_flight} frames in flight"
+    )
+    yield f"{report.source}: {_read(report)}"
+    yield from _gaps(report)
+    yield f"latency from reading a frame to its result: {_latency(report.latency)}"
+    yield from map(_sink, report.sinks)
+    yield from recovery_lines(report.recoveries)
+    if report.infinite is not None and report.infinite.results:
+        yield (
+            f"{report.infinite.results} results contain NaN or infinity, the first is frame "
+            f"{report.infinite.first_frame}, output {report.infinite.first_output!r}"
+        )
+    yield f"{megabytes(report.bytes_per_frame)} per frame between nodes"
+    yield f"proof: {report.proof}"
+    yield f"strategy: {report.strategy}: {report.explanation}"
+
+
+def _read(report: StreamReport) -> str:
+    parts = [f"{report.read} frames read, {report.dropped} of them dropped"]
+    if report.refused:
+        parts.append(f"{report.refused} could not be used")
+    if lost := report.read - report.dropped - report.refused - report.results:
+        parts.append(f"{lost} were given up when the stream was stopped")
+    if report.signal is not None:
+        parts.append("stopped by a signal")
+    return ", ".join(parts)
+
+
+def _gaps(report: StreamReport) -> Iterator[str]:
+    gaps = report.gaps
+    if gaps.number:
+        last = gaps.last[-1]
+        yield (
+            f"the source was lost {gaps.number} times, for {seconds(gaps.total_s)} in all and "
+            f"{seconds(gaps.longest_s)} at the longest; the last time after frame "
+            f"{last.after_frame} ({last.reason})"
+        )
+
+
+def _latency(latency: LatencyReport) -> str:
+    if latency.median_s is None or latency.percentile_99_s is None:
+        return "none"
+    return f"{seconds(latency.median_s)} in the median, {seconds(latency.percentile_99_s)} at 99 %"
+
+
+def _sink(sink: SinkReport) -> str:
+    counts = [f"{sink.delivered} of {sink.given} results delivered"]
+    for number, what in (
+        (sink.dropped, "dropped"),
+        (sink.refused, "refused"),
+        (sink.not_delivered, "not delivered before the end"),
+    ):
+        if number:
+            counts.append(f"{number} {what}")
+    if sink.losses:
+        counts.append(f"lost {sink.losses} times")
+    return f"{sink.sink}: {', '.join(counts)}; latency {_latency(sink.latency)}"

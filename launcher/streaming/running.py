@@ -1,0 +1,241 @@
+"""Carries out `launch` on a source: opens everything, deploys, streams until the end, and reports.
+
+Frames come from a source whose end nobody knows, so results are not kept: there is no comparison
+with the whole model, no journal and no folder of results. The simplified network is compared with
+its file before the first frame.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from cnn.model import Model
+from launcher.config.load import Cluster
+from launcher.config.reconnect import ReconnectConfig
+from launcher.core.intake import Overload
+from launcher.errors import BadInputError
+from launcher.plan.planning import with_warmup
+from launcher.progress import ProgressDisplay
+from launcher.results.report import NonFiniteResults
+from launcher.run import job
+from launcher.run.live_cluster import LiveCluster, live_cluster
+from launcher.run.request import Request
+from launcher.run.runtime import Array
+from launcher.sinks.base import FrameResult, Sink, SinkConfig
+from launcher.sources.base import Source
+from launcher.streaming.delivery import Delivery
+from launcher.streaming.in_flight import frames_in_flight
+from launcher.streaming.overload import OverloadQueue
+from launcher.streaming.reading import Reader
+from launcher.streaming.report import StreamReport, stream_report
+from launcher.streaming.source_stream import Outputs, SourceStream
+from launcher.streaming.stopping import stopping_on_signals
+from launcher.tasks.base import Task
+
+LIVE_QUEUE_FRAMES = 1
+"""How many frames of a live source wait by default, so that those computed are recent."""
+
+QUEUE_FRAMES = 8
+
+MOST_IN_FLIGHT = 10_000
+"""More frames are in flight on no plan."""
+
+RATE_TICKS = 20
+"""Over how many looks at the stream the rate is shown, about ten seconds."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What stands at both ends of a stream: the source, the task and the sinks with their keys."""
+
+    source: Source
+    task: Task | None
+    sinks: Sequence[tuple[SinkConfig, Sink]]
+
+
+OpenEnds = Callable[[Cluster, Model], Ends]
+"""Opens what `cluster.yaml` names; raises `BadInputError`. Nothing is connected yet."""
+
+
+class _GivenUpError(Exception):
+    """Frames that are under way are not waited for."""
+
+
+def stream(
+    request: Request,
+    progress: ProgressDisplay,
+    open_ends: OpenEnds,
+    *,
+    loaded: job.Loaded,
+    runtime: job.Runtime = job.real_runtime,
+) -> StreamReport:
+    """Stream a source through the cluster that was `loaded`, to sinks, until it ends or a signal.
+
+    Raises `BadInputError` before the first result, `RunFailedError` after that.
+    """
+    check_request(request, loaded.cluster)
+    config = loaded.cluster.config
+    infinite = NonFiniteCount(checked=config.check != "none")
+    said: queue.SimpleQueue[str] = queue.SimpleQueue()
+    streams: list[SourceStream] = []
+    with ExitStack() as stack:
+
+        def prepare(model: Model) -> None:
+            ends = open_ends(loaded.cluster, model)
+            opened = _source_stream(ends, loaded.cluster, said.put, infinite.seen)
+            streams.append(stack.enter_context(opened))
+
+        stopped = None
+        try:
+            with ExitStack() as inner:
+                live = inner.enter_context(
+                    job.open_live(
+                        request,
+                        progress,
+                        most=MOST_IN_FLIGHT,
+                        runtime=runtime,
+                        loaded=loaded,
+                        check=prepare,
+                    )
+                )
+                (frames,) = streams
+                cluster = live_cluster(live, ExitStack())
+                cluster.ended.add_done_callback(frames.cluster_ended)
+                in_flight = min(frames_in_flight(live.plan), MOST_IN_FLIGHT)
+                progress.say(
+                    f"streaming {frames.reader.source.description}, {in_flight} frames in flight; "
+                    "of the whole model, only the simplified network was compared"
+                )
+                show = _Progress(progress, frames, said, config.frames)
+                with stopping_on_signals(frames.stop) as stopped:
+                    frames.run(functools.partial(_submit, cluster), in_flight, show)
+                if frames.is_given_up:
+                    raise _GivenUpError
+        except _GivenUpError:
+            pass
+        result = live.run.result
+        plan = live.plan if result is None else result.replanned or live.plan
+        return stream_report(
+            frames,
+            plan,
+            result,
+            order=config.run.order,
+            in_flight=in_flight,
+            infinite=infinite.found,
+            signal=None if stopped is None else stopped.number,
+            frames=config.frames,
+            measured=None if result is None else with_warmup(plan, result),
+            cpus={node.name: node.cpus for node in config.nodes},
+        )
+
+
+def check_request(request: Request, cluster: Cluster) -> None:
+    """Raise `BadInputError` for what a stream cannot do."""
+    options = {"--output": request.output, "--resume": request.resume, "--trace": request.trace}
+    for option, given in options.items():
+        if given:
+            raise BadInputError(
+                f"{option}: is possible only with files as input, since a source may never end; "
+                "name sinks in cluster.yaml for the results"
+            )
+    for key in ("journal", "truth", "rate"):
+        if getattr(cluster.config, key) is not None:
+            raise cluster.error(
+                (key,), "is possible only with files as input, since a source may never end"
+            )
+
+
+def _source_stream(
+    ends: Ends, cluster: Cluster, say: Callable[[str], None], seen: Callable[[FrameResult], None]
+) -> SourceStream:
+    config = cluster.config
+    overload, places = _overload(cluster, is_live=ends.source.is_live)
+    reconnect = config.reconnect
+    return SourceStream(
+        Reader(ends.source, OverloadQueue(places, overload), reconnect, say, most=config.frames),
+        [_delivery(sink, keys, reconnect, say) for keys, sink in ends.sinks],
+        task=ends.task,
+        on_result=seen,
+    )
+
+
+def _delivery(
+    sink: Sink, keys: SinkConfig, reconnect: ReconnectConfig, say: Callable[[str], None]
+) -> Delivery:
+    return Delivery(sink, reconnect, say, on_overload=keys.on_overload, places=keys.queue_results)
+
+
+def _overload(cluster: Cluster, *, is_live: bool) -> tuple[Overload, int]:
+    """What happens to frames that are not taken in time, and how many may wait."""
+    config = cluster.config
+    given = config.model_fields_set
+    overload: Overload = "drop-oldest" if is_live else "block"
+    places = LIVE_QUEUE_FRAMES if is_live else QUEUE_FRAMES
+    return (
+        config.on_overload if "on_overload" in given else overload,
+        config.queue_frames if "queue_frames" in given else places,
+    )
+
+
+def _submit(cluster: LiveCluster, inputs: Mapping[str, Array]) -> Future[Outputs]:
+    """Submit a frame; an array without a name is the only input."""
+    if set(inputs) == {""} and len(cluster.inputs) == 1:
+        inputs = dict(zip(cluster.inputs, inputs.values(), strict=True))
+    return cluster.submit(inputs, copy=False)
+
+
+class NonFiniteCount:
+    """Counts results with NaN or infinity, if they are `checked`."""
+
+    def __init__(self, *, checked: bool) -> None:
+        self.found = NonFiniteResults() if checked else None
+
+    def seen(self, result: FrameResult) -> None:
+        """Count a result."""
+        if self.found is not None:
+            self.found = self.found.seen(result.index, result.outputs)
+
+
+class _Progress:
+    """Shows a stream now and then, and the sentences of its threads."""
+
+    def __init__(
+        self,
+        progress: ProgressDisplay,
+        frames: SourceStream,
+        said: queue.SimpleQueue[str],
+        most: int | None,
+    ) -> None:
+        self._progress = progress
+        self._frames = frames
+        self._said = said
+        self._most = most
+        self._results: deque[tuple[float, int]] = deque(maxlen=RATE_TICKS)
+
+    def __call__(self) -> None:
+        while not self._said.empty():
+            self._progress.say(self._said.get())
+        self._progress.update("streaming", self._frames.results, self._most, self._note())
+
+    def _note(self) -> str:
+        self._results.append((time.monotonic(), self._frames.results))
+        (began_s, first), (now_s, last) = self._results[0], self._results[-1]
+        parts = []
+        if now_s > began_s:
+            parts.append(f"{(last - first) / (now_s - began_s):.1f} frames/s")
+        if dropped := self._frames.reader.frames.counts.dropped:
+            parts.append(f"{dropped} dropped")
+        for delivery in self._frames.deliveries:
+            counts = delivery.counts
+            if counts.waiting:
+                parts.append(f"{counts.waiting} wait for {delivery.description}")
+            if counts.dropped:
+                parts.append(f"{counts.dropped} not for {delivery.description}")
+        return ", ".join(parts)
