@@ -212,8 +212,12 @@ class SourceStream:
             error: BaseException | None = None
             try:
                 work()
-            except LauncherError as failed:
+            except (LauncherError, BrokenPipeError) as failed:  # standard output has no reader
                 error = failed
+            except OSError as failed:
+                what = f"{self._subject(name)}: {failed.strerror or failed}"
+                error = RunFailedError(what)
+                error.__cause__ = failed
             except BaseException as failed:  # noqa: BLE001 - a plugin's, which must reach the user
                 error = RunFailedError(f"{self._subject(name)}: {type(failed).__name__}: {failed}")
                 error.__cause__ = failed
