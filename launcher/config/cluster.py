@@ -18,6 +18,7 @@ from pydantic import (
     Tag,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from launcher.config.reconnect import ReconnectConfig
@@ -27,6 +28,8 @@ from launcher.config.units import Bytes, LinkRate, Speed
 from launcher.core.intake import Overload, Pace
 from launcher.run.request import MOST_FRAMES, MOST_SEED
 from launcher.sinks.kinds import Sinks
+from launcher.sources.kinds import SourceValue
+from launcher.sources.looks import is_source
 from partition.objective import Objective
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -283,14 +286,26 @@ Models = Annotated[
 """The network, or a list of networks that run side by side."""
 
 
+def _input_form(value: object) -> object:
+    """Let files, or a text that looks like a source, stand for the whole mapping."""
+    if isinstance(value, str) and is_source(value):
+        return {"source": value}
+    return {"files": value} if isinstance(value, str | tuple) else value
+
+
 class InputConfig(StrictModel):
-    """The input frames. A glob, a list of globs or `random` may stand for the whole mapping."""
+    """The input frames, from files or from a source. A glob, a list of globs, `random`, or a text
+    that looks like a source may stand for the whole mapping."""
 
     files: Annotated[
         tuple[str, ...],
         BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...]),
         Field(min_length=1, description="PNG, JPEG, .npy or .npz files: globs; or 'random'"),
-    ]
+    ] = ()
+    source: Annotated[
+        SourceValue | None,
+        Field(description="Instead of files: a video, a camera, a watched folder, standard input"),
+    ] = None
     scale: Annotated[
         float | None,
         Field(gt=0, description="Value that a pixel's largest value is scaled to; usually 1"),
@@ -310,6 +325,12 @@ class InputConfig(StrictModel):
         Field(description="How an image is fitted to the model's height and width"),
     ] = "crop"
     colors: Annotated[Literal["rgb", "bgr"], Field(description="Order of three channels")] = "rgb"
+
+    @model_validator(mode="after")
+    def _check_origin(self) -> InputConfig:
+        if bool(self.files) == (self.source is not None):
+            raise ValueError("must have either the key 'files' or the key 'source'")
+        return self
 
     @property
     def is_random(self) -> bool:
@@ -347,11 +368,11 @@ class ClusterConfig(StrictModel):
     ] = "period"
     input: Annotated[
         InputConfig,
-        _short_form("files", str, tuple),
-        Field(description="The frames: globs of PNG, JPEG, .npy or .npz files, or random"),
+        BeforeValidator(_input_form),
+        Field(description="The frames: globs of files, random, or a source such as a camera"),
     ] = InputConfig(files=(RANDOM,))
     inputs: Annotated[
-        dict[str, Annotated[InputConfig, _short_form("files", str, tuple)]],
+        dict[str, Annotated[InputConfig, BeforeValidator(_input_form)]],
         Field(description="Frames of each network by its name; those not named here use input"),
     ] = {}
     frames: Annotated[

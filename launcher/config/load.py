@@ -39,6 +39,8 @@ from launcher.config.units import brief
 from launcher.errors import BadInputError
 from launcher.run.access import DEFAULT_FOLDER, Access
 from launcher.sinks.kinds import SINKS
+from launcher.sources.kinds import SOURCES
+from launcher.sources.looks import is_source, without_password
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -111,6 +113,8 @@ def _line(source: ParsedFile, location: Location) -> int:
 def _keys(data: object, location: Location) -> tuple[str, ...]:
     if location[:1] == ("sinks",):
         return SINKS.keys(_at(data, location))
+    if location[-1:] == ("source",):
+        return SOURCES.keys(_at(data, location))
     models: dict[tuple[str, ...], type[BaseModel]] = {
         (): ClusterConfig,
         ("model",): ModelConfig,
@@ -140,6 +144,10 @@ _SECRETS = {"token", "password", "headers"}
 """Keys whose values no message shows."""
 
 
+_HOLDERS = {"sinks", "source"}
+"""Keys in whose mappings a password may be anywhere."""
+
+
 def _as_written(data: object) -> object:
     return list(map(_as_written, data)) if isinstance(data, tuple) else data
 
@@ -152,14 +160,15 @@ def _shown(given: object, location: Location) -> str:
         return f"{str(given).lower()} (YAML reads on, off, yes and no so: use quotes)"
     if _SECRETS & set(location):
         return "what stands there"
-    if location[:1] == ("sinks",) and isinstance(given, dict | list):  # a password may be in it
+    if _HOLDERS & set(location) and isinstance(given, dict | list):  # a password may be in it
         return "a mapping" if isinstance(given, dict) else "a list"
     return brief(given)
 
 
 _SHORT: dict[Location, str] = {
     ("model",): "must be a path, or a mapping with the key path, or a list of these",
-    ("input",): "must be a glob, a list of globs, random, or a mapping with the key files",
+    ("input",): "must be a glob, a list of globs, random, a source such as rtsp://HOST/PATH, or a "
+    "mapping with the key files or source",
 }
 
 _REQUIRED = {
@@ -242,9 +251,6 @@ def _required(location: Location, kind: str) -> str:
 
 _SCHEME = re.compile(r"[a-z][a-z0-9-]+:")
 """The beginning of a model that is not a file: `onnx-wheel:`, `builtin:`."""
-
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-"""The beginning of an address such as `rtsp://camera/stream`."""
 
 _FOLDER = re.compile(r"[^/.\0][^/\0]{0,99}")
 """A name that a folder can have."""
@@ -338,9 +344,12 @@ def load_cluster(path: Path, name: str | None = None) -> Cluster:
     if cluster.config.insecure and cluster.config.keys is not None:
         raise cluster.error(("insecure",), "contradicts `keys`; remove one of the two")
     for key in ("on_overload", "queue_frames"):
-        if cluster.config.rate is None and key in cluster.config.model_fields_set:
+        given = cluster.config.model_fields_set
+        if cluster.config.rate is None and cluster.config.input.source is None and key in given:
             raise cluster.error(
-                (key,), "has no effect without `rate`, the frames per second; add rate or remove it"
+                (key,),
+                "has no effect without `rate`, the frames per second, or a source; add one or "
+                "remove it",
             )
     return cluster
 
@@ -357,19 +366,17 @@ def matching_files(folder: Path, pattern: str) -> tuple[Path, ...]:
     return tuple(sorted(path for path in found if path.is_file()))
 
 
-def is_address(pattern: str) -> bool:
-    """Whether a pattern looks like `rtsp://camera/stream` and not like a file."""
-    return bool(_ADDRESS.match(pattern))
-
-
 def unmatched(folder: Path, pattern: str) -> str:
     """Say why a pattern matches no file, and what to do; the text follows the name of its key."""
-    if is_address(pattern):
+    whole = folder / Path(pattern).expanduser()
+    if whole.is_dir():
         return (
-            f"{pattern!r} is an address, but frames are read from files; save them as PNG, JPEG, "
-            ".npy or .npz files first, for example with ffmpeg"
+            f"{str(whole)!r} is a folder; name its files, such as {pattern.rstrip('/')}/*.png, or "
+            f"write input: {{source: {pattern}}} to watch it"
         )
-    return f"no file matches {str(folder / Path(pattern).expanduser())!r}; check the path"
+    if is_source(pattern):
+        return f"{without_password(pattern)!r} is a source, of which there can be only one"
+    return f"no file matches {str(whole)!r}; check the path"
 
 
 def _check_nodes(cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from launcher.config.cluster import ClusterConfig, InputConfig, ModelConfig
 from launcher.sinks.kinds import SINKS
+from launcher.sources.kinds import SOURCES
 
 
 def cluster_schema() -> dict[str, Any]:
@@ -32,6 +33,10 @@ def cluster_schema() -> dict[str, Any]:
         properties[key] = {"description": properties[key]["description"], **form}
     form, definitions = SINKS.schema()
     properties["sinks"] |= {"type": "array", "items": form}
+    schema["$defs"] |= definitions
+    form, definitions = SOURCES.schema()
+    source = schema["$defs"][InputConfig.__name__]["properties"]["source"]
+    source["anyOf"] = [text, form, {"type": "null"}]
     schema["$defs"] |= definitions
     return {"$schema": GenerateJsonSchema.schema_dialect, **schema}
 

@@ -34,6 +34,9 @@ HEADER_BYTES = 10_000
 DEFLATE_RATIO = 1032
 """The most bytes that one byte of deflated data can expand to."""
 
+MOST_BYTES = 512 << 20
+"""The most data that a frame may have whose network is not known yet."""
+
 _BLOCK_BYTES = 4 << 20
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4}
@@ -66,7 +69,7 @@ class _Stored:
             values = self._gathered(file, index, count)
         else:
             file.seek(self.begin + index * count * self.dtype.itemsize)
-            values = self._values(file, count)
+            values = _values(file, self.dtype, count)
         shaped = values.reshape(self.inner, order="F" if self.is_column_major else "C")
         return np.array(shaped, dtype=self.tensor.dtype, order="C").reshape(self.tensor.shape)
 
@@ -76,22 +79,31 @@ class _Stored:
         block = max(1, _BLOCK_BYTES // self.dtype.itemsize)
         file.seek(self.begin)
         for start in range(0, count * self.frames, block):
-            read = self._values(file, min(block, count * self.frames - start))
+            read = _values(file, self.dtype, min(block, count * self.frames - start))
             mine = read[(index - start) % self.frames :: self.frames]
             values[found : found + len(mine)] = mine
             found += len(mine)
         return values
 
-    def _values(self, file: IO[bytes], count: int) -> Array:
-        values = np.empty(count, self.dtype)
-        left = values.view(np.uint8).data
-        while left:
-            data = file.read(min(len(left), _BLOCK_BYTES))
-            if not data:
-                raise EOFError("it ends before its data do; was it shortened?")
-            left[: len(data)] = data
-            left = left[len(data) :]
-        return values
+
+def _values(file: ByteReader, dtype: np.dtype[np.generic], count: int) -> Array:
+    values = np.empty(count, dtype)
+    left = values.view(np.uint8).data
+    while left:
+        data = file.read(min(len(left), _BLOCK_BYTES))
+        if not data:
+            raise EOFError("it ends before its data do; was it shortened?")
+        left[: len(data)] = data
+        left = left[len(data) :]
+    return values
+
+
+class ByteReader(Protocol):
+    """What gives bytes one after the other, as a file or a pipe does."""
+
+    def read(self, count: int = ..., /) -> bytes:
+        """Return so many bytes; fewer only at the end."""
+        ...
 
 
 class ArrayFile(Protocol):
@@ -197,6 +209,47 @@ def open_arrays(path: Path, inputs: tuple[Tensor, ...], last: LastArchive) -> Ar
         return _Npy(path, _stored(path, file, size, inputs[0]))
 
 
+def read_arrays(path: Path) -> dict[str, Array]:
+    """Read all arrays of a file by name; the array of an .npy file has the name "".
+
+    They may have any shape, and have at most `MOST_BYTES` together. Raises `BadInputError` naming
+    the file.
+    """
+    with _reading(path), open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if file.read(4) not in _ZIP:
+            file.seek(0)
+            return {"": read_array(file, min(size, MOST_BYTES))}
+        arrays: dict[str, Array] = {}
+        left = MOST_BYTES
+        with zipfile.ZipFile(file) as archive:
+            for about in archive.infolist():
+                with archive.open(about) as member:
+                    array = read_array(member, min(_unpacked(about, size), left))
+                left -= array.nbytes
+                arrays[about.filename.removesuffix(".npy")] = array
+        return arrays
+
+
+def read_array(file: ByteReader, most_bytes: int) -> Array:
+    """Read an array of at most `most_bytes` from a file or pipe that begins with it, and no more.
+
+    Raises `ValueError`, or `EOFError` if the file ends before.
+    """
+    header = _header(file)
+    if header.dtype.kind not in "biuf":
+        raise ValueError(f"it holds {shortened(str(header.dtype))} instead of numbers")
+    count = math.prod(header.shape)
+    if count * header.dtype.itemsize > most_bytes:
+        raise ValueError(
+            f"it states {count * header.dtype.itemsize} bytes of data; there are or may be "
+            f"{most_bytes}"
+        )
+    values = _values(file, header.dtype, count)
+    shaped = values.reshape(header.shape, order="F" if header.is_column_major else "C")
+    return np.asarray(shaped, header.dtype.newbyteorder("="), order="C")
+
+
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     """Turn every error of a reader into a `BadInputError` that names the file."""
@@ -245,8 +298,18 @@ def _unpacked(member: zipfile.ZipInfo, archive_bytes: int) -> int:
     return member.file_size
 
 
-def _stored(path: Path, file: IO[bytes], size: int, tensor: Tensor) -> _Stored:
-    """Read a header, and check it against the network's input and the file's size."""
+@dataclass(frozen=True)
+class _Header:
+    """What an array's header states; its data begin at byte `begin`."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    is_column_major: bool
+    begin: int
+
+
+def _header(file: ByteReader) -> _Header:
+    """Read a header; raises `ValueError` for one that no array of numbers has."""
     version = np.lib.format.read_magic(file)
     if version not in _LENGTH_BYTES:
         raise ValueError(f"its format {version[0]}.{version[1]} is not for plain numbers")
@@ -264,17 +327,25 @@ def _stored(path: Path, file: IO[bytes], size: int, tensor: Tensor) -> _Stored:
         raise ValueError("its header states a length that no array has")
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
-    wanted = np.dtype(tensor.dtype)
+    return _Header(shape, dtype, is_column_major, begin)
+
+
+def _stored(path: Path, file: IO[bytes], size: int, tensor: Tensor) -> _Stored:
+    """Read a header, and check it against the network's input and the file's size."""
+    header = _header(file)
+    dtype, wanted = header.dtype, np.dtype(tensor.dtype)
     fits = dtype.names is None and dtype.subdtype is None
     if not fits or not np.can_cast(dtype, wanted, casting="same_kind"):
         raise BadInputError(
             f"{path}: holds {shortened(str(dtype))}, but "
             f"the model's input {tensor.name!r} is {tensor.dtype}"
         )
-    frames, inner = _layout(path, shape, tensor)
-    stored = _Stored(tensor, dtype, frames, inner, begin, is_column_major)
-    if begin + stored.size_bytes > size:
-        raise ValueError(f"it states {stored.size_bytes} bytes of data and has {size - begin}")
+    frames, inner = _layout(path, header.shape, tensor)
+    stored = _Stored(tensor, dtype, frames, inner, header.begin, header.is_column_major)
+    if header.begin + stored.size_bytes > size:
+        raise ValueError(
+            f"it states {stored.size_bytes} bytes of data and has {size - stored.begin}"
+        )
     return stored
 
 

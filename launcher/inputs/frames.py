@@ -134,6 +134,8 @@ def open_inputs(
     Globs are relative to `folder`. Without `frames`, every input is streamed once. Raises
     `BadInputError`, whose message begins with `where`.
     """
+    if config.source is not None:
+        raise BadInputError(f"{where}: a source is streamed, and not read before; name files here")
     tensors = tuple(network.tensors[name] for name in network.inputs)
     if config.is_random:
         items = tuple(

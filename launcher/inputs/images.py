@@ -88,7 +88,24 @@ def decoded(path: Path, mode: str) -> Image.Image:
 
     Raises what Pillow raises, and `ValueError` for a file that is refused.
     """
-    with open_regular(path) as file, warnings.catch_warnings():
+    with open_regular(path) as file:
+        return decoded_from(file, mode)
+
+
+def read_pixels(path: Path) -> Array:
+    """Return an image's pixels, upright, uint8 [height, width, 3] in RGB.
+
+    Raises `BadInputError` naming the file.
+    """
+    try:
+        return np.asarray(decoded(path, "RGB"))
+    except Exception as error:  # noqa: BLE001 - Pillow's parsers raise errors of any type
+        raise BadInputError(f"{path}: cannot be read as an image: {reason(error)}") from None
+
+
+def decoded_from(file: BinaryIO, mode: str) -> Image.Image:
+    """Return the picture of a file that is open, or in memory, as `decoded` does."""
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's about oddities of a file
         with _opened(file) as image:
             image.load()
@@ -101,7 +118,8 @@ def decoded(path: Path, mode: str) -> Image.Image:
 
 
 def _opened(file: BinaryIO) -> Image.Image:
-    size_bytes = os.fstat(file.fileno()).st_size
+    size_bytes = file.seek(0, os.SEEK_END)
+    file.seek(0)
     if size_bytes > MOST_FILE_BYTES:
         raise ValueError(f"it is larger than {MOST_FILE_BYTES >> 20} MiB")
     head = file.read(_HEAD_BYTES)

@@ -311,7 +311,10 @@ def _cluster_text(cluster: Cluster) -> str:
     given = [(data["inputs"][name], own) for name, own in config.inputs.items()]
     given += [(data["input"], config.input)] if "input" in data else []
     for entry, own in given:
-        if not own.is_random:
+        if own.source is not None:
+            paths = own.source.paths(cluster.folder)
+            entry["source"] |= {key: str(path.absolute()) for key, path in paths.items()}
+        elif not own.is_random:
             entry["files"] = [str(cluster.path(pattern).absolute()) for pattern in own.files]
     ordered = {key: data[key] for key in type(config).model_fields if key in data}
     return "# Made by launch --save; the plan beside it is for these nodes.\n" + yaml.safe_dump(

@@ -11,14 +11,15 @@ import functools
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
-from launcher.config.load import Cluster, is_address, load_cluster
+from launcher.config.cluster import RANDOM
+from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
 from launcher.plan.files import (
@@ -73,6 +74,8 @@ from launcher.run.runtime import (
 )
 from launcher.run.this_machine import is_here
 from launcher.run.tracing import check_trace_file
+from launcher.sources.kinds import parsed_source
+from launcher.sources.looks import is_source, is_video_file
 from partition.errors import PartitionError
 from partition.plan import Plan
 
@@ -384,16 +387,23 @@ def load_target(request: Request) -> Loaded:
         and cluster.config.recovery.model_copy(update={"rebalance": request.rebalance}),
     }
     if request.inputs:
-        files = tuple(
-            pattern
-            if pattern == "random" or is_address(pattern)
-            else str(Path(pattern).expanduser().absolute())
-            for pattern in request.inputs
-        )
-        changes["input"] = cluster.config.input.model_copy(update={"files": files})
+        changes["input"] = cluster.config.input.model_copy(update=_given_input(request.inputs))
         cluster = cluster.changed(truth=None)  # it belongs to the inputs of cluster.yaml
     given = {key: value for key, value in changes.items() if value is not None}
     return Loaded(cluster.changed(**given), saved)
+
+
+def _given_input(inputs: Sequence[str]) -> dict[str, Any]:
+    """The keys `files` and `source` that `--input` gives, with paths from the current folder."""
+    if len(inputs) == 1 and is_source(inputs[0]):
+        given = _absolute(inputs[0]) if is_video_file(inputs[0]) else inputs[0]
+        return {"files": (), "source": parsed_source(given)}
+    files = (name if name == RANDOM or is_source(name) else _absolute(name) for name in inputs)
+    return {"files": tuple(files), "source": None}
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 def _plan(job: _Job, progress: ProgressDisplay) -> Plan:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
+from launcher.config.kinds import file_names
 from launcher.config.run import StrictModel
 from launcher.errors import LauncherError
 
@@ -85,6 +86,10 @@ class SourceConfig(StrictModel):
     """The keys of one kind of source in `cluster.yaml`, `kind` excepted."""
 
     kind: ClassVar[str]
+
+    def paths(self, folder: Path) -> dict[str, Path]:
+        """Return the keys whose values are paths, which begin at `folder`."""
+        return {key: folder / Path(name).expanduser() for key, name in file_names(self).items()}
 
     @abstractmethod
     def open(self, folder: Path) -> Source:

@@ -150,12 +150,13 @@ def test_wrong_use_ends_with_2_and_a_sentence(
     assert part in only_object(out)["error"]
 
 
-def test_a_camera_is_no_file_that_is_missing(
+def test_there_can_be_only_one_source(
     capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path
 ) -> None:
-    code, _, err = launch(capsys, cluster, "--input", "rtsp://camera/stream")
+    inputs = ("--input", "rtsp://me:secret@camera/stream", "--input", "x.png")
+    code, _, err = launch(capsys, cluster, *inputs)
     assert code == 2
-    assert "'rtsp://camera/stream' is an address, but frames are read from files" in err
+    assert "--input: 'rtsp://camera/stream' is a source, of which there can be only one" in err
 
 
 def test_a_model_in_the_place_of_a_cluster_is_recognised(

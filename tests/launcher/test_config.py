@@ -77,9 +77,9 @@ MISTAKES = [
         id="a needed key of a model is misspelt",
     ),
     pytest.param(
-        f"{BASE}input: rtsp://camera/stream\n",
-        "line 5, input: 'rtsp://camera/stream' is an address, but frames are read from files",
-        id="a camera as input",
+        f"{BASE}input: [rtsp://me:secret@camera/stream]\n",
+        "line 5, input[0]: 'rtsp://camera/stream' is a source, of which there can be only one",
+        id="a camera in a list of files",
     ),
     pytest.param(
         node("memori: 4GB"),

@@ -1,0 +1,320 @@
+"""Decodes a video by PyAV (ffmpeg's libraries) in a thread of its own.
+
+libav blocks where Python cannot interrupt it: on a camera that says nothing, in a driver. So
+`frames` waits for a thread that decodes, and can leave it. The thread ends by itself when libav
+notices its own time-out; it never ends if a driver does not return. The source connects again only
+when it has ended, so that there is never more than one.
+
+Frames are handed over one at a time. The size that a video states is checked by libav before it
+allocates a picture (`max_pixels`), and once more before a picture is converted. A file is opened
+here and not by libav, and may not refer to others: a playlist called clip.mp4 could otherwise read
+any file and connect to any address. No device could be tried where this was written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import av
+import numpy as np
+
+from cnn.reading.regular_files import open_regular
+from launcher.errors import BadInputError, LauncherError, reason
+from launcher.inputs.images import MOST_PIXELS
+from launcher.sources.base import Array, SourceFrame, SourceLostError
+from launcher.sources.clock import now_s
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+_BOUND = {"max_pixels": str(MOST_PIXELS)}
+
+_THREADS = 4
+"""Frames that are decoded at once unless the video is live; each takes the memory of a picture."""
+
+_SMALL_PIXELS = 1 << 23
+"""The largest pictures of which several are decoded at once: 4K."""
+
+_LASTING = (
+    av.error.ProtocolNotFoundError,
+    av.error.DemuxerNotFoundError,
+    av.error.DecoderNotFoundError,
+    av.error.OptionNotFoundError,
+    av.error.HTTPUnauthorizedError,
+    av.error.HTTPForbiddenError,
+)
+"""What another attempt would not change."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What is decoded, and how; `path` is the file, None if libav opens `url` itself."""
+
+    url: str
+    path: Path | None
+    format: str | None
+    options: Mapping[str, str]
+    timeout_s: float
+    is_live: bool
+    description: str
+
+
+class VideoSource:
+    """Frames of one video; implements `launcher.sources.base.Source`.
+
+    Each frame of a video that is not live is yielded once: another call of `frames` decodes it from
+    its beginning, and passes over those that were yielded.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self.description = opening.description
+        self.is_live = opening.is_live
+        self._yielded = 0
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._decoder: _Decoder | None = None
+
+    def frames(self) -> Iterator[SourceFrame]:
+        """See `Source`."""
+        decoder = self._connected()
+        if decoder is None:
+            return
+        timeout_s = self._opening.timeout_s
+        wait_s = 2 * timeout_s  # libav opens the address, and then finds its streams
+        try:
+            while (frame := decoder.take(wait_s if self.is_live else None)) is not None:
+                wait_s = timeout_s
+                self._yielded += 1
+                yield frame
+        finally:
+            decoder.leave()
+
+    def close(self) -> None:
+        """See `Source`."""
+        with self._changed:
+            self._is_closed = True
+            if self._decoder is not None:
+                self._decoder.leave()
+            self._changed.notify_all()
+
+    def _connected(self) -> _Decoder | None:
+        """Start a thread that decodes; returns None if the source is closed."""
+        with self._changed:
+            last = self._decoder
+            if last is not None:
+                has_ended = self._changed.wait_for(
+                    lambda: last.is_over or self._is_closed,
+                    self._opening.timeout_s if self.is_live else None,
+                )
+                if not has_ended:
+                    raise SourceLostError(f"{self.description}: the last attempt has not ended yet")
+            if self._is_closed:
+                return None
+            passed_over = 0 if self.is_live else self._yielded
+            self._decoder = _Decoder(self._opening, passed_over, self._changed)
+            self._decoder.start()
+            return self._decoder
+
+
+class _Decoder(threading.Thread):
+    """Decodes a video until it ends or is left, and hands over one frame at a time."""
+
+    def __init__(self, opening: Opening, passed_over: int, changed: threading.Condition) -> None:
+        super().__init__(name="csdf-edge video", daemon=True)
+        self._opening = opening
+        self._passed_over = passed_over
+        self._changed = changed
+        self._frame: SourceFrame | None = None
+        self._error: LauncherError | None = None
+        self._is_left = False
+        self.is_over = False
+
+    # ------------------------------------------------------------ the thread that takes
+
+    def take(self, timeout_s: float | None) -> SourceFrame | None:
+        """Return the next frame; None behind the last one, and once this was left."""
+        with self._changed:
+            is_there = self._changed.wait_for(
+                lambda: self._frame is not None or self.is_over or self._is_left, timeout_s
+            )
+            if self._is_left:
+                return None
+            if not is_there:
+                raise self._lost(f"no frame came for {timeout_s:g} s")
+            if self._frame is None and self._error is not None:
+                raise self._error
+            frame, self._frame = self._frame, None
+            self._changed.notify_all()
+            return frame
+
+    def leave(self) -> None:
+        """Take no more frames."""
+        with self._changed:
+            self._is_left = True
+            self._frame = None
+            self._changed.notify_all()
+
+    # ------------------------------------------------------------ the thread that decodes
+
+    def run(self) -> None:
+        """Decode; errors are raised where frames are taken."""
+        try:
+            self._decode()
+        except LauncherError as error:
+            self._error = error
+        except Exception as error:  # noqa: BLE001 - PyAV raises errors of any type
+            self._error = self._sentence(error)
+        with self._changed:
+            self.is_over = True
+            self._changed.notify_all()
+
+    def _hand_over(self, frame: SourceFrame) -> bool:
+        """Wait until the last frame is taken; returns False if this was left."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._frame is None or self._is_left)
+            if not self._is_left:
+                self._frame = frame
+                self._changed.notify_all()
+            return not self._is_left
+
+    def _decode(self) -> None:
+        decoded = 0
+        with ExitStack() as stack:
+            container = self._opened(stack)
+            stream = self._video(container)
+            times = _Times(stream)
+            for frame in self._intact(container, stream):
+                media_s = times.of(frame)
+                decoded += 1
+                if decoded <= self._passed_over:
+                    continue
+                self._check(frame.width, frame.height)
+                if not self._hand_over(SourceFrame(_upright(frame), now_s(), media_s=media_s)):
+                    return
+        if self._opening.is_live:
+            raise self._lost("the stream has ended")
+        if not decoded:
+            raise self._unusable("holds no picture")
+
+    def _opened(self, stack: ExitStack) -> InputContainer:
+        given = self._opening
+        options = {**_BOUND, **given.options}
+        if given.path is None:
+            address, timeout_s = given.url, given.timeout_s
+            container = av.open(address, "r", given.format, options, timeout=timeout_s)
+        else:
+            file = stack.enter_context(open_regular(given.path))
+            container = av.open(file, "r", given.format, options, io_open=_refuse)
+        return stack.enter_context(container)
+
+    def _video(self, container: InputContainer) -> VideoStream:
+        if not container.streams.video:
+            raise self._unusable("holds no video")
+        stream = container.streams.video[0]
+        codec = stream.codec_context
+        if codec is None:
+            raise self._unusable("is packed by a method that PyAV cannot decode")
+        self._check(codec.width, codec.height)
+        codec.options = dict(_BOUND)
+        if not self._opening.is_live and codec.width * codec.height <= _SMALL_PIXELS:
+            stream.thread_type = "AUTO"
+            codec.thread_count = _THREADS
+        return stream
+
+    def _check(self, width: int, height: int) -> None:
+        if width * height > MOST_PIXELS:
+            raise self._unusable(
+                f"has {width}×{height} pixels, but at most {MOST_PIXELS // 10**6} million are "
+                "decoded"
+            )
+
+    def _intact(self, container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
+        """Yield the frames that are not broken.
+
+        A broken one ends a video that is not live. A live one goes on; if no others come, it is
+        lost because of the time.
+        """
+        intact = 0
+        for packet in container.demux(stream):
+            if self._is_left:
+                return
+            is_broken, what = packet.is_corrupt, "a part of it is missing"
+            frames: list[VideoFrame] = []
+            try:
+                frames = packet.decode()
+            except av.error.EOFError:
+                return
+            except Exception as error:  # noqa: BLE001 - PyAV raises errors of any type
+                is_broken, what = True, _words(error)
+            for frame in frames:
+                if not (is_broken or frame.is_corrupt):
+                    intact += 1
+                    yield frame
+                else:
+                    is_broken = True
+            if is_broken and not self._opening.is_live:
+                raise self._unusable(f"is broken behind {intact} frames: {what}")
+
+    def _lost(self, what: str) -> SourceLostError:
+        return SourceLostError(f"{self._opening.description}: {what}")
+
+    def _unusable(self, what: str) -> LauncherError:
+        if self._opening.is_live:
+            return self._lost(what)
+        return BadInputError(f"{self._opening.description}: {what}")
+
+    def _sentence(self, error: Exception) -> LauncherError:
+        words = _words(error)
+        if self._opening.path is not None:
+            return BadInputError(f"{self._opening.description}: cannot be read as a video: {words}")
+        if isinstance(error, _LASTING):
+            return BadInputError(f"{self._opening.description}: {words}")
+        return self._lost(words)
+
+
+class _Times:
+    """Presentation times in seconds from a video's beginning."""
+
+    def __init__(self, stream: VideoStream) -> None:
+        start, unit = stream.start_time, stream.time_base
+        self._begin = None if start is None or unit is None else start * unit
+        self._last: Fraction | None = None
+
+    def of(self, frame: VideoFrame) -> float | None:
+        """Return a frame's time; None if it has none, or none behind the frame before."""
+        if frame.pts is None or frame.time_base is None:
+            return None
+        at = frame.pts * frame.time_base
+        if self._begin is None:
+            self._begin = at
+        if self._last is not None and at <= self._last:
+            return None
+        self._last = at
+        return float(at - self._begin)
+
+
+def _upright(frame: VideoFrame) -> Array:
+    """Return the pixels, uint8 [height, width, 3], turned as the video says."""
+    pixels = frame.to_ndarray(format="rgb24")
+    turns = round(frame.rotation / 90) % 4
+    return np.ascontiguousarray(np.rot90(pixels, turns)) if turns else pixels
+
+
+def _words(error: Exception) -> str:
+    """What PyAV's error says, without the address, which may have a password."""
+    if isinstance(error, av.error.FFmpegError):
+        return error.strerror or type(error).__name__
+    return reason(error)
+
+
+def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:  # noqa: ARG001
+    raise PermissionError("it refers to other files, which is possible only for an address")

@@ -1,0 +1,61 @@
+"""Decides by its look what a text of `cluster.yaml` or `--input` means as a source."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+STDIN = "-"
+
+VIDEO_SUFFIXES = (
+    ".mp4", ".m4v", ".mkv", ".webm", ".avi", ".mov", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg",
+    ".mjpeg", ".mjpg", ".h264", ".h265", ".hevc", ".flv", ".3gp", ".wmv", ".ogv", ".gif", ".y4m",
+)  # fmt: skip
+"""The ends of names that mean a video file."""
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_BEFORE_HOST = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*://).*@", re.DOTALL)
+_GLOB = re.compile(r"[*?\[]")
+
+
+def is_address(text: str) -> bool:
+    """Whether a text looks like rtsp://camera/stream and not like a file."""
+    return bool(_ADDRESS.match(text))
+
+
+def is_device(text: str) -> bool:
+    """Whether a text is the path of a device such as /dev/video0."""
+    return text.startswith("/dev/")
+
+
+def is_source(text: str) -> bool:
+    """Whether a value of `input:` means a source, and neither files nor `random`."""
+    return text == STDIN or _is_video(text)
+
+
+def is_video_file(text: str) -> bool:
+    """Whether a text looks like the path of a video file."""
+    return _is_video(text) and not is_address(text) and not is_device(text)
+
+
+def source_mapping(text: str) -> dict[str, object]:
+    """Return the mapping that a short text stands for; what looks like nothing else is a folder."""
+    if text == STDIN:
+        return {"kind": "stdin"}
+    return {"kind": "video", "url": text} if _is_video(text) else {"kind": "folder", "path": text}
+
+
+def without_password(url: str) -> str:
+    """Return an address without its user, password and query, any of which may be secret.
+
+    All up to the last "@" goes, because a password may contain what should be escaped.
+    """
+    if not is_address(url):
+        return url
+    return re.split(r"[?#]", _BEFORE_HOST.sub(r"\1", url, count=1), maxsplit=1)[0]
+
+
+def _is_video(text: str) -> bool:
+    if is_address(text) or is_device(text):
+        return True
+    return PurePath(text).suffix.lower() in VIDEO_SUFFIXES and not _GLOB.search(text)
