@@ -52,7 +52,8 @@ class Model:
     layers that simplification yields. `filled_seed` is the seed of drawn weights, or None if the
     file has weights of its own. `parts` are the models that this one was merged from (`cnn.merge`);
     it is empty for a model that was read. `constant_outputs` are the outputs that depend on no
-    input; the network does not contain them.
+    input; the network does not contain them. `metadata` are the texts that the exporter put into
+    the file, by key; a merged model has none.
     """
 
     network: Network
@@ -63,6 +64,7 @@ class Model:
     _origin: _Origin | None = field(repr=False)
     parts: tuple[Model, ...] = field(default=(), repr=False)
     constant_outputs: Mapping[str, Array] = field(default_factory=dict, repr=False)
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -311,6 +313,7 @@ def read(
     source = locate(path)
     origin = _Origin(source, input_shapes, seed, Interface(tuple(outputs), dict(inputs or {})))
     original = origin.prepare()
+    metadata = {entry.key: entry.value for entry in original.proto.metadata_props}
     state = {short(fed): short(made) for fed, made in (state or {}).items()}
     check_names(original.proto, state, source.label)
     simplified = simplify(original.proto, original.weights, source.label)
@@ -343,6 +346,7 @@ def read(
         {name: simplified.weights[name] for name in network.weights},
         origin,
         constant_outputs=simplified.constant_outputs,
+        metadata=metadata,
     )
 
 

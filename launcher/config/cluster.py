@@ -8,7 +8,7 @@ here and relative to the file; `launcher.config.load` reads the file and resolve
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
     BeforeValidator,
@@ -24,6 +24,7 @@ from pydantic import (
 from launcher.config.reconnect import ReconnectConfig
 from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
 from launcher.config.serve import ServeConfig
+from launcher.config.task import TaskConfig
 from launcher.config.units import Bytes, LinkRate, Speed
 from launcher.core.intake import Overload, Pace
 from launcher.run.request import MOST_FRAMES, MOST_SEED
@@ -213,6 +214,11 @@ def _as_tuple(value: object) -> object:
 PerChannel = tuple[float, ...] | float
 """One number for every channel of an image, or one for each."""
 
+Resize: TypeAlias = Literal["crop", "pad", "stretch", "letterbox"]
+"""Ways of fitting an image to a network's height and width (`launcher.inputs.fitting`)."""
+
+PadColor = tuple[Annotated[int, Field(ge=0, le=255)], ...] | Annotated[int, Field(ge=0, le=255)]
+
 InputShape = tuple[Annotated[int, Field(ge=1)], ...]
 
 ConstantRow = tuple[bool | int | float, ...]
@@ -321,9 +327,19 @@ class InputConfig(StrictModel):
         Field(description="Position of the channels in the model's input"),
     ] = None
     resize: Annotated[
-        Literal["crop", "pad", "stretch"],
-        Field(description="How an image is fitted to the model's height and width"),
-    ] = "crop"
+        Resize | None,
+        Field(
+            description="How an image is fitted to the model's height and width; usually crop, and "
+            "letterbox for a task that finds places in it"
+        ),
+    ] = None
+    pad_color: Annotated[
+        PadColor | None,
+        Field(description="Colour of letterbox's bars: one number or red, green, blue; 114"),
+    ] = None
+    scale_up: Annotated[
+        bool, Field(description="Whether letterbox enlarges images that are smaller")
+    ] = True
     colors: Annotated[Literal["rgb", "bgr"], Field(description="Order of three channels")] = "rgb"
 
     @model_validator(mode="after")
@@ -472,6 +488,14 @@ class ClusterConfig(StrictModel):
         ReconnectConfig,
         Field(description="When a source or sink that was lost is tried again"),
     ] = ReconnectConfig()
+    task: Annotated[
+        TaskConfig | None,
+        _short_form("kind", str),
+        Field(
+            description="What the outputs mean: its kind, or a mapping; by default as the model "
+            "says"
+        ),
+    ] = None
     serve: Annotated[
         ServeConfig, Field(description="Where launch serve answers requests, and whose")
     ] = ServeConfig()

@@ -35,6 +35,7 @@ from launcher.config.reconnect import ReconnectConfig
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.config.serve import ServeConfig
 from launcher.config.source import Location, ParsedFile, read_source
+from launcher.config.task import TaskConfig
 from launcher.config.units import brief
 from launcher.errors import BadInputError
 from launcher.run.access import DEFAULT_FOLDER, Access
@@ -97,7 +98,7 @@ def _location(problem: Mapping[str, Any]) -> Location:
     given: Location = problem["loc"]
     location = tuple(part for part in given if part not in (ONE, SEVERAL, "[key]"))
     for length in range(2, len(location)):
-        if location[length - 1] in ("input_shape", "mean", "std"):
+        if location[length - 1] in ("input_shape", "mean", "std", "pad_color"):
             return location[:length]
         if location[0] == "model" and location[length - 1] == "inputs":
             return location[: length + 1]
@@ -124,6 +125,7 @@ def _keys(data: object, location: Location) -> tuple[str, ...]:
         ("recovery",): RecoveryConfig,
         ("reconnect",): ReconnectConfig,
         ("serve",): ServeConfig,
+        ("task",): TaskConfig,
         ("ga",): GaConfig,
         ("ga", "vertical"): VerticalTuning,
         ("ga", "vertical-paper"): PaperTuning,
@@ -228,6 +230,11 @@ def _required_form(location: Location, given: object) -> str | None:
     """The sentence for a key whose value may have several forms; None for other keys."""
     if location[-1:] in (("mean",), ("std",)):
         return f"must be one number, or a list with one per channel, not {brief(given)}"
+    if location[-1:] == ("pad_color",):
+        return (
+            "must be a number from 0 to 255, or a list of these for red, green and blue, "
+            f"not {brief(given)}"
+        )
     if location[-1:] == ("input_shape",):
         return (
             f"must be a list of whole numbers above 0, such as [1, 3, 224, 224], not {brief(given)}"
@@ -446,11 +453,9 @@ def _check_models(cluster: Cluster) -> None:
                 f"there is no network {name!r}"
                 + (suggestion(name, names) or f"; the networks are {', '.join(names)}"),
             )
-    for key in ("labels", "truth"):
+    for key in ("labels", "truth", "task"):
         if len(models) > 1 and getattr(cluster.config, key) is not None:
-            raise cluster.error(
-                (key,), "is possible only with one network, a classifier; remove it"
-            )
+            raise cluster.error((key,), "is possible only with one network; remove it")
 
 
 def _check_files(cluster: Cluster) -> None:

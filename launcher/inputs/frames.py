@@ -16,13 +16,14 @@ from typing import overload
 import numpy as np
 
 from cnn.network import Network, Tensor
-from launcher.config.cluster import RANDOM, InputConfig
+from launcher.config.cluster import RANDOM, InputConfig, Resize
 from launcher.config.load import matching_files, unmatched
 from launcher.errors import BadInputError
 from launcher.inputs.arrays import SUFFIXES as ARRAY_SUFFIXES
 from launcher.inputs.arrays import ArrayFile, LastArchive, open_arrays
+from launcher.inputs.fitting import ImageFormat, image_format
 from launcher.inputs.images import SUFFIXES as IMAGE_SUFFIXES
-from launcher.inputs.images import ImageFormat, image_format, read_image
+from launcher.inputs.images import read_image
 from launcher.results.journal.identity import frames_digest
 from launcher.run.runtime import Array, Frame
 
@@ -128,6 +129,7 @@ def open_inputs(
     seed: int,
     is_classifier: bool,
     where: str,
+    usual_resize: Resize = "crop",
 ) -> Inputs:
     """Open the input that `config` describes as frames for `network`, without decoding it yet.
 
@@ -147,7 +149,7 @@ def open_inputs(
     images = [path for path in paths if path.suffix.lower() in IMAGE_SUFFIXES]
     wanted: ImageFormat | None = None
     if images:
-        wanted = _image_format(tensors, config, images[0], is_classifier, where)
+        wanted = _image_format(tensors, config, images[0], is_classifier, where, usual_resize)
     parts: list[Sequence[Item]] = []
     last = LastArchive()
     for path in paths:
@@ -190,6 +192,7 @@ def _image_format(
     example: Path,
     is_classifier: bool,
     where: str,
+    usual_resize: Resize,
 ) -> ImageFormat:
     if len(tensors) != 1:
         names = ", ".join(tensor.name for tensor in tensors)
@@ -197,7 +200,9 @@ def _image_format(
             f"{where}: {str(example)!r} is one image, but the model has {len(tensors)} inputs "
             f"({names}); use .npz files with an array for each, or random"
         )
-    return image_format(tensors[0], config, is_classifier=is_classifier, where=where)
+    return image_format(
+        tensors[0], config, is_classifier=is_classifier, where=where, usual_resize=usual_resize
+    )
 
 
 def _image(path: Path, name: str, wanted: ImageFormat) -> Callable[[], Frame]:

@@ -22,6 +22,7 @@ from launcher.results.journal.opening import run_journal
 from launcher.results.outputs import OutputFolder, is_classifier, read_labels, read_truth
 from launcher.run.request import Request
 from launcher.run.runtime import Array, Frame
+from launcher.tasks.opening import usual_fitting
 
 if TYPE_CHECKING:
     from cnn.model import Model
@@ -148,13 +149,15 @@ def _open_part(request: Request, cluster: Cluster, part: Part) -> Inputs:
     config, network = cluster.config, part.model.network
     own = {} if request.inputs else config.inputs
     where = ("inputs", part.name) if part.name in own else ("input",)
+    has_imagenet_pixels, usual_resize = usual_fitting(config.task, part.model)
     return open_inputs(
         network,
         own.get(part.name, config.input),
         cluster.folder,
         frames=config.frames,
         seed=config.seed,
-        is_classifier=is_classifier(network),
+        is_classifier=has_imagenet_pixels,
+        usual_resize=usual_resize,
         where="--input" if request.inputs else cluster.source.where(where),
     )
 
@@ -164,7 +167,8 @@ def _known_classes(
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the names of the classes and the class of each input, as far as the user gave them."""
     config, network = cluster.config, part.model.network
-    key = "labels" if config.labels else "truth" if config.truth else ""
+    has_task = config.task is not None and config.task.kind != "none"
+    key = "labels" if config.labels and not has_task else "truth" if config.truth else ""
     if key and not is_classifier(network):
         raise cluster.error(
             (key,),

@@ -228,7 +228,7 @@ MISTAKES = [
     ),
     pytest.param(
         f"{BASE}input: {{files: i.npy, resize: fit}}\n",
-        "input.resize: must be 'crop', 'pad' or 'stretch', not 'fit'",
+        "input.resize: must be 'crop', 'pad', 'stretch' or 'letterbox', not 'fit'",
         id="resize",
     ),
     pytest.param(f"{BASE}labels: l.txt\n", "line 5, labels: there is no file '", id="labels"),

@@ -12,7 +12,7 @@ from cnn.network import Network
 from launcher.config.cluster import InputConfig
 from launcher.errors import BadInputError
 from launcher.inputs.frames import KEPT_BYTES, Inputs, open_inputs
-from launcher.inputs.images import IMAGENET_MEAN, IMAGENET_STD
+from launcher.inputs.fitting import IMAGENET_MEAN, IMAGENET_STD
 from tests.launcher.models import network_of
 
 
