@@ -35,6 +35,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.core.blueprint import Blueprint
+from launcher.core.events import NetworkProgress
 from launcher.core.session import Session
 from launcher.core.watch import Suspicion
 from nodes.protocol.messages import HOST, ChannelSpec
@@ -95,21 +96,26 @@ class Disputes:
 
 
 def stuck(
-    blueprint: Blueprint, firings: Mapping[str, Sequence[int]], frames: int, taken: int
+    blueprint: Blueprint,
+    firings: Mapping[str, Sequence[int]],
+    progress: NetworkProgress,
+    network: int = 0,
 ) -> list[str]:
-    """Return the nodes that could fire a phase and do not.
+    """Return the nodes that could fire a phase of a network and do not.
 
-    `firings` has each node's firings per phase. The epoch has `frames` frames, and the user has
-    taken `taken` of its results. Initial states arrive with the first frame and are not waited for.
-    A node whose firings are not known, and one that depends on it, is not found.
+    `firings` has each node's firings per phase, `progress` the network's frames. Initial states
+    arrive with the first frame and are not waited for. A node whose firings are not known, and one
+    that depends on it, is not found.
     """
+    frames, taken = progress.offered - progress.first, progress.taken - progress.first
+    from_host = blueprint.of_network(network).from_host
     dealt, copy_of = blueprint.dealing.dealt, blueprint.dealing.channel_copy
 
     def has_no_place(frame: int) -> bool:
         """Whether the host cannot have sent this frame yet; frames are sent in order."""
         return any(
             dealt(copy_of(c.number), frame + 1) > freed(c) + c.capacity_frames
-            for c in blueprint.from_host
+            for c in from_host
             if not c.kept_from
         )
 
@@ -129,6 +135,8 @@ def stuck(
     found = []
     for node, deployment in blueprint.deployments.items():
         for phase, fired in enumerate(firings.get(node, ())):
+            if phase < len(deployment.phases) and deployment.phases[phase].network != network:
+                continue
             reads = [
                 c
                 for c in deployment.channels

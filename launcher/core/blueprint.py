@@ -74,6 +74,20 @@ class Blueprint:
     phase_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     slower: Mapping[str, float] = field(default_factory=dict)
 
+    def network_of(self, channel: ChannelSpec) -> int:
+        """The number of the network to which one of the host's channels belongs."""
+        if channel.source_phase is not None:
+            return self.deployments[channel.source_node].phases[channel.source_phase].network
+        return self.deployments[channel.target_node].phases[channel.target_phases[0]].network
+
+    def of_network(self, network: int) -> Blueprint:
+        """Return the blueprint with the host's channels of one network only."""
+        return replace(
+            self,
+            from_host=tuple(c for c in self.from_host if self.network_of(c) == network),
+            to_host=tuple(c for c in self.to_host if self.network_of(c) == network),
+        )
+
     @property
     def states(self) -> tuple[ChannelSpec, ...]:
         """The channels by which the host sends phases their initial state, once per epoch."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from launcher.core.blueprint import Blueprint
+from launcher.core.intake import ENDLESS
 from launcher.errors import LauncherError
 from nodes.core.events import Tick
 from nodes.protocol.messages import BlobInfo, Control
@@ -85,16 +86,40 @@ class AgentExited:
 
 
 @dataclass(frozen=True, slots=True)
-class ResultsTaken:
-    """The host reports its progress: the user has taken `results` of the run's `frames`.
+class NetworkProgress:
+    """The progress of one network: the user has taken `taken` results of its `frames`.
 
     `frames` does not count those that the source dropped. The source has offered the first
-    `offered` of them so far: all, unless it has a pace of its own.
+    `offered` of them so far: all, unless it has a pace of its own or a program pushes them. The
+    epoch begins with frame `first`.
     """
 
-    results: int
+    taken: int
     frames: int
     offered: int
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsTaken:
+    """The host reports its progress, in each of the networks that stream their own frames."""
+
+    networks: tuple[NetworkProgress, ...]
+
+    @property
+    def results(self) -> int:
+        """How many results the user has taken, of all networks."""
+        return sum(network.taken for network in self.networks)
+
+    @property
+    def frames(self) -> int:
+        """How many frames there are, of all networks; `ENDLESS` while nobody knows."""
+        return min(ENDLESS, sum(network.frames for network in self.networks))
+
+    @property
+    def offered(self) -> int:
+        """How many frames the sources have offered so far, of all networks."""
+        return sum(network.offered for network in self.networks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +127,8 @@ class Halted:
     """The host has halted the stream, which answers `Halt`.
 
     The next epoch begins with frame `first`, the first without a result; `replayed` of the frames
-    from there on were sent before and will be sent again.
+    from there on were sent before and will be sent again. Both are sums over all networks that
+    stream their own frames.
     """
 
     first: int

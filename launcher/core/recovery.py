@@ -134,11 +134,6 @@ class Recoverer:
         return [session for session in self._sessions.values() if session.is_open]
 
     @property
-    def first(self) -> int:
-        """The first frame of the latest epoch that streamed."""
-        return self.done[-1].frame if self.done else 0
-
-    @property
     def deadline_s(self) -> float | None:
         """When to call `due` next; None if only an event can change anything."""
         if self.life.state is RunState.WAITING:

@@ -154,14 +154,14 @@ class Supervisor:
         match event:
             case Begin():
                 return self._begin(now_s)
-            case ResultsTaken(taken, frames):
-                self.taken, self.frames = taken, frames
+            case ResultsTaken():
+                self.taken, self.frames = event.results, event.frames
                 is_down = self.life.is_down
                 if self._watch.is_idle:  # what the source did not offer says nothing of the nodes
                     self._improver.pace.begin()
                 self._watch.note_progress(event, now_s, is_down=is_down)
                 if not is_down:
-                    self._improver.pace.record(taken, now_s)
+                    self._improver.pace.record(self.taken, now_s)
                 return [self._streaming(), *self._stop_if_done(now_s)]
             case Halted():
                 return self._halted(event, now_s)
@@ -600,12 +600,12 @@ class Supervisor:
         progress = self._progress(SessionState.RUNNING)
         error = sentences.stalled(self._members, stall_s, progress)
         firings = {s.node: s.stats.firings for s in self._members if s.stats is not None}
-        frames, taken = (n - self._recoverer.first for n in (self._watch.offered, self.taken))
         if not self._may_recover:
             return self._end(error)
         found = [
             self._disputes.blame_for_stall(node, self._neighbours(node), now_s)
-            for node in stuck(self.blueprint, firings, frames, taken)
+            for number, network in enumerate(self._watch.networks)
+            for node in stuck(self.blueprint, firings, network, number)
         ]
         if found:
             losses = [(self.sessions[node], error) for node in dict.fromkeys(found)]

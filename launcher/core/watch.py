@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from launcher.core.events import ResultsTaken
+from launcher.core.events import NetworkProgress, ResultsTaken
 from launcher.core.session import Session, SessionState
 from launcher.errors import LauncherError
 
@@ -123,9 +123,8 @@ class Watch:
     """Finds sessions that are silent, late or stuck; the supervisor pings and decides."""
 
     def __init__(self, sessions: Mapping[str, Session], limits: Limits, frames: int = 0) -> None:
-        self.offered = frames
-        """How many frames the source has offered so far."""
-        self._taken = 0
+        self.networks: tuple[NetworkProgress, ...] = (NetworkProgress(0, frames, frames),)
+        """The progress of each network that streams its own frames."""
         self._all = sessions
         self._limits = limits
         self._next_ping_s: float | None = None
@@ -133,8 +132,8 @@ class Watch:
         self._unlinked: dict[str, str] = {}
         self._suspicion_due_s: float | None = None
         self._stall_s = STALL_AT_LEAST_S
-        self._stalled_at_s: float | None = None
-        self._inquiry_due_s: float | None = None
+        self._stalled_at_s: dict[int, float] = {}
+        self._inquiry_due_s: dict[int, float] = {}
         self.suspicions: list[Suspicion] = []
         self._reported: dict[str, LauncherError] = {}
         self._common_since_s: float | None = None
@@ -200,53 +199,65 @@ class Watch:
         if not self._unlinked:
             self._links_due_s = None
 
+    @property
+    def offered(self) -> int:
+        """How many frames the sources have offered so far, of all networks."""
+        return sum(network.offered for network in self.networks)
+
     def expect_results(self, now_s: float) -> None:
-        """Expect the next result, because the stream has begun or a result was taken."""
-        if self.is_idle:
-            return
+        """Expect the next result of every network, because the stream has begun."""
+        for number, network in enumerate(self.networks):
+            if not _is_idle(network):
+                self._expect_result(number, now_s)
+
+    def _expect_result(self, number: int, now_s: float) -> None:
         warm_up_s = sum(sum(s.deployed.phase_s) for s in self._sessions if s.deployed is not None)
         self._stall_s = max(STALL_AT_LEAST_S, STALL_WARM_UPS * warm_up_s)
-        self._stalled_at_s = now_s + self._stall_s
-        self._inquiry_due_s = now_s + self._stall_s / 2
+        self._stalled_at_s[number] = now_s + self._stall_s
+        self._inquiry_due_s[number] = now_s + self._stall_s / 2
 
     def note_progress(self, progress: ResultsTaken, now_s: float, *, is_down: bool) -> None:
-        """Note that results were taken, or that the source has offered or dropped frames.
+        """Note that results were taken, or that sources have offered or dropped frames.
 
-        No result is expected while all frames that it has offered have theirs.
+        No result of a network is expected while all frames that it was offered have theirs.
         """
-        was_idle, before = self.is_idle, self._taken
-        self._taken, self.offered = progress.results, progress.offered
-        if self.is_idle:
-            self.expect_no_results()
-        elif not is_down and (was_idle or self._taken > before):
-            self.expect_results(now_s)
+        before, self.networks = self.networks, progress.networks
+        for number, network in enumerate(self.networks):
+            was = before[number] if number < len(before) else NetworkProgress(0, 0, 0)
+            if _is_idle(network):
+                self._stalled_at_s.pop(number, None)
+                self._inquiry_due_s.pop(number, None)
+            elif not is_down and (_is_idle(was) or network.taken > was.taken):
+                self._expect_result(number, now_s)
 
     @property
     def is_idle(self) -> bool:
-        """Whether every frame that the source has offered has its result."""
-        return self._taken == self.offered
+        """Whether every frame that the sources have offered has its result."""
+        return all(map(_is_idle, self.networks))
 
     def expect_no_results(self) -> None:
         """Expect no result, because all frames offered have theirs or the epoch is given up."""
-        self._stalled_at_s = self._inquiry_due_s = None
+        self._stalled_at_s.clear()
+        self._inquiry_due_s.clear()
 
     def inquiry_is_due(self, now_s: float) -> bool:
         """Whether to request statistics now, which will show where the run is stuck; once."""
-        if not is_past(self._inquiry_due_s, now_s):
-            return False
-        self._inquiry_due_s = None
-        return True
+        due = [number for number, at_s in self._inquiry_due_s.items() if is_past(at_s, now_s)]
+        for number in due:
+            del self._inquiry_due_s[number]
+        return bool(due)
 
     def stall_s(self, now_s: float) -> float | None:
-        """For how many seconds no result has come, if that is too long; else None."""
-        return self._stall_s if is_past(self._stalled_at_s, now_s) else None
+        """For how many seconds no result of some network has come, if that is too long."""
+        is_stalled = any(is_past(at_s, now_s) for at_s in self._stalled_at_s.values())
+        return self._stall_s if is_stalled else None
 
     @property
     def deadline_s(self) -> float | None:
         """The earliest time at which an answer here changes by itself; None if none does."""
         due = [self._next_ping_s, self._links_due_s]
         due += [self._suspicion_due_s if self._all_accused_answered else None]
-        due += [self._stalled_at_s, self._inquiry_due_s]
+        due += [*self._stalled_at_s.values(), *self._inquiry_due_s.values()]
         for session in self._sessions:
             due += (session.deadline_s, self._silent_at_s(session))
         return min((at_s for at_s in due if at_s is not None), default=None)
@@ -329,6 +340,11 @@ class Watch:
         if session.pinged_s is None:
             return None
         return max(session.pinged_s + self._limits.silence_s(session.state), self._common_until_s)
+
+
+def _is_idle(network: NetworkProgress) -> bool:
+    """Whether every frame that was offered to a network has its result."""
+    return network.taken == network.offered
 
 
 def is_past(at_s: float | None, now_s: float) -> bool:

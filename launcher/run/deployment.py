@@ -7,10 +7,11 @@ per epoch, over a channel of its own; these channels are numbered after the plan
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cnn.rewrite.rewrites import original_name
+from csdf.conversion.from_network import SOURCE
 from launcher.core.blueprint import Blueprint, Dealing
 from launcher.errors import BadInputError
 from nodes.protocol.messages import (
@@ -39,12 +40,15 @@ def blueprint(
     epoch: int,
     order: Order,
     check_finite: bool = False,
+    networks: Sequence[Collection[str]] = (),
 ) -> Blueprint:
     """Divide a plan by node.
 
     `subnets` maps the names of phases, `threads` the names of nodes (1 if one is missing). With
     `check_finite`, agents check the outputs of phases for NaN and infinity. Nodes without a phase
-    have no deployment. Raises `BadInputError` for a phase without a subnet.
+    have no deployment. `networks` has the inputs of each network that streams its own frames;
+    without it, a frame is one input for each of them. Raises `BadInputError` for a phase without a
+    subnet, or with layers of two networks that stream their own frames.
     """
     nodes = dict.fromkeys(phase.device for phase in plan.phases)
     phases = {
@@ -58,6 +62,7 @@ def blueprint(
     channels = [_specify(number, channel, index) for number, channel in enumerate(plan.channels)]
     channels += _states(plan.phases, index, len(channels))
     dealing = _dealing(plan)
+    network = _networks(plan, dealing, networks) if len(networks) > 1 else {}
     return Blueprint(
         epoch=epoch,
         deployments={
@@ -72,6 +77,7 @@ def blueprint(
                         subnets[phase.name].weights,
                         (*phase.inputs, *(tensor.name for tensor, _ in phase.state)),
                         phase.outputs,
+                        network.get(phase.name, 0),
                     )
                     for phase in phases[node]
                 ),
@@ -92,6 +98,31 @@ def blueprint(
         dealing=dealing,
         phase_s={node: tuple(p.predicted_s for p in own) for node, own in phases.items()},
     )
+
+
+def _networks(plan: Plan, dealing: Dealing, networks: Sequence[Collection[str]]) -> dict[str, int]:
+    """The number of the network of each phase: that of the inputs that reach it."""
+    reads: dict[str, list[PlannedChannel]] = {}
+    for channel in plan.channels:
+        if channel.target_device != HOST:
+            reads.setdefault(channel.source, []).append(channel)
+    fed = {name: number for number, inputs in enumerate(networks) for name in inputs}
+    found: dict[str, int] = {}
+    reached = [
+        (fed[dealing.name(channel.tensor.name)], channel) for channel in reads.get(SOURCE, ())
+    ]
+    while reached:
+        number, channel = reached.pop()
+        for target in channel.targets:
+            if target not in found:
+                found[target] = number
+                reached += ((number, following) for following in reads.get(target, ()))
+            elif found[target] != number:
+                raise BadInputError(
+                    f"phase {target!r} computes layers of two networks together, as plans of "
+                    "earlier versions do: make the plan again"
+                )
+    return found
 
 
 def _dealing(plan: Plan) -> Dealing:

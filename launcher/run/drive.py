@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cnn.reading.regular_files import open_regular
@@ -22,7 +22,6 @@ from launcher.core.events import (
     End,
     Event,
     Halt,
-    Halted,
     MessageMalformed,
     MessageReceived,
     Notice,
@@ -90,14 +89,14 @@ class Drive:
         keys: Path | None = None,
         tracer: Tracer | None = None,
         consent: Consent | None = None,
-        pushed: PushedFrames | None = None,
+        pushed: Sequence[PushedFrames] = (),
     ) -> None:
         """`files` maps digests to blobs; `on_update` is called for progress and notices; `replan`
         searches another plan, and without it plan requests are ignored; `keys` is the launching
         machine's folder of keys, if it uses any; `tracer` collects traces; `consent` reports that
         the user agrees to the use of nodes that returned; `pushed` are the host's frames where a
         program pushes them."""
-        self._pushed = pushed
+        self._pushed = frozenset(frames.descriptor for frames in pushed)
         self._consent = consent
         self._supervisor = supervisor
         self._reactor: Reactor[Event, Action] = Reactor(supervisor.handle, self._perform, _now_s)
@@ -137,8 +136,8 @@ class Drive:
             self._connections.watch(descriptor)
         if self._consent is not None:
             self._connections.watch(self._consent.descriptor)
-        if self._pushed is not None:
-            self._connections.watch(self._pushed.descriptor)
+        for descriptor in self._pushed:
+            self._connections.watch(descriptor)
         try:
             self._handle(Begin())
             while self._end is None:
@@ -223,7 +222,7 @@ class Drive:
         elif self._consent is not None and descriptor == self._consent.descriptor:
             self._consent.take()
             self._handle(Consented())
-        elif self._pushed is not None and descriptor == self._pushed.descriptor:
+        elif descriptor in self._pushed:
             self._host.look()
         else:
             self._read_stderr(self._by_stderr[descriptor])
@@ -306,7 +305,7 @@ class Drive:
             case Stream(data_addresses, blueprint):
                 self._host.attach(blueprint, data_addresses)
             case Halt():
-                self._handle(Halted(*self._host.halt()))
+                self._handle(self._host.halt())
             case PlanRequest(epoch):
                 if self._replan is not None:
                     self._background.start(epoch, functools.partial(self._replan, action))

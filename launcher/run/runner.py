@@ -9,7 +9,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,11 +29,11 @@ from launcher.run.drive import Drive
 from launcher.run.host import Host
 from launcher.run.processes import LocalAgents, start_agents
 from launcher.run.runtime import (
-    Frames,
     Node,
     OnResult,
     OnUpdate,
     PushedFrames,
+    RunFrames,
     RunOptions,
     RunResult,
     SubnetFiles,
@@ -52,7 +52,7 @@ def run(
     plan: Plan,
     nodes: tuple[Node, ...],
     subnets: Mapping[str, SubnetFiles],
-    frames: Frames | PushedFrames,
+    frames: RunFrames,
     on_result: OnResult,
     on_update: OnUpdate,
     options: RunOptions,
@@ -60,7 +60,7 @@ def run(
 ) -> RunResult:
     """Run `plan` on `nodes` (a `Runner`).
 
-    If a program pushes `frames`, this returns once it has ended them.
+    If a program pushes `frames`, this returns once it has ended them, those of every network.
 
     Nodes without a phase in the plan are not used; if `options.recovers`, they stand by in case a
     node is lost. `agents` are those that were started before planning
@@ -73,11 +73,12 @@ def run(
     used = _nodes_in_use(plan, nodes)
     held = nodes if options.recovers else used
     _check_addresses(held)
-    pushed = None if isinstance(frames, Sized) else frames
-    count = len(frames) if isinstance(frames, Sized) else ENDLESS
+    pushed = _pushed(frames)
+    count = len(frames) if isinstance(frames, Sized) and not pushed else ENDLESS
     if not count:
         raise BadInputError("there is no frame to run")
-    share = _share(plan, nodes, subnets, secrets.randbits(62), options)
+    networks = [network.inputs for network in frames] if isinstance(frames, tuple) else []
+    share = _share(plan, nodes, subnets, secrets.randbits(62), options, networks)
     plans = {share.epoch: plan}
 
     def replan(request: PlanRequest, is_wanted: IsWanted) -> tuple[PlanReply, Mapping[str, Path]]:
@@ -86,7 +87,7 @@ def run(
         to_beat = None if request.better_than is None else plans[request.better_than]
         found = options.replan(request, to_beat, is_wanted)
         plans[request.epoch] = found.plan
-        share = _share(found.plan, nodes, found.subnets, request.epoch, options)
+        share = _share(found.plan, nodes, found.subnets, request.epoch, options, networks)
         share = replace(share, slower=request.slower)
         return PlanReply(share, found.gain), _blob_files(found.subnets)
 
@@ -156,6 +157,7 @@ def _share(
     subnets: Mapping[str, SubnetFiles],
     epoch: int,
     options: RunOptions,
+    networks: Sequence[Sequence[str]],
 ) -> Blueprint:
     return blueprint(
         plan,
@@ -164,7 +166,15 @@ def _share(
         epoch=epoch,
         order=options.run.order,
         check_finite=options.check_phases,
+        networks=networks,
     )
+
+
+def _pushed(frames: RunFrames) -> Sequence[PushedFrames]:
+    """The frames that programs push."""
+    if isinstance(frames, tuple):
+        return [network.frames for network in frames]
+    return [] if isinstance(frames, Sized) else [frames]
 
 
 def _contact(node: Node, agents: LocalAgents, keep: bool) -> Contact:

@@ -44,6 +44,12 @@ class SubnetFiles:
     weights: Path | None
 
 
+OnResult = Callable[[int, Mapping[str, Array]], None]
+"""Called once per frame that was not dropped, in frame order: (frame, output name → array). The
+arrays may be kept, but not written to. The run stands still during the call; if that takes longer
+than `lease_s`, agents end the session."""
+
+
 class Frames(Protocol):
     """A sequence of frames; any of them may be read at any time, and repeatedly."""
 
@@ -72,6 +78,19 @@ class PushedFrames(Protocol):
         ...
 
     def __getitem__(self, index: int) -> Frame: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PushedNetwork:
+    """The frames that a program pushes into one of several networks, which streams by itself.
+
+    `inputs` are the network's inputs in the plan, and the keys of its frames; `on_result` is called
+    for its results as `OnResult` says.
+    """
+
+    inputs: tuple[str, ...]
+    frames: PushedFrames
+    on_result: OnResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +189,13 @@ class RunResult:
     `warmup_s`, `message_s`, `byte_s`) then count from the last recovery on."""
 
 
-OnResult = Callable[[int, Mapping[str, Array]], None]
-"""Called once per frame that was not dropped, in frame order: (frame, output name → array). The
-arrays may be kept, but not written to. The run stands still during the call; if that takes longer
-than `lease_s`, agents end the session."""
-
 OnUpdate = Callable[[Update], None]
 """Called for progress and messages."""
+
+
+RunFrames: TypeAlias = Frames | PushedFrames | tuple[PushedNetwork, ...]
+"""The frames of a run. Those of several networks go through together, or each network has its
+own."""
 
 
 class Runner(Protocol):
@@ -187,10 +206,13 @@ class Runner(Protocol):
         plan: Plan,
         nodes: tuple[Node, ...],
         subnets: Mapping[str, SubnetFiles],
-        frames: Frames | PushedFrames,
+        frames: RunFrames,
         on_result: OnResult,
         on_update: OnUpdate,
         options: RunOptions,
     ) -> RunResult:
-        """Run `plan`; raises `LauncherError`. No process is left behind, whatever happens."""
+        """Run `plan`; raises `LauncherError`. No process is left behind, whatever happens.
+
+        If each network has its own frames, it has its own `on_result` too, and this one is unused.
+        """
         ...

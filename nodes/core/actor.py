@@ -17,6 +17,9 @@ Orders:
 - `pipelined`: of the ready phases, the one whose next frame is the oldest fires; of several, the
   last one, which is nearest to the result. The order is work-conserving; the capacities bound how
   far early phases run ahead.
+  Networks that stream their own frames side by side have no common count of frames. Each gets an
+  equal share of the executor's time as long as it has ready phases: of the networks with a ready
+  phase, the one that was served least fires (start-time fair queueing: Goyal, Vin and Cheng, 1997).
 - `strict`: all phases in turn for frame 0, then for frame 1, …; for comparison.
 """
 
@@ -34,6 +37,11 @@ MAX_DISPATCHED = 2
 """One firing that runs, and one that waits for the executor."""
 
 
+LONGEST_WAIT_S = 2.0
+"""The most of the executor's time that a network gives up because of what it had before; a firing
+may have taken minutes because the machine was suspended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """The ends of channels at one phase: inlets, outlets, and inlets that bring initial state.
@@ -46,6 +54,41 @@ class Ports:
     initial_inlets: tuple[tuple[Inlet, int], ...] = ()
 
 
+class FairShares:
+    """How much of the executor's time each network has had, in seconds of a common virtual time.
+
+    A network that has had no ready phase for a while goes on from the time of the one that was
+    served last, so it cannot make up for the time that it did not need. A firing counts from its
+    dispatch on with the seconds that the phase took the last time, and is corrected at its end.
+    """
+
+    def __init__(self, networks: Sequence[int]) -> None:
+        """`networks` has the network of each phase."""
+        self._network = tuple(networks)
+        self._served_s = dict.fromkeys(networks, 0.0)
+        self._now_s = 0.0
+        self._expected_s = [0.0] * len(self._network)
+
+    def least_served(self, ready: Iterable[int]) -> list[int]:
+        """Return those of the `ready` phases that are of the network which was served least."""
+        ready = list(ready)
+        least = min((self._network[phase] for phase in ready), key=self._served_s.__getitem__)
+        return [phase for phase in ready if self._network[phase] == least]
+
+    def begin(self, phase: int) -> None:
+        """Note that a firing is dispatched."""
+        network = self._network[phase]
+        self._now_s = max(self._now_s, self._served_s[network])
+        self._served_s[network] = self._now_s + self._expected_s[phase]
+
+    def end(self, phase: int, busy_s: float) -> None:
+        """Note that the oldest firing of a phase has ended."""
+        network = self._network[phase]
+        served_s = self._served_s[network] + busy_s - self._expected_s[phase]
+        self._served_s[network] = min(served_s, self._now_s + LONGEST_WAIT_S)
+        self._expected_s[phase] = min(busy_s, LONGEST_WAIT_S)
+
+
 class RunningActor:
     """The phases of one node: the next frame of each, which are ready, and which are dispatched.
 
@@ -53,10 +96,16 @@ class RunningActor:
     """
 
     def __init__(
-        self, order: Order, ports: Sequence[Ports], local: Iterable[tuple[Outlet, Inlet]] = ()
+        self,
+        order: Order,
+        ports: Sequence[Ports],
+        local: Iterable[tuple[Outlet, Inlet]] = (),
+        networks: Sequence[int] = (),
     ) -> None:
+        """`networks` has the network of each phase; without it, all are of one."""
         self.order = order
         self.ports = tuple(ports)
+        self._shares = FairShares(networks) if len(set(networks)) > 1 else None
         self.next_frame = [0] * len(self.ports)
         self.dispatched: deque[tuple[int, int]] = deque()
         self._turn = 0
@@ -105,7 +154,8 @@ class RunningActor:
             return phase if phase in self._ready else None
         if len(self._ready) == 1:
             return next(iter(self._ready))
-        return min(self._ready, key=lambda phase: (self.next_frame[phase], -phase))
+        ready = self._ready if self._shares is None else self._shares.least_served(self._ready)
+        return min(ready, key=lambda phase: (self.next_frame[phase], -phase))
 
     def dispatch(self, phase: int) -> int:
         """Claim what the next firing of `phase` needs, and return its frame.
@@ -133,18 +183,23 @@ class RunningActor:
         self.next_frame[phase] = frame + 1
         self._turn += 1
         self.dispatched.append((phase, frame))
+        if self._shares is not None:
+            self._shares.begin(phase)
         for number in touched:
             self.changed(number)
         return frame
 
-    def ended(self, phase: int, frame: int) -> None:
-        """Note that the executor has ended the oldest dispatched firing, which must be this one."""
+    def ended(self, phase: int, frame: int, busy_s: float = 0.0) -> None:
+        """Note that the executor has ended the oldest dispatched firing, which must be this one,
+        after `busy_s` seconds of computing."""
         if not self.dispatched or self.dispatched[0] != (phase, frame):
             raise LocalProtocolError(
                 f"firing of phase {phase} for frame {frame} ended; dispatched: "
                 f"{list(self.dispatched)}"
             )
         self.dispatched.popleft()
+        if self._shares is not None:
+            self._shares.end(phase, busy_s)
 
     def is_local(self, channel: int) -> bool:
         """Return whether both ends of the channel are phases of this actor."""

@@ -66,6 +66,7 @@ class DataPlane:
                 )
             ],
             [(self._outlets[n], self._inlets[n]) for n in sorted(self._local)],
+            [phase.network for phase in deployment.phases],
         )
         local = self._local
         self._remote_inputs = [
@@ -205,7 +206,7 @@ class DataPlane:
         then contend with this one for the interpreter.
         """
         phase, frame = event.phase, event.frame
-        self._actor.ended(phase, frame)
+        self._actor.ended(phase, frame, event.busy_s)
         self.firings[phase] += 1
         self.busy_s[phase] += event.busy_s
         self.phase_cpu_s[phase] += event.cpu_s

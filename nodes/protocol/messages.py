@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
 
 HOST = "@host"
@@ -78,7 +78,8 @@ class PhaseSpec:
 
     `graph` is an ONNX model whose initialisers are in the blob `weights` (as external data whose
     location is that blob's digest); `weights` is None for a subnet without initialisers. `inputs`
-    and `outputs` are the names of the model's own inputs and outputs.
+    and `outputs` are the names of the model's own inputs and outputs. `network` numbers the
+    networks that stream their own frames side by side.
     """
 
     name: str
@@ -86,6 +87,7 @@ class PhaseSpec:
     weights: BlobInfo | None
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    network: int = 0
 
 
 @dataclass(frozen=True, slots=True)

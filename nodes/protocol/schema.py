@@ -44,6 +44,7 @@ _PHASE = Record(
         "weights": (optional(_BLOB.pack), optional(_BLOB.unpack)),
         "inputs": list_of(_name),
         "outputs": list_of(_name),
+        "network": _index,
     },
 )
 

@@ -162,6 +162,14 @@ def _waiting(net: Network, partition: dict[str, str], *, hoist: bool) -> int:
     return total
 
 
+def test_networks_side_by_side_have_phases_of_their_own() -> None:
+    """Layers of one device and level would be one phase if a path led from one to the other."""
+    net = network({"a": ["x"], "b": ["a"], "c": ["y"], "d": ["c"]}, inputs=["x", "y"])
+    dataflow = convert(net, {"a": "d1", "b": "d2", "c": "d1", "d": "d2"})
+    assert [phase.layers for phase in dataflow.phases] == [("a",), ("c",), ("b",), ("d",)]
+    assert [phase.name for phase in dataflow.phases] == ["d1/0", "d1/1", "d2/0", "d2/1"]
+
+
 class TestHoisting:
     """`a` feeds a long way over device 2 and a short one on device 1, to meet in `join`."""
 

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from random import Random
 from typing import Any
 
@@ -19,12 +19,13 @@ from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import Pace
 from launcher.core.watch import Limits
-from launcher.run.deployment import blueprint
 from nodes.core import actions as act
 from nodes.core import events as nev
 from nodes.protocol.messages import HOST, Deploy, Stop
+from partition.plan import Plan
 from tests.launcher_runtime.connections import Connection
-from tests.launcher_runtime.plans import spread, subnets_of
+from tests.launcher_runtime.plans import blueprint_of, part_of, spread
+from tests.launcher_runtime.simulated_host import Program
 from tests.launcher_runtime.simulated_node import SimulatedNode
 from tests.launcher_runtime.simulation import World
 
@@ -56,7 +57,8 @@ CALM_S = 60.0
 class FaultyWorld(World):
     """A random network on random nodes, all drawn from `random`, with room for `room` phases on
     each node; streams with recovery. Phases with the numbers `keeps`, modulo how many there are,
-    keep state from frame to frame."""
+    keep state from frame to frame. Each of several `programs` pushes the frames of a network of its
+    own, which shares the nodes with the others."""
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class FaultyWorld(World):
         room: int | None,
         pace: Pace | None = None,
         keeps: Collection[int] = (),
+        programs: Sequence[Program] = (),
         **given: Any,
     ) -> None:
         self.random = random
@@ -84,11 +87,22 @@ class FaultyWorld(World):
         self.blows: list[tuple[str, float]] = []
         """Crashes in store for the next recovery: of whom, how long after its plan is made."""
         names = [f"n{i}" for i in range(nodes + standby)]
-        count = random.randint(nodes, nodes + 3)
+        several = max(1, len(programs))
+        count = random.randint(nodes, nodes + 3) + several - 1
         self.reads = [
             sorted({random.randint(-1, i - 1) for _ in range(random.randint(1, 2))})
             for i in range(count)
         ]
+        self.members = [set(range(count))]
+        if several > 1:
+            network_of = [*range(several), *random.choices(range(several), k=count - several)]
+            self.members = [
+                {i for i in range(count) if network_of[i] == own} for own in range(several)
+            ]
+            for own, members in enumerate(self.members):
+                for i in members:
+                    of_own = [-1 - own, *sorted(j for j in members if j < i)]
+                    self.reads[i] = sorted(set(random.choices(of_own, k=random.randint(1, 2))))
         self.keeps = sorted({number % count for number in keeps})
         owner = names[:nodes] + [random.choice(names[:nodes]) for _ in range(count - nodes)]
         delays = (0.0, 0.0, 0.001, 0.02, 0.1)
@@ -101,9 +115,12 @@ class FaultyWorld(World):
             "limits": recovering(rebalance=rebalance, adapt=True),
             "take_s": random.choice((0.0, 0.02, 0.1)),
         }
+        plan = spread(self.reads, owner, self._capacity, self.keeps)
         super().__init__(
-            spread(self.reads, owner, self._capacity, self.keeps),
+            plan,
             **(drawn | given),
+            programs=programs,
+            networks=self._networks(plan),
             replan=self._plan_again,
             standby=tuple(names[nodes:]),
             bytes_each=BLOB_BYTES,
@@ -112,6 +129,9 @@ class FaultyWorld(World):
         self.gain = lambda: random.choice((0.9, 1.1, 1.5, 3.0))
         for name, node in self.nodes.items():
             node.cached = lambda digest, n=name: self._has(n, digest)
+
+    def _networks(self, plan: Plan) -> list[Plan]:
+        return [part_of(plan, {f"p{i}" for i in members}) for members in self.members]
 
     def _capacity(self) -> int:
         return self.random.randint(1, 3)
@@ -133,7 +153,7 @@ class FaultyWorld(World):
         places = used * (self.room or len(self.reads))
         self.random.shuffle(places)
         plan = spread(self.reads, places[: len(self.reads)], self._capacity, self.keeps)
-        return blueprint(plan, subnets_of(plan, BLOB_BYTES), {}, epoch, "pipelined")
+        return blueprint_of(plan, BLOB_BYTES, epoch, self._networks(plan))
 
     # ------------------------------------------------------------ what may happen
 
@@ -357,9 +377,9 @@ class FaultyWorld(World):
         assert self.end is not None, "there is no end"
         error = self.end.error
         if error is None:
-            settled = sorted(self.results + self.dropped)
-            frames = self.program.frames if self.program else self.stream.intake.frames
-            assert settled == list(range(frames)), "a result is missing"
+            for lane in self.lanes:
+                settled = sorted(lane.results + lane.dropped)
+                assert settled == list(range(lane.frames)), "a result is missing"
             return
         assert "node 'n" in str(error), f"no node is named: {error}"
         assert self.touched or self.refused_plan, f"nothing happened to any node: {error}"

@@ -60,14 +60,14 @@ def history(seed: int, faults: Sequence[str] = FAULTS) -> Outages:
     the story, if anything does not hold. With the same `faults` a seed gives the same history."""
     random = Random(seed)
     long = long_run(Random(f"length of {seed}"))
-    pushed = None if long else program(Random(f"program {seed}"))
+    pushed = () if long else programs(Random(f"program {seed}"))
     world = Outages(
         random,
         nodes=random.randint(1, 4),
         standby=random.choice((0, 0, 1, 2)),
         room=random.choice((None, None, 2, 3)),
         pace=None if long or pushed else own_pace(Random(f"pace {seed}")),
-        program=pushed,
+        programs=pushed,
         keys=seed % 2 == 0,
         keeps=keeping(Random(f"state {seed}")),
         **long,
@@ -118,10 +118,16 @@ def own_pace(random: Random) -> Pace | None:
     return Pace(random.choice((0.05, 1.0, 8.0, 100.0)), policy, random.randint(1, 4))
 
 
-def program(random: Random) -> Program | None:
-    """What pushes the frames in a quarter of all histories: at once, now and then, and rarely."""
-    if random.random() < 3 / 4:
-        return None
+def programs(random: Random) -> tuple[Program, ...]:
+    """What pushes the frames in a third of all histories: at once, now and then, and rarely. In
+    half of these there are several networks, each with a program of its own."""
+    if random.random() < 2 / 3:
+        return ()
+    return tuple(program(random) for _ in range(random.choice((1, 1, 1, 2, 2, 3))))
+
+
+def program(random: Random) -> Program:
+    """Any program, whose frames come at a rate of its own."""
     pause_s = random.choice((0.0, 0.1, 2.0, 40.0))
     after_s = tuple(random.choice((0.0, 0.01, pause_s)) for _ in range(random.randint(1, 40)))
     withdrawn = frozenset(frame for frame in range(len(after_s)) if random.random() < 0.1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -101,8 +101,24 @@ def subnets_of(plan: Plan, bytes_each: int = 3 << 20) -> dict[str, SubnetBlobs]:
     }
 
 
-def blueprint_of(plan: Plan, bytes_each: int = 3 << 20) -> Blueprint:
-    return blueprint(plan, subnets_of(plan, bytes_each), {}, EPOCH, "pipelined")
+def blueprint_of(
+    plan: Plan, bytes_each: int = 3 << 20, epoch: int = EPOCH, networks: Sequence[Plan] = ()
+) -> Blueprint:
+    """`networks` are parts of the plan, each of which streams its own frames."""
+    inputs = [
+        [c.tensor.name for c in part.channels if c.source_device == HOST] for part in networks
+    ]
+    subnets = subnets_of(plan, bytes_each)
+    return blueprint(plan, subnets, {}, epoch, "pipelined", networks=inputs)
+
+
+def part_of(plan: Plan, phases: Collection[str]) -> Plan:
+    """The network of these phases, as a plan of its own."""
+    return replace(
+        plan,
+        phases=tuple(p for p in plan.phases if p.name in phases),
+        channels=tuple(c for c in plan.channels if {c.source, *c.targets} & set(phases)),
+    )
 
 
 def in_a_row(nodes: int, capacity_frames: int = 2) -> Plan:
@@ -145,11 +161,13 @@ def spread(
     capacity: Callable[[], int],
     keeps: Collection[int] = (),
 ) -> Plan:
-    """Phase i makes tensor `t{i}` of those that it reads (-1: the network's input); tensors that
-    nobody reads are the results. The phases in `keeps` also read what they made a frame before,
-    which is a result too."""
+    """Phase i makes tensor `t{i}` of those that it reads (-1, -2, …: the networks' inputs); tensors
+    that nobody reads are the results. The phases in `keeps` also read what they made a frame
+    before, which is a result too."""
+    first = min(min(own) for own in reads)
     tensor = {
-        i: Tensor(f"t{i}" if i >= 0 else "x", (1, 3), "float32") for i in range(-1, len(reads))
+        i: Tensor(f"t{i}" if i >= 0 else f"x{i}", (1, 3), "float32")
+        for i in range(first, len(reads))
     }
     phases = [
         phase(
@@ -171,7 +189,7 @@ def _channels(
     keeps: Collection[int],
 ) -> list[PlannedChannel]:
     channels = []
-    for source in range(-1, len(reads)):
+    for source, made in tensor.items():
         readers: dict[str, list[str]] = {}
         for i, own in enumerate(reads):
             if source in own:
@@ -181,7 +199,7 @@ def _channels(
         for device, targets in readers.items():
             channels.append(
                 PlannedChannel(
-                    tensor=tensor[source],
+                    tensor=made,
                     source="@source" if source < 0 else f"p{source}",
                     source_device=HOST if source < 0 else owner[source],
                     target_device=device,

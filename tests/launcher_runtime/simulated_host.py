@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from launcher.core import events as lev
-from launcher.core.intake import ENDLESS
+from launcher.core.blueprint import Blueprint
+from launcher.core.intake import ENDLESS, Pace
+from launcher.core.networks import NetworkStreams
 from launcher.core.stream import RunStream
 from nodes.protocol.messages import (
     CHUNK_BYTES,
@@ -45,10 +48,59 @@ class Program:
         return len(self.after_s)
 
 
+@dataclass
+class Lane:
+    """What the host does for one network, whose part of the plan is `plan`."""
+
+    plan: Plan
+    stream: RunStream[object]
+    program: Program | None
+    state: dict[str, int]
+    """What the network keeps of the last frame whose result was taken."""
+    results: list[int] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+    is_taking: bool = False
+
+    @property
+    def frames(self) -> int:
+        """How many frames there are, those that are dropped included."""
+        return self.program.frames if self.program else self.stream.intake.frames
+
+    def send(self) -> list[tuple[str, TensorHeader, object]]:
+        """The next frame, as it goes to the nodes."""
+        frame = self.stream.next_frame
+        return [
+            (
+                spec.target_node,
+                header,
+                self.stream.state[spec.tensor]
+                if spec.kept_from
+                else source_value(spec.tensor, frame),
+            )
+            for spec, header in self.stream.send()
+        ]
+
+    def take(self) -> list[tuple[str, Credit]]:
+        """Check the next result, which the user has taken."""
+        frame, outputs = self.stream.result()
+        before = self.results[-1] if self.results else -1
+        missed = set(range(before + 1, frame)) - set(self.dropped)
+        assert frame > before, "results come once and in order"
+        assert not missed, "only frames that were dropped have no result"
+        expected = whole(self.plan, frame, self.state)
+        wanted = {c.tensor.name for c in self.plan.channels if c.target_device == HOST}
+        assert outputs == {tensor: expected[tensor] for tensor in wanted}
+        kept = (pair for phase in self.plan.phases for pair in phase.state)
+        self.state = {tensor.name: expected[made] for tensor, made in kept}
+        self.results.append(frame)
+        return self.stream.take()
+
+
 class SimulatedHost:
     """Every result must be the next one and the whole network's; the user takes `take_s` for it.
 
-    A frame that the source dropped, or a `program` withdrew, is passed over.
+    A frame that the source dropped, or a program withdrew, is passed over. Of several networks each
+    has a program.
     """
 
     clock: Clock
@@ -61,25 +113,43 @@ class SimulatedHost:
 
     def __init__(
         self,
-        plan: Plan,
-        stream: RunStream[object],
+        networks: Sequence[Plan],
+        share: Blueprint,
         take_s: float,
-        program: Program | None = None,
+        *,
+        frames: int,
+        pace: Pace | None,
+        programs: Sequence[Program],
     ) -> None:
-        self.plan = plan
-        self.stream = stream
-        self.program = program
-        self._program_began = False
-        self.results: list[int] = []
-        self.dropped: list[int] = []
+        self.lanes = []
+        for number, plan in enumerate(networks):
+            own = share if len(networks) == 1 else share.of_network(number)
+            count = None if programs else frames
+            stream = RunStream[object](count, own, pace, begins_with(plan))
+            program = programs[number] if programs else None
+            self.lanes.append(Lane(plan, stream, program, begins_with(plan)))
+        self.streams_of = NetworkStreams(share, [lane.stream for lane in self.lanes])
+        self._programs_began = False
         self.data: dict[str, Connection] = {}
-        self._state = begins_with(plan)
-        self._wanted = {c.tensor.name for c in plan.channels if c.target_device == HOST}
         self._take_s = take_s
-        self._taking = False
         self._looks: set[float] = set()
         self._told: lev.ResultsTaken | None = None
         self._put_off: list[Happening] = []
+
+    @property
+    def stream(self) -> RunStream[object]:
+        """The first network's."""
+        return self.lanes[0].stream
+
+    @property
+    def results(self) -> list[int]:
+        """The first network's."""
+        return self.lanes[0].results
+
+    @property
+    def dropped(self) -> list[int]:
+        """The first network's."""
+        return self.lanes[0].dropped
 
     @abstractmethod
     def event(self, event: lev.Event) -> None:
@@ -133,7 +203,7 @@ class SimulatedHost:
                 self.command(node, Put(blob, offset, _ZEROS[:size]))
             case lev.Stream(addresses, blueprint):
                 self.streams.append(action)
-                self.stream.begin(blueprint)
+                self.streams_of.begin(blueprint)
                 self.attach(addresses)
             case lev.Halt():
                 self.halt()
@@ -155,36 +225,39 @@ class SimulatedHost:
         for connection in self.data.values():
             self.hang_up(connection, HOST)
         self.data.clear()
-        self.event(lev.Halted(*self.stream.halt()))
+        self.event(self.streams_of.halt())
         self._host_works()
 
-    def _push(self, frames: int) -> None:
-        """The program pushes up to so many frames in all, and then goes on."""
-        assert self.program is not None
-        self.stream.push(frames)
-        if frames < self.program.frames:
-            at_s = self.clock.now_s + self.program.after_s[frames]
-            self.launcher_at(at_s, lambda: self._push(frames + 1))
+    def _push(self, lane: Lane, frames: int) -> None:
+        """A program pushes up to so many frames in all, and then goes on."""
+        assert lane.program is not None
+        lane.stream.push(frames)
+        if frames < lane.program.frames:
+            at_s = self.clock.now_s + lane.program.after_s[frames]
+            self.launcher_at(at_s, lambda: self._push(lane, frames + 1))
         else:
-            self.launcher_at(self.clock.now_s + self.program.end_s, self._end_program)
+            at_s = self.clock.now_s + lane.program.end_s
+            self.launcher_at(at_s, lambda: self._end_program(lane, frames))
         self._host_works()
 
-    def _end_program(self) -> None:
-        assert self.program is not None
-        self.stream.push(self.program.frames, is_end=True)
+    def _end_program(self, lane: Lane, frames: int) -> None:
+        lane.stream.push(frames, is_end=True)
         self._host_works()
 
     def attach(self, addresses: dict[str, str]) -> None:
-        if self.program is not None and not self._program_began:
-            self._program_began = True
-            self.launcher_at(self.clock.now_s, lambda: self._push(0))
-        self.stream.intake.begin(self.clock.now_s)
+        if not self._programs_began:
+            self._programs_began = True
+            for lane in self.lanes:
+                if lane.program is not None:
+                    self.launcher_at(self.clock.now_s, lambda own=lane: self._push(own, 0))
+        for lane in self.lanes:
+            lane.stream.intake.begin(self.clock.now_s)
         for node in addresses:
             over = self.data[node] = self.connect(HOST, node)
             if node not in self.closed_data_ports:
                 self.send(over, node, lambda n=node, o=over: self._linked(n, o))
-            self.send_data(over, HOST, Attach(self.stream.blueprint.epoch, HOST), None)
-            for credit in self.stream.sink.attach(node):
+            self.send_data(over, HOST, Attach(self.streams_of.blueprint.epoch, HOST), None)
+            for credit in self.streams_of.attach(node):
                 self.send_data(over, HOST, credit, None)
 
     def _linked(self, node: str, over: Connection) -> None:
@@ -196,61 +269,49 @@ class SimulatedHost:
             return
         match message:
             case Credit():
-                assert self.stream.credit(message)
+                assert self.streams_of.credit(message)
             case TensorHeader():
                 assert payload is not None
-                assert self.stream.tensor(over.dialled, message, payload)
+                assert self.streams_of.tensor(over.dialled, message, payload)
         self._host_works()
 
-    def _source_works(self) -> None:
+    def _source_works(self, lane: Lane) -> None:
         """Take in what the source has made; look again when it makes the next frame."""
-        dropped = self.stream.advance(self.clock.now_s)
-        self.dropped += dropped
-        due_s = self.stream.intake.due_s
+        lane.dropped += lane.stream.advance(self.clock.now_s)
+        due_s = lane.stream.intake.due_s
         if due_s is not None and due_s not in self._looks:
             self._looks.add(due_s)
             self.launcher_at(due_s, self._host_works)
-        progress = lev.ResultsTaken(self.stream.taken, self.stream.frames, self.stream.offered)
-        if progress != self._told:
-            self._told = progress
-            self.event(progress)
+        if self.streams_of.progress != self._told:
+            self._told = self.streams_of.progress
+            self.event(self._told)
 
     def _host_works(self) -> None:
-        if self.end is not None:
-            return
-        if self.stream.intake.pace is not None or self.program is not None:
-            self._source_works()
-        while self.stream.may_send:
-            frame = self.stream.next_frame
-            if self.program and self.stream.is_new and frame in self.program.withdrawn:
-                self.stream.withdraw()
-                self.dropped.append(frame)
-                self._source_works()
-                continue
-            for spec, header in self.stream.send():
-                is_state = spec.kept_from != ""
-                name = spec.tensor
-                value = self.stream.state[name] if is_state else source_value(name, frame)
-                self.send_data(self.data[spec.target_node], HOST, header, value)
-        if self.stream.may_take and not self._taking:
-            self._taking = True
-            self.launcher_at(self.clock.now_s + self._take_s, self._taken)
+        for lane in self.lanes:
+            if self.end is None:
+                self._works_for(lane)
 
-    def _taken(self) -> None:
-        self._taking = False
+    def _works_for(self, lane: Lane) -> None:
+        stream = lane.stream
+        if stream.intake.pace is not None or lane.program is not None:
+            self._source_works(lane)
+        while stream.may_send:
+            if lane.program and stream.is_new and stream.next_frame in lane.program.withdrawn:
+                lane.dropped.append(stream.next_frame)
+                stream.withdraw()
+                self._source_works(lane)
+                continue
+            for node, header, value in lane.send():
+                self.send_data(self.data[node], HOST, header, value)
+        if stream.may_take and not lane.is_taking:
+            lane.is_taking = True
+            self.launcher_at(self.clock.now_s + self._take_s, lambda: self._taken(lane))
+
+    def _taken(self, lane: Lane) -> None:
+        lane.is_taking = False
         if self.end is not None:
             return
-        frame, outputs = self.stream.result()
-        before = self.results[-1] if self.results else -1
-        missed = set(range(before + 1, frame)) - set(self.dropped)
-        assert frame > before, "results come once and in order"
-        assert not missed, "only frames that were dropped have no result"
-        expected = whole(self.plan, frame, self._state)
-        assert outputs == {tensor: expected[tensor] for tensor in self._wanted}
-        kept = (pair for phase in self.plan.phases for pair in phase.state)
-        self._state = {tensor.name: expected[made] for tensor, made in kept}
-        self.results.append(frame)
-        for node, credit in self.stream.take():
+        for node, credit in lane.take():
             self.send_data(self.data[node], HOST, credit, None)
-        self.event(lev.ResultsTaken(self.stream.taken, self.stream.frames, self.stream.offered))
+        self.event(self.streams_of.progress)
         self._host_works()

@@ -8,7 +8,7 @@ simulation needs no socket, no process and no real time, and equal delays give a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
@@ -17,7 +17,6 @@ from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import ENDLESS, Pace
 from launcher.core.session import Contact
-from launcher.core.stream import RunStream
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
 from nodes.core import actions as act
@@ -37,7 +36,7 @@ from nodes.protocol.messages import (
 from partition.plan import Plan
 from tests.launcher_runtime.connections import Clock, Connection, Happening, here
 from tests.launcher_runtime.plans import answer, blueprint_of
-from tests.launcher_runtime.simulated_host import Program, SimulatedHost, begins_with
+from tests.launcher_runtime.simulated_host import Program, SimulatedHost
 from tests.launcher_runtime.simulated_node import FIRING_S, SimulatedNode
 
 LIMITS = Limits(RunConfig(), RecoveryConfig(enabled=False))
@@ -57,7 +56,8 @@ class World(SimulatedHost):
 
     A node in `silent` neither hears nor says anything from then on. One in `closed_data_ports`
     cannot be dialled by the launcher there; the executor of one in `hanging` never ends a firing.
-    Nodes in `standby` have no part in the plan. A `program` may push the frames. Clocks are
+    Nodes in `standby` have no part in the plan. Programs may push the frames, one for each of the
+    `networks`, which are parts of the plan; without them the plan is one network. Clocks are
     `ahead_s`, nodes' and the `HOST`'s.
     """
 
@@ -74,9 +74,11 @@ class World(SimulatedHost):
         standby: tuple[str, ...] = (),
         bytes_each: int = 3 << 20,
         pace: Pace | None = None,
-        program: Program | None = None,
+        programs: Sequence[Program] = (),
+        networks: Sequence[Plan] = (),
     ) -> None:
-        share = blueprint_of(plan, bytes_each)
+        self.plan, self.networks, self.programs = plan, tuple(networks) or (plan,), programs
+        share = blueprint_of(plan, bytes_each, networks=self.networks)
         self.started_by_us = started_by_us
         self.nodes: dict[str, SimulatedNode] = {}
         self._agents: dict[str, Reactor[nev.Event, act.Action]] = {}
@@ -96,11 +98,10 @@ class World(SimulatedHost):
             for i, name in enumerate(self.nodes)
         ]
         hello = Hello(PROTOCOL, "test", limits.run.lease_s, "ana, process 0", "0")
-        count = ENDLESS if program else frames
+        count = ENDLESS if programs else frames
         self.supervisor = Supervisor(share, contacts, count, hello, limits)
         self.key = b""
-        stream = RunStream[object](None if program else frames, share, pace, begins_with(plan))
-        super().__init__(plan, stream, take_s, program)
+        super().__init__(self.networks, share, take_s, frames=frames, pace=pace, programs=programs)
         self.clock = Clock()
         self.end: lev.End | None = None
         self.end_s = 0.0

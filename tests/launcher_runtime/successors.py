@@ -14,18 +14,16 @@ from random import Random
 from typing import Any
 
 from launcher.core import events as lev
-from launcher.core.intake import Pace
+from launcher.core.intake import ENDLESS, Pace
 from launcher.core.session import Contact
-from launcher.core.stream import RunStream
 from launcher.core.supervisor import Supervisor
-from launcher.run.deployment import blueprint
 from nodes.core import actions as act
 from nodes.core import events as nev
 from nodes.core.session import takeover_hello
 from nodes.protocol.messages import HOST, PROTOCOL, Control, Hello, Refused
 from tests.launcher_runtime.faults import BLOB_BYTES, FaultyWorld
-from tests.launcher_runtime.plans import EPOCH, subnets_of
-from tests.launcher_runtime.simulated_host import SimulatedHost, begins_with
+from tests.launcher_runtime.plans import EPOCH, blueprint_of
+from tests.launcher_runtime.simulated_host import SimulatedHost
 from tests.launcher_runtime.simulated_node import SimulatedNode
 
 STRANGER = "bob, process 1"
@@ -87,7 +85,7 @@ class Successors(FaultyWorld):
         if not have_heard or self.random.random() < 0.5:
             self._seen_dead.add(self.supervisor._hello.process)
         epoch = EPOCH + self.random.choice((-4, 1000))
-        share = blueprint(self.plan, subnets_of(self.plan, BLOB_BYTES), {}, epoch, "pipelined")
+        share = blueprint_of(self.plan, BLOB_BYTES, epoch, self.networks)
         frames = self._frames
         hello = Hello(PROTOCOL, f"era {self.era}", 15.0, f"ana, process {self.era}", str(self.era))
         self.tell_story(f"the next launcher begins with epoch {epoch}")
@@ -95,9 +93,16 @@ class Successors(FaultyWorld):
         contacts = [Contact(s.node, s.address, False) for s in self.supervisor.sessions.values()]
         limits = self.supervisor._limits
         self.supervisor = Supervisor(share, contacts, frames, hello, limits)
-        count = None if self.program else frames
-        stream: RunStream[object] = RunStream(count, share, self._pace, begins_with(self.plan))
-        SimulatedHost.__init__(self, self.plan, stream, self._take_s, self.program)
+        count = 0 if frames == ENDLESS else frames
+        SimulatedHost.__init__(
+            self,
+            self.networks,
+            share,
+            self._take_s,
+            frames=count,
+            pace=self._pace,
+            programs=self.programs,
+        )
         for node in self.nodes.values():
             node.unanswered = 0
         self.unreached.clear()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.core.blame import stuck
+from launcher.core.events import NetworkProgress
 from launcher.core.session import Session, SessionState
 from launcher.core.stream import RunStream
 from nodes.protocol.messages import Credit, Missing, Pong, TensorHeader
@@ -154,7 +155,7 @@ def test_when_one_phase_hangs_its_node_is_found_and_no_other(plan: Plan, data) -
         for node, deployment in blueprint.deployments.items()
     }
     owner = next(p.device for p in plan.phases if p.name == victim)
-    assert stuck(blueprint, counts, frames, fired["@sink"]) == [owner]
+    assert stuck(blueprint, counts, NetworkProgress(fired["@sink"], frames, frames)) == [owner]
 
 
 def session(node: str, state: SessionState = SessionState.FAILED) -> Session:

@@ -10,6 +10,7 @@ import pytest
 from launcher.core import events as lev
 from launcher.core.blame import stuck
 from launcher.core.blueprint import Blueprint, Dealing
+from launcher.core.events import NetworkProgress
 from launcher.core.rollout import Rollout
 from launcher.core.session import Session, SessionState
 from launcher.core.watch import Watch
@@ -153,5 +154,5 @@ def test_a_copy_that_is_fed_no_more_because_another_one_is_full_is_not_stuck() -
     """b hangs before its first frame and has 3: the host waits for it with frame 7, b's fourth. So
     a had 4 frames, and all of them are done."""
     share = two_copies()
-    assert stuck(share, {"a": [4], "b": [0]}, 100, 1) == ["b"]
-    assert stuck(share, {"a": [3], "b": [0]}, 100, 1) == ["a", "b"]
+    assert stuck(share, {"a": [4], "b": [0]}, NetworkProgress(1, 100, 100)) == ["b"]
+    assert stuck(share, {"a": [3], "b": [0]}, NetworkProgress(1, 100, 100)) == ["a", "b"]

@@ -25,13 +25,13 @@ def fill(actor, inlets, outlets, frames):
         actor.changed(end.number)
 
 
-def fire(actor):
-    """Dispatch what is chosen and let it end at once; None if nothing is ready."""
+def fire(actor, busy_s=0.0):
+    """Dispatch what is chosen and let it end; None if nothing is ready."""
     phase = actor.choose()
     if phase is None:
         return None
     frame = actor.dispatch(phase)
-    actor.ended(phase, frame)
+    actor.ended(phase, frame, busy_s)
     return phase, frame
 
 
@@ -47,6 +47,20 @@ def test_the_oldest_frame_goes_first_and_of_one_frame_the_later_phase():
     fill(actor, inlets, outlets, (3, 2, 3, 2))
     fired = [fire(actor) for _ in range(6)]
     assert fired == [(1, 0), (0, 0), (1, 1), (0, 1), (0, 2), None]
+
+
+def test_a_network_that_has_counted_less_has_no_precedence_over_another():
+    """Phase 0 of one network is at frame 40 when phase 1 of another begins."""
+    inlets = [Inlet(i, 100) for i in range(2)]
+    outlets = [Outlet(2 + i, 100) for i in range(2)]
+    ports = [Ports(((inlets[i], 0),), (outlets[i],)) for i in range(2)]
+    actor = RunningActor("pipelined", ports, networks=[0, 1])
+    fill(actor, inlets, outlets, (80, 0, 80, 0))
+    fired = [fire(actor, busy_s=1.0) for _ in range(40)]
+    assert {phase for phase, _ in fired} == {0}
+    fill(actor, inlets, outlets, (0, 40, 0, 40))
+    fired = [fire(actor, busy_s=1.0)[0] for _ in range(20)]
+    assert fired.count(0) == pytest.approx(10, abs=1)
 
 
 def test_a_phase_that_is_held_up_does_not_hold_up_another():

@@ -1,0 +1,166 @@
+"""Several networks on the same nodes, into each of which a program pushes its own frames."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.core import events as lev
+from launcher.errors import BadInputError
+from launcher.run.deployment import blueprint
+from nodes.core import events as nev
+from nodes.core.actor import LONGEST_WAIT_S, FairShares
+from partition.plan import Plan
+from tests.launcher_runtime.faults import RECOVERING
+from tests.launcher_runtime.plans import blueprint_of, part_of, spread, subnets_of
+from tests.launcher_runtime.simulated_host import Program
+from tests.launcher_runtime.simulated_node import FIRING_S
+from tests.launcher_runtime.simulation import World
+
+NEVER = Program((), end_s=500.0)
+"""Pushes no frame."""
+
+
+def two(owner: list[str], reads: list[list[int]], of_first: set[str]) -> tuple[Plan, list[Plan]]:
+    """A plan of two networks, the first of which has the phases `of_first`."""
+    plan = spread(reads, owner, lambda: 2)
+    rest = {phase.name for phase in plan.phases} - of_first
+    return plan, [part_of(plan, of_first), part_of(plan, rest)]
+
+
+def side_by_side(nodes: int = 2) -> tuple[Plan, list[Plan]]:
+    """Two networks of one phase on each node."""
+    reads = [[-1], *([i] for i in range(nodes - 1)), [-2], *([nodes + i] for i in range(nodes - 1))]
+    names = [f"n{i}" for i in range(nodes)]
+    return two([*names, *names], reads, {f"p{i}" for i in range(nodes)})
+
+
+def world_of(plan: Plan, networks: list[Plan], programs: list[Program], **given: object) -> World:
+    given = {"take_s": 0.0, "delay_s": lambda: 0.001, **given}
+    return World(plan, programs=programs, networks=networks, **given)
+
+
+def taken_at_s(world: World) -> tuple[list[float], list[float]]:
+    """When each network's results are taken, filled as the world runs."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for lane, own in zip(world.lanes, times, strict=True):
+
+        def take(take=lane.take, own=own):
+            own.append(world.now_s)
+            return take()
+
+        lane.take = take
+    return times
+
+
+def test_a_network_computes_while_another_one_has_no_frames() -> None:
+    world = world_of(*side_by_side(), [Program((0.0,) * 20), NEVER])
+    first, second = taken_at_s(world)
+    world.run()
+    assert (len(first), len(second)) == (20, 0)
+    assert first[-1] < 5.0
+
+
+def test_a_network_that_was_idle_has_no_precedence_over_one_that_has_counted_far() -> None:
+    """Both share one node. The second begins when the first has counted to 1000, and from then on
+    both have more frames than the node can compute: each gets half of it."""
+    busy = Program((0.0,) * 2000)
+    late = Program((12.0, *(0.0,) * 500))
+    world = world_of(*side_by_side(1), [busy, late])
+    first, second = taken_at_s(world)
+    world.run()
+    both = [at_s for at_s in first if second[0] < at_s < second[-1]]
+    assert len([at_s for at_s in first if at_s < second[0]]) > 1000
+    assert len(both) == pytest.approx(len(second), rel=0.05)
+
+
+def test_networks_share_the_time_of_a_node_and_not_its_firings() -> None:
+    """The second network's firings take nine times as long."""
+
+    def firings(times: float) -> float:
+        return FIRING_S * times
+
+    shares = FairShares([0, 1])
+    counted = [0, 0]
+    for _ in range(1000):
+        (phase,) = shares.least_served([0, 1])
+        shares.begin(phase)
+        counted[phase] += 1
+        shares.end(phase, firings(9.0 if phase else 1.0))
+    assert counted[0] == pytest.approx(9 * counted[1], rel=0.05)
+
+
+def test_a_firing_that_took_minutes_costs_its_network_seconds() -> None:
+    shares = FairShares([0, 1])
+    shares.begin(0)
+    shares.end(0, 300.0)
+    waited_s = 0.0
+    while shares.least_served([0, 1]) == [1]:
+        shares.begin(1)
+        shares.end(1, 0.1)
+        waited_s += 0.1
+    assert waited_s == pytest.approx(LONGEST_WAIT_S, abs=0.2)
+
+
+def test_after_a_loss_each_network_goes_on_with_its_own_first_frame_without_a_result() -> None:
+    plan, networks = side_by_side(2)
+    again, parts = two(["n0"] * 4, [[-1], [0], [-2], [2]], {"p0", "p1"})
+    world = world_of(
+        plan,
+        networks,
+        [Program((0.0,) * 200), Program((0.5,) * 7)],
+        limits=RECOVERING,
+        replan=lambda epoch, _: blueprint_of(again, epoch=epoch, networks=parts),
+    )
+    world.at(1.5, lambda: setattr(world.nodes["n1"], "is_gone", True))
+    world.run()
+    assert world.end == lev.End(None)
+    assert [lane.results for lane in world.lanes] == [list(range(200)), list(range(7))]
+    (recovery,) = world.supervisor.recoveries
+    assert recovery.frame > 2
+
+
+def test_a_firing_that_fails_in_one_network_costs_no_other_a_right_result() -> None:
+    """As `check: phases` does when a phase makes NaN: the node has failed, and both go on."""
+    plan, networks = side_by_side(2)
+    again, parts = two(["n0"] * 4, [[-1], [0], [-2], [2]], {"p0", "p1"})
+
+    class Failing(World):
+        failed = False
+
+        def end_firing(self, name, node):
+            fire = node.firings[0]
+            if name == "n1" and fire.phase == 0 and fire.frame == 50 and not self.failed:
+                self.failed = True
+                node.firings.popleft()
+                return nev.FiringFailed(fire.epoch, fire.phase, fire.frame, "NaN")
+            return super().end_firing(name, node)
+
+    world = Failing(
+        plan,
+        programs=[Program((0.0,) * 100), Program((0.01,) * 100)],
+        networks=networks,
+        take_s=0.0,
+        limits=RECOVERING,
+        replan=lambda epoch, _: blueprint_of(again, epoch=epoch, networks=parts),
+    )
+    world.run()
+    assert world.end == lev.End(None)
+    assert world.failed
+    assert [lane.results for lane in world.lanes] == [list(range(100))] * 2
+
+
+@pytest.mark.usefixtures("unwatched")
+def test_a_phase_that_hangs_is_found_although_another_network_goes_on() -> None:
+    plan, networks = two(["n0", "n1"], [[-1], [-2]], {"p0"})
+    world = world_of(plan, networks, [Program((0.5,) * 1000), Program((0.5,) * 1000)])
+    world.at(5.0, lambda: world.hanging.add("n1"))
+    world.run()
+    assert world.end is not None
+    assert "no result" in str(world.end.error)
+    assert world.end_s < 80.0
+
+
+def test_a_plan_whose_phases_span_two_networks_is_refused() -> None:
+    plan = spread([[-2, -1]], ["n0"], lambda: 1)
+    with pytest.raises(BadInputError, match="make the plan again"):
+        blueprint(plan, subnets_of(plan), {}, 1, "pipelined", networks=[["x-1"], ["x-2"]])
