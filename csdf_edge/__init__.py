@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from launcher.config.load import Cluster, load_cluster
     from launcher.errors import FullError, LauncherError
     from launcher.run.job import Outcome
-    from launcher.run.live_cluster import LiveCluster, TensorInfo
+    from launcher.run.live_cluster import LiveCluster, LiveModel, TensorInfo
     from launcher.run.request import Request
     from partition.devices import Device
     from partition.errors import PartitionError
@@ -83,6 +83,7 @@ __all__ = [
     "Graph",
     "LauncherError",
     "LiveCluster",
+    "LiveModel",
     "Model",
     "Outcome",
     "PartitionError",
@@ -113,6 +114,7 @@ _HOMES = {
     "Graph": "csdf.model.graph",
     "LauncherError": "launcher.errors",
     "LiveCluster": "launcher.run.live_cluster",
+    "LiveModel": "launcher.run.live_cluster",
     "Model": "cnn.model",
     "Outcome": "launcher.run.job",
     "PartitionError": "partition.errors",

@@ -31,7 +31,7 @@ from launcher.plan.files import (
     read_plan,
     save_plan,
 )
-from launcher.plan.networks import check_inputs, open_results
+from launcher.plan.networks import check_inputs, open_results, parts_of
 from launcher.plan.planning import (
     check_strategy,
     foreseen_on,
@@ -57,15 +57,16 @@ from launcher.results.comparison.whole import ExecutedPlans, compare_all
 from launcher.results.journal.journal import Journal
 from launcher.results.journal.opening import CompletedRun, check_room, journal_place, journal_report
 from launcher.results.report import Report, make_report, pace_report
-from launcher.run.live import LiveRun
+from launcher.run.feed import Feed
+from launcher.run.live import LiveNetwork, LiveRun
 from launcher.run.processes import start_agents
 from launcher.run.request import Request
 from launcher.run.runner import run
 from launcher.run.runtime import (
+    Array,
     Node,
-    OnResult,
     OnUpdate,
-    PushedFrames,
+    PushedNetwork,
     Runner,
     RunOptions,
     RunResult,
@@ -212,36 +213,48 @@ def open_live(
 ) -> Iterator[Live]:
     """Plan and deploy what `request` names, and stream the frames that are submitted.
 
-    At most `most` frames are under way. Inputs, results and comparison of the request play no part;
-    the simplified network is compared with the file, once per model. `check` is called with the
-    model before anything is started. Raises `LauncherError`.
+    Each network has a stream of its own, in which at most `most` frames are under way. Inputs,
+    results and comparison of the request play no part; the simplified network is compared with the
+    file, once per model. `check` is called with the model before anything is started. Raises
+    `LauncherError`.
     """
     with ExitStack() as stack:
         with _sentences():
             job = _read(request, progress, loaded)
             check(job.model)
+            parts = parts_of(job.model)
+            if len(parts) > 1 and job.cluster.config.run.order == "strict":
+                raise job.cluster.error(
+                    ("run", "order"),
+                    "phases that fire in turn need frames of all networks at the same rate; "
+                    "write pipelined, or use launch",
+                )
             folder = _scratch(stack)
             runner = stack.enter_context(runtime(job.nodes))
             plan, subnets, options = _ready(job, runner, folder, stack, progress, checks=True)
 
-        def stream(frames: PushedFrames, on_result: OnResult, on_update: OnUpdate) -> RunResult:
-            return runner(plan, job.nodes, subnets, frames, on_result, on_update, options)
+        def stream(frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
+            return runner(plan, job.nodes, subnets, frames, _unused, on_update, options)
 
         def show(update: Update) -> None:
             if update.stage != "streaming":  # what is streamed is the program's to report
                 _show(progress, update)
 
-        run = stack.enter_context(LiveRun(stream, most, show, job.model.constant_outputs))
-        yield Live(run, plan, job.model)
+        networks = [LiveNetwork(part, Feed(most)) for part in parts]
+        run = stack.enter_context(LiveRun(stream, networks, show))
+        yield Live(run, plan)
 
 
 @dataclass(frozen=True)
 class Live:
-    """A run into which frames are pushed, its plan and its network."""
+    """A run into which frames are pushed, and its plan."""
 
     run: LiveRun
     plan: Plan
-    model: Model
+
+
+def _unused(_: int, __: Mapping[str, Array]) -> None:
+    """Not called: each network takes its own results."""
 
 
 @dataclass(frozen=True)

@@ -3,33 +3,57 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from launcher.errors import LauncherError, RunFailedError
-from launcher.run.feed import Feed
-from launcher.run.runtime import Array, OnResult, OnUpdate, PushedFrames, RunResult, Update
+from launcher.plan.networks import Part
+from launcher.run.feed import Feed, Outputs
+from launcher.run.runtime import Array, Frame, OnUpdate, PushedNetwork, RunResult, Update
 
-Stream: TypeAlias = Callable[[PushedFrames, OnResult, OnUpdate], RunResult]
+Stream: TypeAlias = Callable[[tuple[PushedNetwork, ...], OnUpdate], RunResult]
 """Streams frames through a plan until they end (`launcher.run.runtime.Runner`, its plan given)."""
 
 
+@dataclass(frozen=True, slots=True)
+class LiveNetwork:
+    """One network of a live run, whose frames come from `feed`; its tensors have its own names."""
+
+    part: Part
+    feed: Feed
+
+    def submit(
+        self, frame: Frame, *, block: bool = True, timeout_s: float | None = None
+    ) -> Future[Outputs]:
+        """See `Feed.submit`."""
+        named = {self.part.common(name): array for name, array in frame.items()}
+        return self.feed.submit(named, block=block, timeout_s=timeout_s)
+
+    def pushed(self) -> PushedNetwork:
+        """Return its frames for the run."""
+        inputs = tuple(map(self.part.common, self.part.model.network.inputs))
+        return PushedNetwork(inputs, self.feed, self._took)
+
+    def _took(self, index: int, outputs: Mapping[str, Array]) -> None:
+        model = self.part.model
+        own = self.part.own(outputs, model.network.outputs)
+        self.feed.took(index, {**own, **model.constant_outputs})
+
+
 class LiveRun:
-    """Streams what is submitted to `feed`; enter it to begin, leave it to end.
+    """Streams what is submitted to `networks`; enter it to begin, leave it to end.
 
     Entering waits until the nodes have loaded their subnets, and raises the `LauncherError` with
     which that failed. Leaving waits for all results, or, after an exception, gives them up.
     """
 
     def __init__(
-        self, stream: Stream, most: int, on_update: OnUpdate, constants: Mapping[str, Array]
+        self, stream: Stream, networks: Sequence[LiveNetwork], on_update: OnUpdate
     ) -> None:
-        """At most `most` frames are under way; `on_update` is called in the run's thread.
-
-        `constants` are outputs that no input reaches; each result has them.
-        """
-        self._constants = dict(constants)
-        self.feed = Feed(most)
+        """`on_update` is called in the run's thread."""
+        self.networks = tuple(networks)
         self.result: RunResult | None = None
         """What was measured, once the run has ended well."""
         self._stream = stream
@@ -56,23 +80,27 @@ class LiveRun:
             raise self._error
 
     def _end(self, *, given_up: bool) -> None:
-        if given_up:
-            self.feed.give_up()
-        else:
-            self.feed.end()
+        for network in self.networks:
+            if given_up:
+                network.feed.give_up()
+            else:
+                network.feed.end()
         try:
             self._thread.join()
         except BaseException:  # Ctrl-C while the last results are awaited
-            self.feed.give_up()
+            for network in self.networks:
+                network.feed.give_up()
             self._thread.join()
             raise
         finally:
-            self.feed.close()
+            for network in self.networks:
+                network.feed.close()
 
     def _run(self) -> None:
         ended: LauncherError = RunFailedError("the cluster is closed")
         try:
-            self.result = self._stream(self.feed, self._took, self._update)
+            pushed = tuple(network.pushed() for network in self.networks)
+            self.result = self._stream(pushed, self._update)
         except LauncherError as error:
             self._error = ended = error
         except BaseException as error:
@@ -80,11 +108,9 @@ class LiveRun:
             ended = RunFailedError(f"{type(error).__name__}: {error}")
             raise
         finally:
-            self.feed.finish(ended)
+            for network in self.networks:
+                network.feed.finish(ended)
             self._streams.set()
-
-    def _took(self, index: int, outputs: Mapping[str, Array]) -> None:
-        self.feed.took(index, {**outputs, **self._constants})
 
     def _update(self, update: Update) -> None:
         self._on_update(update)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,7 +27,7 @@ from launcher.run.request import Request
 if TYPE_CHECKING:
     from cnn.model import Model
     from cnn.network import Tensor
-    from launcher.run.feed import Feed
+    from launcher.run.live import LiveNetwork
     from partition.plan import Plan
 
 Array: TypeAlias = NDArray[Any]
@@ -45,7 +46,7 @@ class TensorInfo:
 def open_cluster(request: Request, progress: ProgressDisplay, *, most: int) -> LiveCluster:
     """Plan and deploy what `request` names; return once the nodes have loaded their subnets.
 
-    At most `most` frames are under way. Raises `LauncherError`.
+    At most `most` frames of each network are under way. Raises `LauncherError`.
     """
     if most < 1:
         raise BadInputError(f"most_in_flight={most}: at least one frame must be under way")
@@ -56,14 +57,7 @@ def open_cluster(request: Request, progress: ProgressDisplay, *, most: int) -> L
 
 def live_cluster(live: job.Live, stack: ExitStack) -> LiveCluster:
     """Return the cluster of a run; `stack` holds what ends with it."""
-    network = live.model.network
-    return LiveCluster(
-        live.plan,
-        {name: _info(network.tensors[name]) for name in network.inputs},
-        {name: _output(live.model, name) for name in live.model.outputs},
-        live.run.feed,
-        stack,
-    )
+    return LiveCluster(live.plan, live.run.networks, stack)
 
 
 def _info(tensor: Tensor) -> TensorInfo:
@@ -77,8 +71,8 @@ def _output(model: Model, name: str) -> TensorInfo:
     return TensorInfo(name, constant.dtype.name, constant.shape)
 
 
-class LiveCluster:
-    """Nodes that hold a network's subnets and wait for frames; `csdf_edge.open` makes it.
+class LiveModel:
+    """One network of a cluster, which has a stream of frames of its own (`LiveCluster.model`).
 
     All methods may be called from any thread. A frame is a mapping of input names to arrays of the
     shapes and dtypes in `inputs`, or to nested lists of numbers; wrong ones raise `LauncherError`
@@ -87,35 +81,36 @@ class LiveCluster:
     cannot get over is raised from every call that waits or comes later.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        inputs: Mapping[str, TensorInfo],
-        outputs: Mapping[str, TensorInfo],
-        feed: Feed,
-        stack: ExitStack,
-    ) -> None:
-        """`stack` holds what ends with the cluster."""
-        self.plan = plan
-        self.inputs = inputs
-        self.outputs = outputs
-        self._feed = feed
-        self._stack = stack
+    def __init__(self, networks: Sequence[LiveNetwork]) -> None:
+        """`networks` is one network, or those of a `LiveCluster`."""
+        self._networks = tuple(networks)
 
-    def __enter__(self) -> LiveCluster:
-        return self
+    @property
+    def _network(self) -> LiveNetwork:
+        if len(self._networks) > 1:
+            names = ", ".join(network.part.name for network in self._networks)
+            raise BadInputError(
+                f"the cluster has {len(self._networks)} networks; take one of them by "
+                f"cluster.model(name): {names}"
+            )
+        return self._networks[0]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    @property
+    def name(self) -> str:
+        """The network's name."""
+        return self._network.part.name
 
-    def close(self) -> None:
-        """Wait for all results, and end the agents that were started; nothing the second time."""
-        self._stack.close()
+    @cached_property
+    def inputs(self) -> Mapping[str, TensorInfo]:
+        """The network's inputs by name."""
+        network = self._network.part.model.network
+        return {name: _info(network.tensors[name]) for name in network.inputs}
+
+    @cached_property
+    def outputs(self) -> Mapping[str, TensorInfo]:
+        """The network's outputs by name."""
+        model = self._network.part.model
+        return {name: _output(model, name) for name in model.outputs}
 
     def infer(
         self, frame: Mapping[str, ArrayLike], *, timeout_s: float | None = None
@@ -148,7 +143,7 @@ class LiveCluster:
         arrays must not be written to until the result is there.
         """
         checked = self._checked(frame, copy=copy)
-        return self._feed.submit(checked, block=block, timeout_s=timeout_s)
+        return self._network.submit(checked, block=block, timeout_s=timeout_s)
 
     def stream(
         self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int = 8
@@ -170,7 +165,7 @@ class LiveCluster:
     @property
     def ended(self) -> Future[None]:
         """Done once the cluster computes nothing more, with the error that ended it."""
-        return self._feed.ended
+        return self._networks[0].feed.ended
 
     async def infer_async(self, frame: Mapping[str, ArrayLike]) -> dict[str, Array]:
         """As `infer`, without holding up the event loop."""
@@ -210,13 +205,54 @@ class LiveCluster:
         return checked
 
 
+class LiveCluster(LiveModel):
+    """Nodes that hold the subnets of one or several networks; `csdf_edge.open` makes it.
+
+    A cluster of one network has all methods of `LiveModel`. Of several networks, `model` gives each
+    by its name: they share the nodes, but no network waits for another's frames.
+    """
+
+    def __init__(self, plan: Plan, networks: Sequence[LiveNetwork], stack: ExitStack) -> None:
+        """`stack` holds what ends with the cluster."""
+        super().__init__(networks)
+        self.plan = plan
+        self._models = {network.part.name: LiveModel((network,)) for network in networks}
+        self._stack = stack
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the networks."""
+        return tuple(self._models)
+
+    def model(self, name: str) -> LiveModel:
+        """Return the network of that name. Raises `LauncherError` if there is none."""
+        if name not in self._models:
+            raise BadInputError(f"there is no network {name!r}; there are {', '.join(self.models)}")
+        return self._models[name]
+
+    def __enter__(self) -> LiveCluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def close(self) -> None:
+        """Wait for all results, and end the agents that were started; nothing the second time."""
+        self._stack.close()
+
+
 class _Reader:
     """Iterates a stream's frames in a thread of its own and submits them."""
 
     def __init__(
-        self, cluster: LiveCluster, frames: Iterable[Mapping[str, ArrayLike]], in_flight: int
+        self, model: LiveModel, frames: Iterable[Mapping[str, ArrayLike]], in_flight: int
     ) -> None:
-        self._cluster = cluster
+        self._model = model
         self._frames = frames
         self._places = threading.Semaphore(in_flight)
         self._futures: queue.SimpleQueue[Future[dict[str, Array]] | Exception | None]
@@ -232,7 +268,7 @@ class _Reader:
                     frame = next(frames)
                 except StopIteration:
                     break
-                self._futures.put(self._cluster.submit(frame))
+                self._futures.put(self._model.submit(frame))
         except Exception as error:  # noqa: BLE001 - it is the consumer's to see, whatever it is
             self._futures.put(error)
         finally:
