@@ -34,7 +34,7 @@ from launcher.run.request import Request
 from launcher.serve.grpc_server import grpc_server
 from launcher.serve.http_server import http_server
 from launcher.serve.service import Service
-from launcher.serve.tensors import ServedModel
+from launcher.serve.tensors import ModelRepository, ServedModel
 
 KINDS = ("grpc", "http")
 NAME = "model"
@@ -154,7 +154,9 @@ def served(cluster: LiveCluster) -> Iterator[dict[str, int]]:
     stop = asyncio.Event()
 
     async def run() -> None:
-        service = Service(cluster, ServedModel(NAME, cluster.inputs, cluster.outputs))
+        service = Service(
+            cluster, ModelRepository((ServedModel(NAME, cluster.inputs, cluster.outputs),))
+        )
         async with (
             http_server(service, "127.0.0.1", 0) as http,
             grpc_server(service, "127.0.0.1", 0, tls=None, most=1000) as grpc,

@@ -261,6 +261,9 @@ class ModelConfig(StrictModel):
     name: Annotated[
         str | None, Field(description="Name of the network beside others; by default its file's")
     ] = None
+    version: Annotated[
+        int, Field(ge=1, description="Number of this version of the network, for clients of serve")
+    ] = 1
 
     @field_validator("name")
     @classmethod

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from launcher.serve import http_form
 from launcher.serve.errors import RequestError
 from launcher.serve.messages import METHODS, field, parsed, without
-from launcher.serve.statistics import Statistics
 from launcher.serve.tensors import (
     DATATYPES,
     Array,
+    ModelRepository,
     ServedModel,
     check_complete,
     check_output,
@@ -45,19 +45,20 @@ CONTENTS = {
 class InferCall:
     """A frame for a model, and the names of the outputs that are wanted of it."""
 
+    model: ServedModel
     id: str
     inputs: Mapping[str, Array]
     outputs: tuple[str, ...]
 
 
-def read_infer(data: bytes, model: ServedModel) -> InferCall:
+def read_infer(data: bytes, repository: ModelRepository) -> InferCall:
     """Return what a `ModelInferRequest` asks for; arrays sent as bytes are views of `data`.
 
     Raises `RequestError`.
     """
     rest, raw = without(data, RAW_INPUTS)
     message = parsed(METHODS["ModelInfer"][0], rest)
-    model.check(message.model_name, message.model_version)
+    model = repository.find(message.model_name, message.model_version)
     if raw and len(raw) != len(message.inputs):
         raise RequestError(f"{len(message.inputs)} inputs have {len(raw)} raw contents")
     inputs: dict[str, Array] = {}
@@ -82,11 +83,12 @@ def read_infer(data: bytes, model: ServedModel) -> InferCall:
                 f"output {one.name!r}: classification and shared memory are not served"
             )
     wanted = dict.fromkeys(check_output(model, one.name) for one in message.outputs)
-    return InferCall(message.id, inputs, tuple(wanted or model.outputs))
+    return InferCall(model, message.id, inputs, tuple(wanted or model.outputs))
 
 
-def write_infer(call: InferCall, model: ServedModel, outputs: Mapping[str, Array]) -> bytes:
+def write_infer(call: InferCall, outputs: Mapping[str, Array]) -> bytes:
     """Return the encoded `ModelInferResponse`, its tensors as raw contents."""
+    model = call.model
     message = METHODS["ModelInfer"][1](
         model_name=model.name, model_version=model.version, id=call.id
     )
@@ -98,7 +100,7 @@ def write_infer(call: InferCall, model: ServedModel, outputs: Mapping[str, Array
 
 
 def answer(
-    method: str, data: bytes, model: ServedModel, counted: Statistics, version: str, is_ready: bool
+    method: str, data: bytes, repository: ModelRepository, version: str, is_ready: bool
 ) -> bytes:
     """Return the encoded response of every method but `ModelInfer`.
 
@@ -106,16 +108,17 @@ def answer(
     """
     request_kind, response_kind = METHODS[method]
     request = parsed(request_kind, data)
+    models = repository.models
     if method in ("ModelReady", "ModelMetadata", "ModelConfig") or (
         method == "ModelStatistics" and request.name
     ):
-        model.check(request.name, request.version)
-    response = response_kind(**_fields(method, model, counted, version, is_ready))
+        models = (repository.find(request.name, request.version),)
+    response = response_kind(**_fields(method, models, version, is_ready))
     return bytes(response.SerializeToString())
 
 
 def _fields(
-    method: str, model: ServedModel, counted: Statistics, version: str, is_ready: bool
+    method: str, models: Sequence[ServedModel], version: str, is_ready: bool
 ) -> dict[str, Any]:
     match method:
         case "ServerLive":
@@ -125,10 +128,10 @@ def _fields(
         case "ServerMetadata":
             return http_form.server_metadata(version)
         case "ModelMetadata":
-            return http_form.model_metadata(model)
+            return http_form.model_metadata(models[0])
         case "ModelConfig":
-            return {"config": http_form.model_config(model)}
+            return {"config": http_form.model_config(models[0])}
         case "ModelStatistics":
-            return http_form.model_statistics(model, counted)
+            return http_form.model_statistics(models)
         case _:
-            return {"models": http_form.repository_index(model, is_ready)}
+            return {"models": http_form.repository_index(models, is_ready)}

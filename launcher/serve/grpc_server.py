@@ -39,7 +39,7 @@ async def grpc_server(
     server = grpc.aio.server(
         maximum_concurrent_rpcs=most,
         options=[
-            ("grpc.max_receive_message_length", service.model.largest_json_bytes),
+            ("grpc.max_receive_message_length", service.repository.largest_json_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.http2.max_frame_size", FRAME_BYTES),
             ("grpc.max_concurrent_streams", most),
@@ -90,10 +90,7 @@ async def _answer(method: str, service: Service, context: Any) -> bytes:
     data = await asyncio.wait_for(context.read(), service.limits.read_s)
     if not isinstance(data, bytes):
         raise RequestError("the call has no message")
-    model = service.model
     if method != "ModelInfer":
-        return grpc_form.answer(
-            method, data, model, service.statistics, service.version, service.is_ready
-        )
-    call = grpc_form.read_infer(data, model)
-    return grpc_form.write_infer(call, model, await service.infer(call.inputs))
+        return grpc_form.answer(method, data, service.repository, service.version, service.is_ready)
+    call = grpc_form.read_infer(data, service.repository)
+    return grpc_form.write_infer(call, await service.infer(call.model, call.inputs))

@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from launcher.errors import shortened
 from launcher.serve.errors import Refusal, RequestError
-from launcher.serve.statistics import Statistics
 from launcher.serve.tensors import (
     DATATYPES,
     EXTENSIONS,
@@ -290,19 +289,29 @@ def model_config(model: ServedModel) -> dict[str, object]:
     }
 
 
-def model_statistics(model: ServedModel, counted: Statistics) -> dict[str, object]:
+def model_statistics(models: Sequence[ServedModel]) -> dict[str, object]:
     """What was counted, as Triton's extension has it."""
-    one = {
-        "name": model.name,
-        "version": model.version,
-        "inference_count": counted.success.count,
-        "execution_count": counted.success.count,
-        "inference_stats": {n: d.as_json() for n, d in counted.durations().items()},
+    return {
+        "model_stats": [
+            {
+                "name": model.name,
+                "version": model.version,
+                "inference_count": model.statistics.success.count,
+                "execution_count": model.statistics.success.count,
+                "inference_stats": {
+                    name: duration.as_json()
+                    for name, duration in model.statistics.durations().items()
+                },
+            }
+            for model in models
+        ]
     }
-    return {"model_stats": [one]}
 
 
-def repository_index(model: ServedModel, is_ready: bool) -> list[dict[str, str]]:
+def repository_index(models: Sequence[ServedModel], is_ready: bool) -> list[dict[str, str]]:
     """The models that there are."""
     state = "READY" if is_ready else "UNAVAILABLE"
-    return [{"name": model.name, "version": model.version, "state": state, "reason": ""}]
+    return [
+        {"name": model.name, "version": model.version, "state": state, "reason": ""}
+        for model in models
+    ]

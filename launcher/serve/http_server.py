@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -15,6 +15,7 @@ from launcher.serve import http_form
 from launcher.serve.errors import Refusal, RequestError, as_request_error
 from launcher.serve.http_form import LENGTH_HEADER, Call, Response
 from launcher.serve.service import Service
+from launcher.serve.tensors import ServedModel
 
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -117,18 +118,19 @@ async def _answer(service: Service, request: web.BaseRequest) -> Response:
     call = http_form.route(request.method, request.path)
     if call.what not in ("live", "server_ready"):
         service.check_token(request.headers.get("Authorization"))
+    models = service.repository.models
     if call.model:
-        service.model.check(call.model, call.version)
+        models = (service.repository.find(call.model, call.version),)
     if call.what != "infer":
-        return _report(service, call)
-    model, json_bytes = service.model, request.headers.get(LENGTH_HEADER)
+        return _report(service, call, models)
+    (model,), json_bytes = models, request.headers.get(LENGTH_HEADER)
     most = model.largest_json_bytes if json_bytes is None else model.largest_binary_bytes
     try:
         body = await asyncio.wait_for(_read(request, most), service.limits.read_s)
     except web.RequestPayloadError as error:
         raise RequestError(f"the body cannot be read: {shortened(str(error))}") from None
     given = http_form.read_infer(body, json_bytes, model)
-    outputs = await service.infer(given.inputs)
+    outputs = await service.infer(model, given.inputs)
     return http_form.write_infer(given, model, outputs)
 
 
@@ -151,7 +153,8 @@ async def _read(request: web.BaseRequest, most_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _report(service: Service, call: Call) -> Response:
+def _report(service: Service, call: Call, models: Sequence[ServedModel]) -> Response:
+    """Say what is asked of the server, or of `models`."""
     match call.what:
         case "live":
             return Response(200, ())
@@ -161,12 +164,10 @@ def _report(service: Service, call: Call) -> Response:
         case "server":
             return http_form.write_json(http_form.server_metadata(service.version))
         case "model":
-            return http_form.write_json(http_form.model_metadata(service.model))
+            return http_form.write_json(http_form.model_metadata(models[0]))
         case "config":
-            return http_form.write_json(http_form.model_config(service.model))
+            return http_form.write_json(http_form.model_config(models[0]))
         case "stats":
-            return http_form.write_json(
-                http_form.model_statistics(service.model, service.statistics)
-            )
+            return http_form.write_json(http_form.model_statistics(models))
         case _:
-            return http_form.write_json(http_form.repository_index(service.model, service.is_ready))
+            return http_form.write_json(http_form.repository_index(models, service.is_ready))

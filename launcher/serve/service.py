@@ -11,8 +11,7 @@ from importlib.metadata import version
 
 from launcher.run.live_cluster import LiveCluster
 from launcher.serve.errors import Refusal, RequestError
-from launcher.serve.statistics import Statistics
-from launcher.serve.tensors import Array, ServedModel
+from launcher.serve.tensors import Array, ModelRepository, ServedModel
 
 
 @dataclass(frozen=True)
@@ -28,13 +27,12 @@ class ClientLimits:
 
 @dataclass
 class Service:
-    """One model on a live cluster, for clients that have the token if there is one."""
+    """The models of a live cluster, for clients that have the token if there is one."""
 
     cluster: LiveCluster
-    model: ServedModel
+    repository: ModelRepository
     token: str | None = None
     limits: ClientLimits = ClientLimits()
-    statistics: Statistics = field(default_factory=Statistics)
     version: str = field(default_factory=lambda: version("csdf-edge"))
 
     @property
@@ -55,18 +53,19 @@ class Service:
                 Refusal.UNAUTHENTICATED,
             )
 
-    async def infer(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return the outputs of one frame; its arrays must not be written to meanwhile.
+    async def infer(self, model: ServedModel, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the model's outputs of one frame; its arrays must not be written to meanwhile.
 
         A frame whose caller is cancelled is not sent any more. Raises `LauncherError`, at once if
         as many frames are under way as the cluster takes.
         """
         began_ns = time.monotonic_ns()
-        counted = self.statistics.fail
+        counted = model.statistics.fail
         try:
-            future = self.cluster.submit(inputs, block=False, copy=False)
+            network = self.cluster.model(model.name)
+            future = network.submit(inputs, block=False, copy=False)
             outputs = await asyncio.wrap_future(future)
-            counted = self.statistics.success
+            counted = model.statistics.success
         finally:
             counted.add(time.monotonic_ns() - began_ns)
         return outputs

@@ -1,4 +1,4 @@
-"""Opens a cluster and serves its model until a signal comes or the cluster can compute no more."""
+"""Opens a cluster and serves its models until a signal comes or the cluster can compute no more."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from launcher.console import print_text
 from launcher.errors import BadInputError
 from launcher.progress import ProgressDisplay
 from launcher.run.job import load_target
-from launcher.run.live_cluster import open_cluster
+from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
 from launcher.serve.http_server import http_server
 from launcher.serve.service import Service
-from launcher.serve.tensors import ServedModel
+from launcher.serve.tensors import ModelRepository, ServedModel
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it is read once, when grpcio is imported
 from launcher.serve.grpc_server import grpc_server
@@ -34,17 +34,17 @@ REFUSALS = 64
 
 
 def serve(request: Request, given: Mapping[str, object], progress: ProgressDisplay) -> int:
-    """Serve the model of the cluster or plan that `request` names; return the exit code.
+    """Serve the models of the cluster or plan that `request` names; return the exit code.
 
     `given` overrides keys of the section `serve` of its file. Raises `LauncherError`, and
     `KeyboardInterrupt` after Ctrl-C once all requests under way are answered.
     """
     cluster = load_target(request).cluster
     config = _config(cluster.config.serve, given)
-    name = _only_model(cluster)
+    _check_models(cluster)
     tls = _tls(cluster, config)
     with open_cluster(request, progress, most=config.most_in_flight) as live:
-        service = Service(live, ServedModel(name, live.inputs, live.outputs), config.token)
+        service = Service(live, _repository(cluster, live), config.token)
         number = asyncio.run(_until_stopped(service, config, tls))
     if number == signal.SIGINT:
         raise KeyboardInterrupt
@@ -63,22 +63,24 @@ def _config(section: ServeConfig, given: Mapping[str, object]) -> ServeConfig:
     return config
 
 
-def _only_model(cluster: Cluster) -> str:
-    """The name of the model. Raises `BadInputError` for networks that cannot be served."""
-    if len(cluster.models) > 1:
-        raise cluster.error(
-            ("model",),
-            f"there are {len(cluster.models)} networks, whose frames go through the cluster "
-            "together; serve takes one network",
-        )
-    (model,) = cluster.models
-    if model.config.state:
-        raise cluster.error(
-            ("model", "state"),
-            "the network keeps state from frame to frame, which requests of several clients would "
-            "mix; serve takes networks without state",
-        )
-    return model.name
+def _check_models(cluster: Cluster) -> None:
+    """Raise `BadInputError` for networks that cannot be served."""
+    for model in cluster.models:
+        if model.config.state:
+            raise cluster.error(
+                (*model.location, "state"),
+                "the network keeps state from frame to frame, which requests of several clients "
+                "would mix; serve takes networks without state",
+            )
+
+
+def _repository(cluster: Cluster, live: LiveCluster) -> ModelRepository:
+    """The models by the names of their networks, with the versions that the file gives them."""
+    version = {model.name: str(model.config.version) for model in cluster.models}
+    networks = map(live.model, live.models)
+    return ModelRepository(
+        tuple(ServedModel(n.name, n.inputs, n.outputs, version[n.name]) for n in networks)
+    )
 
 
 def _tls(cluster: Cluster, config: ServeConfig) -> tuple[Path, Path] | None:
@@ -113,7 +115,7 @@ async def _until_stopped(
                     )
                 else:
                     pem = tls and (tls[1].read_bytes(), tls[0].read_bytes())
-                    most = config.most_in_flight + REFUSALS
+                    most = config.most_in_flight * len(service.repository.models) + REFUSALS
                     server = grpc_server(service, host, port, tls=pem, most=most)
                 bound = await stack.enter_async_context(server)
             except OSError as error:
@@ -122,7 +124,7 @@ async def _until_stopped(
                 ) from error
             shown = f"[{host}]" if ":" in host else host
             served.append(f"{kind}{'s' if tls else ''}://{shown}:{bound}")
-        print_text(f"serving {service.model.name}: {', '.join(served)}\n")
+        print_text(f"serving {', '.join(service.cluster.models)}: {', '.join(served)}\n")
         sys.stdout.flush()
         ended = asyncio.wrap_future(service.cluster.ended)
         await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)

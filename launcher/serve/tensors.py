@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from launcher.errors import BadInputError, shortened
 from launcher.run.live_cluster import TensorInfo
 from launcher.serve.errors import Refusal, RequestError
+from launcher.serve.statistics import Statistics
 
 Array: TypeAlias = NDArray[Any]
 Buffer: TypeAlias = bytes | memoryview
@@ -52,13 +53,14 @@ MOST_DIMENSIONS = 64
 
 @dataclass(frozen=True)
 class ServedModel:
-    """The model that is served. It has one version, and a batch is part of its shapes."""
+    """A model that is served. It has one version, and a batch is part of its shapes."""
 
     name: str
     inputs: Mapping[str, TensorInfo]
     outputs: Mapping[str, TensorInfo]
     version: str = "1"
     platform: str = "onnx_csdf_edge"
+    statistics: Statistics = field(default_factory=Statistics, compare=False)
 
     def __post_init__(self) -> None:
         """Raises `BadInputError` for a dtype that the protocol does not have."""
@@ -69,12 +71,8 @@ class ServedModel:
                     f"these can: {', '.join(DATATYPES)}"
                 )
 
-    def check(self, name: str, version: str = "") -> None:
-        """Raise `RequestError` unless this is the model that a request names."""
-        if name != self.name:
-            raise RequestError(
-                f"there is no model {shortened(name)!r}; {self.name!r} is served", Refusal.NOT_FOUND
-            )
+    def check_version(self, version: str) -> None:
+        """Raise `RequestError` if a request names another version of the model."""
         if version not in ("", self.version):
             raise RequestError(
                 f"model {self.name!r} has no version {shortened(version)!r}; "
@@ -92,6 +90,29 @@ class ServedModel:
         """Bytes that a request with tensors as JSON may have."""
         numbers = sum(math.prod(tensor.shape) for tensor in self.inputs.values())
         return numbers * JSON_BYTES_PER_NUMBER + MESSAGE_BYTES
+
+
+@dataclass(frozen=True)
+class ModelRepository:
+    """The models of a server."""
+
+    models: tuple[ServedModel, ...]
+
+    def find(self, name: str, version: str = "") -> ServedModel:
+        """Return the model that a request names. Raises `RequestError` if there is none."""
+        for model in self.models:
+            if model.name == name:
+                model.check_version(version)
+                return model
+        served = ", ".join(repr(model.name) for model in self.models)
+        raise RequestError(
+            f"there is no model {shortened(name)!r}; {served} is served", Refusal.NOT_FOUND
+        )
+
+    @property
+    def largest_json_bytes(self) -> int:
+        """Bytes that a request with tensors as JSON may have, for any of the models."""
+        return max(model.largest_json_bytes for model in self.models)
 
 
 def size_bytes(tensor: TensorInfo) -> int:

@@ -16,8 +16,7 @@ from launcher.run.live_cluster import TensorInfo
 from launcher.serve import grpc_form, http_form
 from launcher.serve.errors import RequestError
 from launcher.serve.messages import METHODS
-from launcher.serve.statistics import Statistics
-from launcher.serve.tensors import DATATYPES, ServedModel
+from launcher.serve.tensors import DATATYPES, ModelRepository, ServedModel
 from tests.fuzz.mutation import mutated, mutated_text
 
 FRAME: dict[str, np.ndarray[Any, Any]] = {
@@ -27,6 +26,7 @@ FRAME: dict[str, np.ndarray[Any, Any]] = {
 }
 TENSORS = {n: TensorInfo(n, array.dtype.name, array.shape) for n, array in FRAME.items()}
 MODEL = ServedModel("net", TENSORS, TENSORS)
+MODELS = ModelRepository((MODEL,))
 
 
 def read_http(data: bytes) -> bool:
@@ -48,11 +48,11 @@ def read_grpc(data: bytes) -> bool:
     method = sorted(METHODS)[data[0] % len(METHODS)] if data else "ModelInfer"
     try:
         if method != "ModelInfer":
-            grpc_form.answer(method, data[1:], MODEL, Statistics(), "0", is_ready=True)
+            grpc_form.answer(method, data[1:], MODELS, "0", is_ready=True)
             return True
-        call = grpc_form.read_infer(data[1:], MODEL)
+        call = grpc_form.read_infer(data[1:], MODELS)
         _check(call.inputs)
-        METHODS[method][1].FromString(grpc_form.write_infer(call, MODEL, call.inputs))
+        METHODS[method][1].FromString(grpc_form.write_infer(call, call.inputs))
     except RequestError as error:
         _is_good_sentence(error)
         return False

@@ -225,16 +225,16 @@ def test_what_cannot_be_served_is_one_sentence(options: tuple[str, ...], sentenc
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_several_networks_and_state_are_refused(tmp_path: Path) -> None:
+def test_state_and_an_order_that_binds_networks_together_are_refused(tmp_path: Path) -> None:
     config = tmp_path / "cluster.yaml"
     nodes = "nodes: [{name: a}]\n"
     model = DIGITS / "digits.onnx"
+    two = f"model: [{{path: {model}, name: a}}, {{path: {model}, name: b"
     for text, sentence in (
-        (
-            f"model: [{{path: {model}, name: a}}, {{path: {model}, name: b}}]\n",
-            "there are 2 networks",
-        ),
+        (f"{two}}}]\nrun: {{order: strict}}\n", "need frames of all networks at the same rate"),
+        (f"{two}, state: {{image: probabilities}}}}]\n", "keeps state"),
         (f"model: {{path: {model}, state: {{image: probabilities}}}}\n", "keeps state"),
+        (f"model: {{path: {model}, version: 0}}\n", "version"),
     ):
         config.write_text(text + nodes)
         command = (sys.executable, "-m", "launcher.commands.launch", "serve", str(config))

@@ -26,7 +26,7 @@ from launcher.serve.grpc_server import grpc_server  # noqa: E402
 from launcher.serve.http_server import http_server  # noqa: E402
 from launcher.serve.messages import METHODS, SERVICE  # noqa: E402
 from launcher.serve.service import ClientLimits, Service  # noqa: E402
-from launcher.serve.tensors import ServedModel  # noqa: E402
+from launcher.serve.tensors import ModelRepository, ServedModel  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def cluster() -> Iterator[LiveCluster]:
 
 def service(cluster: LiveCluster, limits: ClientLimits) -> Service:
     model = ServedModel("digits", cluster.inputs, cluster.outputs)
-    return Service(cluster, model, limits=limits)
+    return Service(cluster, ModelRepository((model,)), limits=limits)
 
 
 @asynccontextmanager

@@ -19,8 +19,7 @@ from launcher.serve import grpc_form, http_form
 from launcher.serve.errors import Refusal, RequestError, as_request_error
 from launcher.serve.http_form import Call, route
 from launcher.serve.messages import DESCRIPTORS, METHODS, field, without
-from launcher.serve.statistics import Statistics
-from launcher.serve.tensors import DATATYPES, ServedModel
+from launcher.serve.tensors import DATATYPES, ModelRepository, ServedModel
 
 REQUEST, RESPONSE = METHODS["ModelInfer"]
 
@@ -108,15 +107,15 @@ def test_a_frame_over_grpc_comes_as_it_was_sent(
     assert REQUEST.FromString(data).raw_input_contents == (
         [array.tobytes() for array in frame.values()] if is_raw else []
     )
-    found = grpc_form.read_infer(data, model_of(frame))
+    found = grpc_form.read_infer(data, ModelRepository((model_of(frame),)))
     same(found.inputs, frame)
     assert found.outputs == tuple(frame)
 
 
 @given(frame=frames)
 def test_results_over_grpc_come_as_they_are(frame: dict[str, np.ndarray]) -> None:
-    call = grpc_form.InferCall("7", {}, tuple(frame))
-    message = RESPONSE.FromString(grpc_form.write_infer(call, model_of(frame), frame))
+    call = grpc_form.InferCall(model_of(frame), "7", {}, tuple(frame))
+    message = RESPONSE.FromString(grpc_form.write_infer(call, frame))
     assert (message.model_name, message.model_version, message.id) == ("net", "1", "7")
     found = {
         one.name: np.frombuffer(raw, frame[one.name].dtype).reshape(tuple(one.shape))
@@ -242,8 +241,8 @@ def test_every_method_is_answered() -> None:
         if method != "ModelInfer":
             fields = {"name": "net"} if "name" in request.DESCRIPTOR.fields_by_name else {}
             data = request(**fields).SerializeToString()
-            model, counted = model_of(FRAME), Statistics()
-            answer = grpc_form.answer(method, data, model, counted, "0", is_ready=True)
+            models = ModelRepository((model_of(FRAME),))
+            answer = grpc_form.answer(method, data, models, "0", is_ready=True)
             assert response.FromString(answer).ListFields(), method
 
 
