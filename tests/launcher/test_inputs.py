@@ -11,8 +11,8 @@ from PIL import Image
 from cnn.network import Network
 from launcher.config.cluster import InputConfig
 from launcher.errors import BadInputError
-from launcher.inputs.frames import KEPT_BYTES, Inputs, open_inputs
 from launcher.inputs.fitting import IMAGENET_MEAN, IMAGENET_STD
+from launcher.inputs.frames import KEPT_BYTES, Inputs, open_inputs
 from tests.launcher.models import network_of
 
 
