@@ -34,8 +34,8 @@ import numpy as np
 from benchmarks.report import Figure, print_json, report
 from cnn.network import Tensor
 from launcher.results.journal.identity import RunIdentity
-from launcher.results.journal.journal import DONE, decode
 from launcher.results.journal.opening import open_journal
+from launcher.results.journal.records import DONE, decode
 from launcher.results.journal.result_files import output_specs
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
@@ -219,8 +219,8 @@ def interrupted(cluster: Path, frames: int, kills: int, seed: int, folder: Path)
 def records(journal: Path) -> list[int]:
     """The frames with a record of their result."""
     run = bytes.fromhex(json.loads((journal / "run.json").read_text("utf-8"))["run"])
-    found, _ = decode((journal / "journal").read_bytes(), run)
-    return [record.frame for record in found if record.kind == DONE]
+    found = decode((journal / "journal").read_bytes(), run)
+    return [record.frame for _, record in found if record.kind == DONE]
 
 
 def kill_at(launching: list[str], share: float) -> None:

@@ -357,6 +357,20 @@ class InputConfig(StrictModel):
         return self.files == (RANDOM,)
 
 
+class JournalConfig(StrictModel):
+    """The folder that keeps results and progress. Its name may stand for the whole mapping."""
+
+    folder: Annotated[str, Field(min_length=1, description="The folder; it is made if missing")]
+    keep: Annotated[
+        Bytes,
+        Field(
+            gt=0,
+            description="Bound on what the folder takes on disk, such as 10GB; the oldest results "
+            "beyond it are removed",
+        ),
+    ] = None
+
+
 class ClusterConfig(StrictModel):
     """One network or several, the nodes that they run on, and what is streamed through them."""
 
@@ -422,8 +436,9 @@ class ClusterConfig(StrictModel):
         Field(description="Per layer, or glob of layers: the node that must run it"),
     ] = {}
     journal: Annotated[
-        str | None,
-        Field(min_length=1, description="Folder that keeps results and progress, for --resume"),
+        JournalConfig | None,
+        _short_form("folder", str),
+        Field(description="Folder that keeps results and progress, for --resume"),
     ] = None
     labels: Annotated[
         str | None, Field(description="Text file with a line per class, from class 0: its name")

@@ -196,3 +196,7 @@ class _Writers:
         """See `OutputFolder.write`."""
         for part, writer in self._writers:
             writer.write(frame, part.own(outputs, part.model.outputs))
+
+    def sync(self) -> None:
+        """See `OutputFolder.sync`, which is for all folders."""
+        self._writers[0][1].sync()

@@ -9,7 +9,7 @@ are compared.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +18,7 @@ import numpy as np
 from launcher.inputs.frames import Inputs
 from launcher.results.comparison.agreement import FirstResults
 from launcher.results.journal.journal import Journal
+from launcher.results.journal.ranges import FrameRanges
 from launcher.results.outputs import top_class
 from launcher.results.report import Accuracy, NonFiniteResults
 from launcher.run.runtime import Array, Frame, Frames
@@ -53,13 +54,17 @@ class Writer(Protocol):
         """Write one frame's results."""
         ...
 
+    def sync(self) -> None:
+        """Return once the disk has what was written."""
+        ...
+
 
 @dataclass(frozen=True)
 class Remaining:
     """Those of `frames` with these `numbers`, in this order."""
 
     frames: Frames
-    numbers: tuple[int, ...]
+    numbers: Sequence[int]
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -103,7 +108,7 @@ class Results:
         self.first_result_s: float | None = None
         self.restored = 0
         """How many results were restored from the journal."""
-        self.dropped: list[int] = []
+        self.dropped = FrameRanges()
         """The frames that the source dropped in this run."""
         self.infinite = NonFiniteResults() if checked else None
         self._writer = writer
@@ -133,6 +138,10 @@ class Results:
         if self.journal is None:
             return
         total = len(self.inputs)
+        if self._writer is not None:  # a result goes only when it stands in the output for good
+            self.journal.before_removal = self._writer.sync
+        if self.state and (last := self.journal.last_removed()) is not None:
+            self.state.advance(last)
         for frame, outputs in self.journal.results(in_a_row=bool(self.state)):
             self._take(frame, outputs)
             self.restored += 1
@@ -155,7 +164,7 @@ class Results:
         frame = self._frame(number)
         if self.journal is not None:
             self.journal.drop(frame)
-        self.dropped.append(frame)
+        self.dropped.add(frame)
 
     def _frame(self, number: int) -> int:
         return self.frames.numbers[number] if isinstance(self.frames, Remaining) else number

@@ -162,6 +162,13 @@ class OutputFolder:
                 f"the result of frame {frame} in {error.filename}: {cannot_write(error)}"
             ) from None
 
+    def sync(self) -> None:
+        """Return once the disk has all results that were written.
+
+        They are too many to keep them open, so the system writes all files of all programs.
+        """
+        os.sync()
+
     def _classes(self, frame: int, outputs: Mapping[str, Array]) -> Iterator[Row]:
         output = next(iter(outputs.values()))
         for rank, guess in enumerate(top_classes(output, self._top), start=1):

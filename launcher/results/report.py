@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from launcher.core.recovery import Cause
 from launcher.plan.planning import THIS_MACHINE
 from launcher.plan.prediction import predicted_run, times_of
 from launcher.results.comparison.agreement import Agreement
+from launcher.results.journal.ranges import FrameRanges
 from launcher.run.runtime import Array, RunResult
 from nodes.protocol.messages import Order, Stats
 from nodes.protocol.payload import is_finite
@@ -91,13 +92,21 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class JournalReport:
-    """The folder of the journal: `saved` results in all, of which `resumed` were saved before this
-    launch; `damaged` ones were computed again."""
+    """The folder of the journal: `saved` results, of which `resumed` were saved before this launch;
+    `damaged` ones were computed again.
+
+    To keep a bound, `removed` results are no longer there; `removed_before` of them were removed
+    before this launch, and it has not compared them. `removed_frames` has the ranges (first, last)
+    of settled frames whose results, if they had one, were removed.
+    """
 
     folder: str
     saved: int
     resumed: int
     damaged: int
+    removed: int = 0
+    removed_before: int = 0
+    removed_frames: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,22 +313,25 @@ def make_report(
     )
 
 
-def pace_report(pace: Pace, dropped: Sequence[int]) -> PaceReport:
-    """Report on a source with a pace of its own that dropped these frames (in ascending order)."""
-    return PaceReport(
-        pace.rate, pace.on_overload, pace.queue_frames, len(dropped), frame_ranges(dropped)
+def removal_text(journal: JournalReport) -> str:
+    """Return a clause on the results that the journal no longer has; empty if there are none."""
+    if not journal.removed:
+        return ""
+    ranges = ", ".join(f"{first} to {last}" for first, last in journal.removed_frames[:3])
+    further = ", …" if len(journal.removed_frames) > 3 else ""
+    earlier = (
+        f", {journal.removed_before} of them before this launch, which has not compared those"
+        if journal.removed_before
+        else ""
     )
+    return f"; {journal.removed} were removed to keep the bound (frames {ranges}{further}){earlier}"
 
 
-def frame_ranges(frames: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return the ranges (first, last) of consecutive frames among these, in ascending order."""
-    rows: list[tuple[int, int]] = []
-    for frame in frames:
-        if rows and rows[-1][1] == frame - 1:
-            rows[-1] = rows[-1][0], frame
-        else:
-            rows.append((frame, frame))
-    return tuple(rows)
+def pace_report(pace: Pace, dropped: FrameRanges) -> PaceReport:
+    """Report on a source with a pace of its own that dropped these frames."""
+    return PaceReport(
+        pace.rate, pace.on_overload, pace.queue_frames, len(dropped), dropped.ranges()
+    )
 
 
 def recovery_reports(result: RunResult) -> tuple[RecoveryReport, ...]:

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launcher.results.comparison.tolerance import Rule
-from launcher.results.report import NodeReport, RecoveryReport, Report
+from launcher.results.report import NodeReport, RecoveryReport, Report, removal_text
 from nodes.protocol.fields import printable
 from partition.plan import Plan, PlannedChannel
 
@@ -262,7 +262,7 @@ def _journal(report: Report) -> list[str]:
         f"{journal.resumed} of them from earlier launches"
     )
     damaged = f"; {journal.damaged} were damaged there and computed again"
-    return [line + (damaged if journal.damaged else "")]
+    return [line + (damaged if journal.damaged else "") + removal_text(journal)]
 
 
 def _plan_nodes(plan: Plan) -> Table:

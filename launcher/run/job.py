@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
-from launcher.config.cluster import RANDOM
+from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
@@ -56,7 +56,7 @@ from launcher.results.comparison.agreement import worst_of
 from launcher.results.comparison.whole import ExecutedPlans, compare_all
 from launcher.results.journal.journal import Journal
 from launcher.results.journal.opening import CompletedRun, check_room, journal_place, journal_report
-from launcher.results.report import Report, make_report, pace_report
+from launcher.results.report import Report, make_report, pace_report, removal_text
 from launcher.run.feed import Feed
 from launcher.run.live import LiveNetwork, LiveRun
 from launcher.run.processes import start_agents
@@ -328,8 +328,13 @@ def _restore(results: Results, journal: Journal, where: str, progress: ProgressD
     check_room(journal, where)
     progress.say(
         f"journal {journal.folder}: {results.restored} results are saved, {len(results.frames)} "
-        "frames are left; if this run is interrupted, --resume goes on with it"
+        "frames are left; if this run is interrupted, --resume goes on with it" + _removed(results)
     )
+
+
+def _removed(results: Results) -> str:
+    report = journal_report(results)
+    return "" if report is None else removal_text(report)
 
 
 def _complete(
@@ -342,7 +347,8 @@ def _complete(
     agreements = compare_all(model, results, folder, show, cluster.config.tolerance)
     return CompletedRun(
         frames=len(results.inputs),
-        dropped=results.journal.dropped(),
+        dropped=results.journal.dropped_count,
+        dropped_frames=results.journal.dropped(),
         journal=journal,
         agreement=worst_of(agreements.values()),
         accuracy=results.accuracy(),
@@ -392,9 +398,7 @@ def load_target(request: Request) -> Loaded:
         "seed": request.seed,
         "verify": request.verify,
         "tolerance": request.tolerance,
-        "journal": None
-        if request.journal is None
-        else str(request.journal.expanduser().absolute()),
+        "journal": request.journal and _journal(cluster, request.journal),
         "run": request.order and cluster.config.run.model_copy(update={"order": request.order}),
         "recovery": request.rebalance
         and cluster.config.recovery.model_copy(update={"rebalance": request.rebalance}),
@@ -417,6 +421,13 @@ def _given_input(inputs: Sequence[str]) -> dict[str, Any]:
 
 def _absolute(path: str) -> str:
     return str(Path(path).expanduser().absolute())
+
+
+def _journal(cluster: Cluster, folder: Path) -> JournalConfig:
+    """The journal in another folder, with the bound of `cluster.yaml`."""
+    given = cluster.config.journal
+    path = str(folder.expanduser().absolute())
+    return JournalConfig(folder=path, keep=None if given is None else given.keep)
 
 
 def _plan(job: _Job, progress: ProgressDisplay) -> Plan:

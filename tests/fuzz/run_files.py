@@ -14,9 +14,10 @@ from cnn.network import Tensor
 from launcher.errors import BadInputError
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.journal.identity import RunIdentity
-from launcher.results.journal.journal import RECORDS
-from launcher.results.journal.opening import RUN, open_journal
+from launcher.results.journal.journal import RUN
+from launcher.results.journal.opening import open_journal
 from launcher.results.journal.result_files import output_specs
+from launcher.results.journal.segment import RECORDS
 from launcher.run.runtime import SubnetFiles
 from partition.plan import Plan
 from tests.fuzz.input_files import is_good_sentence
@@ -62,7 +63,7 @@ class JournalReader:
                 for frame, outputs in opened.results():
                     assert 0 <= frame < FRAMES
                     assert np.array_equal(outputs["y"], _RESULT)
-                assert opened.done + len(opened.dropped()) + len(opened.open_frames()) == FRAMES
+                assert opened.done + opened.dropped_count + len(opened.open_frames()) == FRAMES
                 good = opened.done == 2
         except BadInputError as error:
             is_good_sentence(error)

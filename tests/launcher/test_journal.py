@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from cnn.network import Tensor
 from launcher.errors import BadInputError, RunFailedError
 from launcher.results.journal.identity import RunIdentity
-from launcher.results.journal.journal import (
+from launcher.results.journal.journal import Journal
+from launcher.results.journal.opening import check_room, open_journal
+from launcher.results.journal.records import (
     DONE,
     DROPPED,
     RECORD_BYTES,
     FrameRecord,
-    Journal,
     decode,
     encode,
 )
-from launcher.results.journal.opening import check_room, open_journal
 from launcher.results.journal.result_files import output_specs
 
 RUN = b"run one!"
@@ -60,6 +60,15 @@ def restored(of: Journal) -> list[int]:
     return found
 
 
+def end(journal: Journal) -> None:
+    """Close files as the end of a process does: all stops, and nothing is written any more."""
+    journal._leaving.put(None)
+    journal._working.join()
+    for segment in journal._open.values():
+        segment.close()
+    journal._opened.close()
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is not waited for: these tests cut files, not power."""
@@ -85,9 +94,8 @@ def test_records_cut_off_anywhere_are_those_before_the_cut(
 ) -> None:
     whole = b"".join(encode(record, RUN) for record in written)
     cut = data.draw(st.integers(0, len(whole)))
-    found, end = decode(whole[:cut], RUN)
-    assert found == written[: cut // RECORD_BYTES]
-    assert end == len(found) * RECORD_BYTES
+    found = list(decode(whole[:cut], RUN))
+    assert found == list(enumerate(written[: cut // RECORD_BYTES]))
 
 
 @given(st.lists(records, min_size=1, unique=True), st.data())
@@ -98,13 +106,13 @@ def test_a_damaged_byte_costs_the_record_that_it_is_in_and_no_other(
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at] ^= data.draw(st.integers(1, 255))
     del written[at // RECORD_BYTES]
-    assert decode(bytes(whole), RUN)[0] == written
+    assert [record for _, record in decode(bytes(whole), RUN)] == written
 
 
 @given(st.binary(max_size=200))
 def test_what_another_run_wrote_or_nobody_is_no_record(data: bytes) -> None:
     other = encode(FrameRecord(3, DONE, 7), b"run two!")
-    assert decode(other + data, RUN) == ([], 0)
+    assert list(decode(other + data, RUN)) == []
 
 
 # ---------------------------------------------------------------- crash points
@@ -142,9 +150,7 @@ def test_however_often_it_is_interrupted_each_frame_has_one_result(
                 made.write(step, outputs(step))
                 saved.add(step)
             continue
-        made._closing.set()  # as the end of a process does: all stops and nothing is synced
-        made._syncing.join()
-        made._opened.close()
+        end(made)
         if step == "torn":
             with (folder / "journal").open("ab") as file:
                 file.write(encode(FrameRecord(0, DONE, 1), RUN)[: len(saved) + 3])
@@ -171,8 +177,8 @@ def test_a_frame_that_was_dropped_stays_so(tmp_path: Path) -> None:
         made.drop(1)
     with opened(tmp_path / "run") as again:
         assert [frame for frame, _ in again.results()] == [0]
-        assert again.open_frames() == (2, 3)
-        assert (again.done, again.dropped()) == (1, (1,))
+        assert list(again.open_frames()) == [2, 3]
+        assert (again.done, again.dropped()) == (1, ((1, 1),))
 
 
 # ---------------------------------------------------------------- what users see
@@ -296,13 +302,13 @@ def test_a_disk_that_fills_up_ends_the_run_and_keeps_what_is_saved(
 ) -> None:
     full = OSError(28, "No space left on device")
 
-    def refuse(descriptor: int, data: bytes) -> int:
+    def refuse(descriptor: int, data: bytes, offset: int) -> int:
         raise full
 
     with opened(tmp_path / "run") as made:
         made.write(0, outputs(0))
         with monkeypatch.context() as patched:
-            patched.setattr(os, "write", refuse)
+            patched.setattr(os, "pwrite", refuse)
             with pytest.raises(
                 RunFailedError, match=r"frame 1: .* No space left.* 1 of 4 are saved"
             ):

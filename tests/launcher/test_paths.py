@@ -20,8 +20,8 @@ from launcher.errors import BadInputError
 from launcher.files import distinct_names, plain_name
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.journal.identity import RunIdentity
-from launcher.results.journal.journal import Journal
-from launcher.results.journal.opening import RUN, open_journal
+from launcher.results.journal.journal import RUN, Journal
+from launcher.results.journal.opening import open_journal
 from launcher.results.journal.result_files import output_specs
 from launcher.results.outputs import OutputFolder
 from launcher.run.runtime import SubnetFiles

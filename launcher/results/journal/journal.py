@@ -1,131 +1,128 @@
 """Keeps results and progress of a run on disk, so that it can be interrupted anywhere and resumed.
 
-A journal is a folder. `run.json` identifies the run. Each output has a .npy file in which row k is
-the result of frame k (or, if its shape varies, a folder with a file per frame). The file `journal`
-has a record of fixed size for every frame that is *settled*: its result is saved, or the source
-dropped it.
+A journal is a folder. `run.json` identifies the run. Its results are in segments, see
+`launcher.results.journal.segment`. A journal without a bound is itself one segment of all frames,
+whose files have their full length from the beginning, so that NumPy can read them at any time. A
+journal with a bound has folders `frames-NNN`, each a segment that begins with frame NNN, and
+removes the oldest of them (those with the lowest frames).
 
-A result is written first and its record immediately after it; neither is written again. Both
-survive the end of the process, `kill -9` included. Once a second a thread writes them through to
-the disk (fdatasync), so a power cut loses at most the results since then.
+A result is written as soon as the user has it, and survives the end of the process, `kill -9`
+included. Once a second a thread writes what is new through to the disk (fdatasync), so a power cut
+loses at most the results since then. Whatever a crash leaves behind is recognised by checksums, and
+only the frames concerned are computed again.
 
-Records are only appended. Each has a checksum of its result, and one of itself that is seeded with
-the run's random number. Every record can therefore be checked independently. Whatever a crash
-leaves behind (a truncated record, blocks that reached the disk out of order, a result that did not)
-is recognised, and only the frames concerned are computed again.
+That thread also removes results, whenever the run begins another segment. For each segment it first
+writes to the file `removed` that the segment's frames are settled, and then deletes the segment. A
+crash in between leaves a segment whose frames that file has too: they count as removed, and the
+next removal completes it. Memory holds ranges of frames, and nothing for each frame.
+
+The bound holds for the disk but for one segment: at most two segments are open for writing, and the
+others are cut down to the bound less two full segments before a third is begun.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
-import struct
 import threading
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
 
 from launcher.errors import RunFailedError
 from launcher.results.journal.identity import RunIdentity
-from launcher.results.journal.result_files import ResultFile, ResultFolder
+from launcher.results.journal.ranges import FrameRanges, FrameSequence
+from launcher.results.journal.records import DONE, DROPPED, RECORD_BYTES, FrameRecord
+from launcher.results.journal.removed import REMOVED, Removed, read_removed, write_removed
+from launcher.results.journal.result_files import as_arrays
+from launcher.results.journal.segment import (
+    Segment,
+    delete_segment,
+    segment_bytes,
+    used_bytes,
+)
 from launcher.run.runtime import Array
 
-RUN_BYTES = 8
-"""The length of a run's random number, by which its records differ from those of other runs."""
+RUN = "run.json"
+"""The name of the file that identifies the run; the lock on it is the journal's."""
 
-_BODY = struct.Struct("<QII")
-_CHECK = struct.Struct("<I")
-RECORD_BYTES = _BODY.size + _CHECK.size
-
-DONE, DROPPED = 1, 2
-"""The kinds of records: the frame's result is saved; the source dropped the frame."""
-
-
-@dataclass(frozen=True, slots=True)
-class FrameRecord:
-    """A settled frame; `checksum` is the CRC-32 of its result, 0 for a frame that was dropped."""
-
-    frame: int
-    kind: int
-    checksum: int
-
-
-def encode(record: FrameRecord, run: bytes) -> bytes:
-    """Return a record of the run with number `run` as `RECORD_BYTES` bytes."""
-    body = _BODY.pack(record.frame, record.kind, record.checksum)
-    return body + _CHECK.pack(zlib.crc32(body, zlib.crc32(run)))
-
-
-def decode(data: bytes, run: bytes) -> tuple[list[FrameRecord], int]:
-    """Return the run's valid records in order, and the offset at which the last one ends.
-
-    Anything else in `data` is skipped.
-    """
-    seed, end = zlib.crc32(run), 0
-    found = []
-    for at in range(0, len(data) - RECORD_BYTES + 1, RECORD_BYTES):
-        body = data[at : at + _BODY.size]
-        (check,) = _CHECK.unpack_from(data, at + _BODY.size)
-        frame, kind, checksum = _BODY.unpack(body)
-        if check == zlib.crc32(body, seed) and kind in (DONE, DROPPED):
-            found.append(FrameRecord(frame, kind, checksum))
-            end = at + RECORD_BYTES
-    return found, end
-
-
-def checksum(parts: Iterable[bytes | memoryview]) -> int:
-    """Return the CRC-32 of a result: of its outputs' bytes in C order, one after the other."""
-    crc = 0
-    for part in parts:
-        crc = zlib.crc32(part, crc)
-    return crc
-
-
-RECORDS = "journal"
-"""The name of the file of records."""
+SEGMENT_PREFIX = "frames-"
 
 SYNC_S = 1.0
 """How often written data is written through to the disk."""
+
+MOST_SEGMENTS = 8
+"""Into how many segments a bound is divided: an eighth of it may be free."""
+
+_MOST_OPEN = 2
+"""A source that drops frames is ahead of the results: two segments are written in turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLayout:
+    """How a journal's results are divided: `segment_frames` is None if they are not."""
+
+    segment_frames: int | None = None
+    keep_bytes: int | None = None
+    """The bound of this launch on what the journal takes on disk; None for none."""
 
 
 class Journal:
     """The journal of one run, locked for this process; a context manager that closes it."""
 
-    def __init__(self, folder: Path, identity: RunIdentity, run: bytes) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        identity: RunIdentity,
+        run: bytes,
+        layout: JournalLayout = JournalLayout(),
+    ) -> None:
         """Open the folder that `launcher.results.journal.opening` found or made.
 
-        Raises `BlockingIOError` if another process has it open, else `OSError` as the disk does.
+        Raises `BlockingIOError` if another process has it open, `BadInputError` if its account of
+        removed results is damaged, else `OSError` as the disk does.
         """
         self.folder = folder
         self.frames = identity.frames
+        self.keep_bytes = layout.keep_bytes
         self.damaged = 0
         """How many frames have a record but no valid result; they are computed again."""
+        self.before_removal: Callable[[], None] = lambda: None
+        """Called in another thread before results are removed; raises `OSError` to prevent it."""
         self._run = run
-        self._kinds = bytearray(self.frames)
+        self._outputs = identity.outputs
+        self._divided = layout.segment_frames is not None
+        self._segment_frames = layout.segment_frames or max(1, self.frames)
+        self._done = 0
+        self._dropped = FrameRanges()
+        self._in_a_row = False
         self._problem: OSError | None = None
         self._dirty = threading.Event()
-        self._closing = threading.Event()
+        self._closed = False
+        self._open: dict[int, Segment] = {}
+        self._latest = 0
+        self._leaving: SimpleQueue[tuple[Segment, ...] | None] = SimpleQueue()
+        self._within_bound = threading.Event()
+        self._within_bound.set()
+        self._settling = threading.Lock()  # of the ranges
+        self._placing = threading.Lock()  # of which segments are open, and which exist
         with contextlib.ExitStack() as opened:
-            self._file = os.open(folder / RECORDS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            opened.callback(os.close, self._file)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._records = self._read()
-            self._results: list[ResultFile | ResultFolder] = []
-            for spec in identity.outputs:
-                made = (
-                    ResultFolder(folder, spec)
-                    if spec.varies
-                    else ResultFile(folder, spec, self.frames)
-                )
-                self._results.append(made)
-                opened.callback(self._results[-1].close)
-            sync_folder(folder)
+            lock = os.open(folder / RUN, os.O_RDONLY | os.O_CLOEXEC)
+            opened.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._removed = read_removed(folder, run, len(self._outputs))
+            self._settled = FrameRanges(self._removed.settled)
+            if not self._divided:
+                self._begin(0).sync()
             self._opened = opened.pop_all()
-        self._syncing = threading.Thread(target=self._sync_often, name="journal", daemon=True)
-        self._syncing.start()
+        self.removed_before = self._removed.done
+        """How many results earlier launches removed."""
+        self._working = threading.Thread(target=self._work, name="journal", daemon=True)
+        self._working.start()
 
     def __enter__(self) -> Journal:
         return self
@@ -138,57 +135,91 @@ class Journal:
     ) -> None:
         self.close()
 
-    def _read(self) -> dict[int, FrameRecord]:
-        """Read the records and cut off what follows the last valid one."""
-        with os.fdopen(os.dup(self._file), "rb") as file:
-            records, end = decode(file.read(), self._run)
-        os.ftruncate(self._file, end)
-        os.lseek(self._file, end, os.SEEK_SET)
-        return {record.frame: record for record in records if record.frame < self.frames}
-
     @property
     def frame_bytes(self) -> int:
         """The bytes that a frame takes on disk."""
-        return sum(file.spec.row_bytes for file in self._results) + RECORD_BYTES
+        return sum(spec.row_bytes for spec in self._outputs) + RECORD_BYTES
 
     # ------------------------------------------------------------ reading
 
     def results(self, *, in_a_row: bool = False) -> Iterator[tuple[int, dict[str, Array]]]:
-        """Yield (frame, outputs by name) for every valid saved result, in frame order.
+        """Yield (frame, outputs by name) for every valid result that is kept, in frame order.
 
         A frame counts as settled once this has passed it, so exhaust the iterator before calling
-        `open_frames`. With `in_a_row`, results after the first frame without one are not valid.
+        `open_frames`. With `in_a_row`, results after the first frame without one are not valid, and
+        the last result that is removed from now on is kept for `last_removed`.
         """
-        settled = 0
-        for frame in sorted(self._records):
-            record = self._records[frame]
-            if record.kind == DROPPED:
-                self._kinds[frame] = DROPPED
-                settled += 1
-                continue
-            if in_a_row and settled < frame:
-                continue
-            rows = [file.read(frame) for file in self._results]
-            if checksum(rows) != record.checksum:
-                self.damaged += 1
-                continue
-            self._kinds[frame] = DONE
-            settled += 1
-            pairs = zip(self._results, rows, strict=True)
-            yield frame, {file.spec.name: file.array(row) for file, row in pairs}
+        self._in_a_row = in_a_row
+        gone = FrameRanges(self._removed.settled)
+        for first in self._on_disk():
+            with contextlib.ExitStack() as stack:
+                segment = self._open.get(first)
+                if segment is None:
+                    segment = self._segment(first)
+                    stack.callback(segment.close)
+                for record in segment.records():
+                    if record.frame in gone:
+                        continue
+                    rows = self._restored(segment, record)
+                    if rows is not None:
+                        yield record.frame, as_arrays(self._outputs, rows)
 
-    def dropped(self) -> tuple[int, ...]:
-        """The frames that were dropped, in all launches of this run, in order."""
-        return tuple(frame for frame, kind in enumerate(self._kinds) if kind == DROPPED)
+    def _restored(self, segment: Segment, record: FrameRecord) -> list[bytes] | None:
+        """Settle a frame as its record says; return its result if it has a valid one."""
+        if record.kind == DROPPED:
+            self._dropped.add(record.frame)
+            self._settled.add(record.frame)
+            return None
+        if self._in_a_row and self._settled.in_a_row < record.frame:
+            return None
+        rows = segment.rows(record)
+        if rows is None:
+            self.damaged += 1
+            return None
+        self._settled.add(record.frame)
+        self._done += 1
+        return rows
+
+    def last_removed(self) -> dict[str, Array] | None:
+        """Return the result of the highest frame that earlier launches removed.
+
+        None if none was removed, or if the results were not asked for `in_a_row` then.
+        """
+        rows = self._removed.last_rows
+        return as_arrays(self._outputs, rows) if rows else None
+
+    def dropped(self) -> tuple[tuple[int, int], ...]:
+        """The ranges of frames that were dropped, in all launches of this run.
+
+        The oldest of those whose segments were removed may be missing; `dropped_count` has them.
+        """
+        with self._settling:
+            found = FrameRanges(self._removed.dropped_ranges)
+            for dropped in self._dropped.ranges():
+                found.add(*dropped)
+        return found.ranges()
+
+    @property
+    def dropped_count(self) -> int:
+        """How many frames were dropped, in all launches of this run."""
+        with self._settling:
+            return self._removed.dropped + len(self._dropped)
 
     @property
     def done(self) -> int:
-        """How many results are saved."""
-        return self._kinds.count(DONE)
+        """How many results are kept."""
+        with self._settling:
+            return self._done
 
-    def open_frames(self) -> tuple[int, ...]:
+    @property
+    def removed(self) -> Removed:
+        """The settled frames whose results were removed, in all launches of this run."""
+        with self._settling:
+            return self._removed
+
+    def open_frames(self) -> FrameSequence:
         """The frames that are not settled, in order."""
-        return tuple(frame for frame, kind in enumerate(self._kinds) if not kind)
+        return FrameSequence(self._settled.gaps(0, self.frames - 1))
 
     # ------------------------------------------------------------ writing
 
@@ -197,61 +228,123 @@ class Journal:
 
         The arrays must have the dtypes and shapes with which the journal was opened.
         """
-        if self._kinds[frame]:
+        if frame in self._settled:
             raise RuntimeError(f"frame {frame} is settled already")
-        rows = [file.row(outputs[file.spec.name]) for file in self._results]
         try:
-            for file, row in zip(self._results, rows, strict=True):
-                file.write(frame, row)
-            self._append(FrameRecord(frame, DONE, checksum(rows)))
+            self._writable(frame).write(frame, outputs)
         except OSError as error:
             raise self._failed(f"frame {frame}: its result", error) from error
+        with self._settling:
+            self._settled.add(frame)
+            self._done += 1
+        self._dirty.set()
 
     def drop(self, frame: int) -> None:
         """Record that a frame was dropped and will have no result."""
         try:
-            self._append(FrameRecord(frame, DROPPED, 0))
+            self._writable(frame).drop(frame)
         except OSError as error:
             raise self._failed(f"frame {frame}: that it was dropped", error) from error
-
-    def _append(self, record: FrameRecord) -> None:
-        if self._problem is not None:
-            raise self._problem
-        data = encode(record, self._run)
-        while data:
-            data = data[os.write(self._file, data) :]
-        self._kinds[record.frame] = record.kind
+        with self._settling:
+            self._settled.add(frame)
+            self._dropped.add(frame)
         self._dirty.set()
 
     def _failed(self, what: str, error: OSError) -> RunFailedError:
+        with self._settling:
+            saved = self._done + self._removed.done
         return RunFailedError(
             f"{what} cannot be kept in the journal {str(self.folder)!r}: {error.strerror}; "
-            f"{self.done} of {self.frames} are saved, and launch --resume goes on from there"
+            f"{saved} of {self.frames} are saved, and launch --resume goes on from there"
         )
+
+    # ------------------------------------------------------------ segments
+
+    def _place(self, first: int) -> Path:
+        return self.folder / f"{SEGMENT_PREFIX}{first:012d}" if self._divided else self.folder
+
+    def _on_disk(self) -> list[int]:
+        """The segments that there are, by their first frames, the oldest first."""
+        if not self._divided:
+            return [0]
+        found = []
+        for path in self.folder.glob(f"{SEGMENT_PREFIX}*"):
+            number = path.name.removeprefix(SEGMENT_PREFIX)
+            if number.isascii() and number.isdigit() and path == self._place(int(number)):
+                found.append(int(number))
+        wanted = range(0, self.frames, self._segment_frames)
+        return sorted(first for first in found if first in wanted)
+
+    def _segment(self, first: int) -> Segment:
+        frames = min(self._segment_frames, self.frames - first)
+        return Segment(self._place(first), self._outputs, self._run, first, frames)
+
+    def _writable(self, frame: int) -> Segment:
+        """Return the open segment of a frame; raises `OSError`."""
+        if self._problem is not None:
+            raise self._problem
+        first = frame - frame % self._segment_frames
+        segment = self._open.get(first) or self._begin(first)
+        self._latest = first
+        return segment
+
+    def _begin(self, first: int) -> Segment:
+        """Open a segment, in whose place another one is closed, and have the oldest removed."""
+        self._within_bound.wait()
+        if self._problem is not None:
+            raise self._problem
+        with self._placing:
+            leaving: tuple[Segment, ...] = ()
+            if len(self._open) == _MOST_OPEN:
+                (other,) = self._open.keys() - {self._latest}
+                leaving = (self._open.pop(other),)
+            segment = self._open[first] = self._segment(first)
+        self._within_bound.clear()
+        self._leaving.put(leaving)
+        return segment
 
     # ------------------------------------------------------------ durability
 
-    def _sync_often(self) -> None:
-        while not self._closing.wait(SYNC_S):
-            if self._dirty.is_set():
-                try:
+    def _work(self) -> None:
+        """Write through to the disk, close segments and remove the oldest, in a thread."""
+        while True:
+            leaving: tuple[Segment, ...] | None = ()
+            begun = True
+            try:
+                leaving = self._leaving.get(timeout=SYNC_S)
+            except Empty:
+                begun = False
+            if leaving is None:
+                return
+            try:
+                for segment in leaving:
+                    segment.sync()
+                if begun:
+                    self._remove_oldest()
+                if self._dirty.is_set():
                     self._sync()
-                except OSError as error:  # the next write raises it
-                    self._problem = error
-                    return
+            except OSError as error:  # the next write raises it
+                self._problem = error
+            finally:
+                for segment in leaving:
+                    segment.close()
+                if begun:
+                    self._within_bound.set()
 
     def _sync(self) -> None:
         self._dirty.clear()
-        for file in self._results:
-            file.sync()
-        os.fdatasync(self._file)
+        with self._placing:
+            segments = tuple(self._open.values())
+        for segment in segments:
+            segment.sync()
 
     def close(self) -> None:
         """Write everything through to the disk and close; raises `RunFailedError` if it fails."""
-        if self._closing.is_set():
+        if self._closed:
             return
-        self._closing.set()
-        self._syncing.join()
+        self._closed = True
+        self._leaving.put(None)
+        self._working.join()
         try:
             self._sync()
             if self._problem is not None:
@@ -259,13 +352,59 @@ class Journal:
         except OSError as error:
             raise self._failed("what was written last", error) from error
         finally:
+            for segment in self._open.values():
+                segment.close()
             self._opened.close()
 
+    # ------------------------------------------------------------ retention
 
-def sync_folder(folder: Path) -> None:
-    """Write a folder's entries through to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _remove_oldest(self) -> None:
+        """Remove the oldest closed segments until all fit the bound with the open ones full."""
+        if self.keep_bytes is None or not self._divided:
+            return
+        with self._placing:
+            is_open = set(self._open)
+        full = segment_bytes(self._outputs, self._segment_frames)
+        room = self.keep_bytes - len(is_open) * full - used_bytes(self.folder / REMOVED)
+        closed = {
+            first: used_bytes(self._place(first))
+            for first in self._on_disk()
+            if first not in is_open
+        }
+        for first in sorted(closed):
+            if sum(closed.values()) <= room:
+                return
+            with self._placing:
+                if first not in self._open:  # it may have been opened again
+                    self._remove(first)
+            del closed[first]
+
+    def _remove(self, first: int) -> None:
+        last = first + self._segment_frames - 1
+        with self._settling:
+            settled = self._settled.between(first, last)
+            dropped = self._dropped.between(first, last)
+        removed = self._removed.and_these(settled, dropped)
+        if self._in_a_row:
+            removed = self._with_last_result(removed, first, settled)
+        self.before_removal()
+        write_removed(self.folder, self._run, removed)
+        with self._settling:
+            self._done -= removed.done - self._removed.done
+            self._dropped = self._dropped.without(FrameRanges([(first, last)]))
+            self._removed = removed
+        delete_segment(self._place(first), self._outputs)
+
+    def _with_last_result(self, removed: Removed, first: int, settled: FrameRanges) -> Removed:
+        """Add the last of the settled results of a segment, which has the state after it."""
+        with contextlib.closing(self._segment(first)) as segment:
+            last = None
+            for record in segment.records():
+                if record.kind == DONE and record.frame in settled:
+                    last = record
+            if last is None or (removed.last_frame or -1) >= last.frame:
+                return removed
+            rows = segment.rows(last)
+        if rows is None:
+            raise OSError(errno.EIO, f"the result of frame {last.frame} was damaged on the disk")
+        return replace(removed, last_frame=last.frame, last_rows=tuple(rows))

@@ -1,8 +1,9 @@
-"""Stores the results of many frames in one .npy file per output, row k being that of frame k.
+"""Stores the results of many frames in one .npy file per output, row k being that of frame k,
+or of frame `first` + k in a segment that begins with frame `first`.
 
 The file has its full length from the beginning and is sparse, so that NumPy can read it at any time
 while it takes only the space of what was written. An output whose shape varies has a folder with
-one .npy file per frame instead.
+one .npy file per frame instead, which has the frame's number.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import io
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -59,20 +60,37 @@ def output_specs(outputs: Iterable[Tensor]) -> tuple[OutputSpec, ...]:
     )
 
 
+def as_arrays(outputs: Sequence[OutputSpec], rows: Sequence[bytes]) -> dict[str, Array]:
+    """Return a frame's result, whose bytes by output `rows` are, as arrays by the outputs' names.
+
+    Raises `ValueError` if the bytes are no such arrays.
+    """
+    found: dict[str, Array] = {}
+    for spec, row in zip(outputs, rows, strict=True):
+        if spec.varies:
+            found[spec.name] = np.lib.format.read_array(io.BytesIO(row), allow_pickle=False)
+        else:
+            found[spec.name] = np.frombuffer(row, np.dtype(spec.dtype)).reshape(spec.shape)
+    return found
+
+
 class ResultFile:
     """The file of one output's results; its methods raise `OSError` as the disk does."""
 
-    def __init__(self, folder: Path, spec: OutputSpec, frames: int) -> None:
-        """Open the file; create it, or repair its header and length, if necessary."""
+    def __init__(self, folder: Path, spec: OutputSpec, frames: int, first: int = 0) -> None:
+        """Open the file of `frames` frames from `first` on.
+
+        Creates it, or repairs its header and length, if necessary.
+        """
         self.spec = spec
-        self._dtype = np.dtype(spec.dtype)
-        header = npy_header(self._dtype, (frames, *spec.shape))
+        self._first = first
+        header = npy_header(np.dtype(spec.dtype), (frames, *spec.shape))
         self._begin, self._size = len(header), spec.row_bytes
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self.descriptor = os.open(folder / spec.file, flags, 0o600)
         try:
             if os.pread(self.descriptor, len(header), 0) != header:
-                _write_all(self.descriptor, header, 0)
+                write_all(self.descriptor, header, 0)
             whole = self._begin + frames * self._size
             if os.fstat(self.descriptor).st_size != whole:
                 os.ftruncate(self.descriptor, whole)
@@ -89,15 +107,12 @@ class ResultFile:
 
     def write(self, frame: int, row: memoryview) -> None:
         """Write one frame's row."""
-        _write_all(self.descriptor, row, self._begin + frame * self._size)
+        write_all(self.descriptor, row, self._begin + (frame - self._first) * self._size)
 
     def read(self, frame: int) -> bytes:
         """Read the bytes of a frame's row."""
-        return os.pread(self.descriptor, self._size, self._begin + frame * self._size)
-
-    def array(self, row: bytes) -> Array:
-        """The bytes of a frame as an array."""
-        return np.frombuffer(row, self._dtype).reshape(self.spec.shape)
+        at = self._begin + (frame - self._first) * self._size
+        return os.pread(self.descriptor, self._size, at)
 
     def sync(self) -> None:
         """Write data through to the disk."""
@@ -129,7 +144,7 @@ class ResultFolder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         descriptor = os.open(self._file(frame), flags, 0o600)
         try:
-            _write_all(descriptor, row, 0)
+            write_all(descriptor, row, 0)
         finally:
             self._written.put(descriptor)
         if self._written.qsize() >= _MOST_OPEN:
@@ -141,11 +156,6 @@ class ResultFolder:
             return self._file(frame).read_bytes()
         except FileNotFoundError:
             return b""
-
-    def array(self, row: bytes) -> Array:
-        """The bytes of a frame as an array."""
-        found: Array = np.lib.format.read_array(io.BytesIO(row), allow_pickle=False)
-        return found
 
     def sync(self) -> None:
         """Write data through to the disk."""
@@ -176,7 +186,8 @@ def npy_header(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> bytes:
     return written.getvalue()
 
 
-def _write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
+def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
+    """Write all of `data` at `offset`; raises `OSError` as the disk does."""
     written = os.pwrite(descriptor, data, offset)
     while written < len(data):  # interrupted, or the disk is full, which the next attempt reports
         written += os.pwrite(descriptor, data[written:], offset + written)
