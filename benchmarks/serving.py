@@ -69,7 +69,9 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
         theirs = cpus[: len(cpus) // 2] or ours
         names = (f"n{number}" for number in range(given.nodes))
         nodes = "".join(f"  - {{name: {name}, cpus: {theirs}}}\n" for name in names)
-        target.write_text(f"model: {given.model}\nstrategy: sequential\nnodes:\n{nodes}")
+        target.write_text(
+            f"model: {{path: {given.model}, name: {NAME}}}\nstrategy: sequential\nnodes:\n{nodes}"
+        )
         with (
             open_cluster(Request(target), progress, most=4 * given.in_flight) as cluster,
             served(cluster) as ports,
