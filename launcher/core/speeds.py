@@ -46,27 +46,45 @@ class Speeds:
 
     def __init__(self, blueprint: Blueprint) -> None:
         self._blueprint = blueprint
-        self._before: dict[str, Stats] = {}
+        self._before: dict[str, dict[int, Stats]] = {}
+        """The counters of each node at the last measurement of each network."""
         self._looks: dict[str, deque[float]] = {
             node: deque(maxlen=LOOKS) for node in blueprint.phase_s
         }
 
     def record(self, node: str, stats: Stats | None) -> None:
-        """Take in a node's counters; ignores those of another epoch or of other phases."""
+        """Take in a node's counters; ignores those of another epoch or of other phases.
+
+        Of networks that stream their own frames, those count that have fired often enough.
+        """
         if stats is None or stats.epoch != self._blueprint.epoch or node not in self._looks:
             return
-        phases = len(self._blueprint.phase_s[node])
+        predicted_s = self._blueprint.phase_s[node]
+        phases = len(predicted_s)
         if (len(stats.firings), len(stats.busy_s)) != (phases, phases):
             return
-        before = self._before.setdefault(node, stats)
-        fired = [now - then for now, then in zip(stats.firings, before.firings, strict=True)]
-        predicted_s = sum(self._blueprint.phase_s[node])
-        if not fired or min(fired) < FIRINGS_EACH or predicted_s <= 0:
-            return
-        busy = zip(stats.busy_s, before.busy_s, fired, strict=True)
-        measured_s = sum((now - then) / times for now, then, times in busy)
-        self._looks[node].append(measured_s / predicted_s)
-        self._before[node] = stats
+        before_of = self._before.setdefault(node, {})
+        measured = assumed = 0.0
+        for network, own in self._networks(node).items():
+            before = before_of.setdefault(network, stats)
+            fired = {phase: stats.firings[phase] - before.firings[phase] for phase in own}
+            if min(fired.values()) < FIRINGS_EACH:
+                continue
+            measured += sum(
+                (stats.busy_s[phase] - before.busy_s[phase]) / times
+                for phase, times in fired.items()
+            )
+            assumed += sum(predicted_s[phase] for phase in own)
+            before_of[network] = stats
+        if assumed > 0:
+            self._looks[node].append(measured / assumed)
+
+    def _networks(self, node: str) -> dict[int, list[int]]:
+        """Each network's phases on a node."""
+        found: dict[int, list[int]] = {}
+        for number, phase in enumerate(self._blueprint.deployments[node].phases):
+            found.setdefault(phase.network, []).append(number)
+        return found
 
     def _measured(self) -> dict[str, float] | None:
         if any(len(looks) < LEAST_LOOKS for looks in self._looks.values()):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from launcher.core import events as lev
+from launcher.core.speeds import FIRINGS_EACH, LEAST_LOOKS, Speeds
 from launcher.errors import BadInputError
 from launcher.run.deployment import blueprint
 from nodes.core import events as nev
 from nodes.core.actor import LONGEST_WAIT_S, FairShares
+from nodes.protocol.messages import Stats
 from partition.plan import Plan
 from tests.launcher_runtime.faults import RECOVERING
 from tests.launcher_runtime.plans import blueprint_of, part_of, spread, subnets_of
@@ -164,3 +168,15 @@ def test_a_plan_whose_phases_span_two_networks_is_refused() -> None:
     plan = spread([[-2, -1]], ["n0"], lambda: 1)
     with pytest.raises(BadInputError, match="make the plan again"):
         blueprint(plan, subnets_of(plan), {}, 1, "pipelined", networks=[["x-1"], ["x-2"]])
+
+
+def test_the_speed_of_a_node_is_known_while_one_of_its_networks_is_idle() -> None:
+    plan, networks = side_by_side(1)
+    share = replace(blueprint_of(plan, networks=networks), phase_s={"n0": (1.0, 5.0)})
+    speeds = Speeds(share)
+    for look in range(LEAST_LOOKS + 1):
+        assert speeds.factors is None
+        firings = look * FIRINGS_EACH
+        busy_s = (3.0 * firings, 0.0)
+        speeds.record("n0", Stats(share.epoch, (firings, 0), busy_s, 1.0, 1.0, 0, 0, 1, 1, 1, 0, 0))
+    assert speeds.factors == {"n0": pytest.approx(3.0)}
