@@ -364,7 +364,6 @@ class JournalConfig(StrictModel):
     keep: Annotated[
         Bytes,
         Field(
-            gt=0,
             description="Bound on what the folder takes on disk, such as 10GB; the oldest results "
             "beyond it are removed",
         ),

@@ -19,6 +19,7 @@ from launcher.results.collecting import NetworkState, Results, Writer
 from launcher.results.comparison.agreement import FirstResults
 from launcher.results.comparison.tolerance import Numbers, numbers_of
 from launcher.results.journal.opening import run_journal
+from launcher.results.journal.ranges import FrameRanges
 from launcher.results.outputs import OutputFolder, is_classifier, read_labels, read_truth
 from launcher.run.request import Request
 from launcher.run.runtime import Array, Frame
@@ -93,6 +94,7 @@ def open_results(
                 input_name=_names(inputs, own),
                 top=request.top if is_classifier(network) else 0,
                 labels=labels,
+                kept=FrameRanges(() if journal is None else journal.removed.settled),
             )
             writers.append((part, stack.enter_context(results_of)))
         writer = _Writers(writers)
@@ -198,5 +200,6 @@ class _Writers:
             writer.write(frame, part.own(outputs, part.model.outputs))
 
     def sync(self) -> None:
-        """See `OutputFolder.sync`, which is for all folders."""
-        self._writers[0][1].sync()
+        """See `OutputFolder.sync`."""
+        for _part, writer in self._writers:
+            writer.sync()

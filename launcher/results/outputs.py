@@ -10,7 +10,9 @@ import csv
 import io
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,10 +23,12 @@ from cnn.network import Network
 from launcher.config.units import brief
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import cannot_write, distinct_names, plain_name, read_small, whole_file
+from launcher.results.journal.ranges import FrameRanges, FrameSequence
 from launcher.results.journal.result_files import npy_header
 from launcher.run.runtime import Array
 
 _CLASS = re.compile("[0-9]{1,18}")
+_ROW = re.compile(rb"([0-9]{1,18}),")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,8 @@ class OutputFolder:
 
     The files of a network with one output have names like `000000.npy`, with the frame's number;
     those of a network with several, names like `000000.NAME.npy`. If `top` > 0, `classes.csv` has
-    for every frame the `top` likeliest classes of the first output, with their names from `labels`.
+    for every frame the `top` likeliest classes of the first output, with their names from `labels`;
+    a file that is there is written anew, but for the rows of frames that are `kept`.
     """
 
     def __init__(
@@ -123,6 +128,7 @@ class OutputFolder:
         input_name: Callable[[int], str],
         top: int = 0,
         labels: tuple[str, ...] = (),
+        kept: FrameRanges = FrameRanges(),  # noqa: B008 - nobody changes it
     ) -> None:
         self.folder = folder
         self._suffixes = _suffixes(outputs)
@@ -130,11 +136,13 @@ class OutputFolder:
         self._top = top
         self._labels = labels
         self._table: _Table | None = None
+        self._unsynced = FrameRanges()
+        self._writing = threading.Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if top:
                 head = ("frame", "input", "rank", "class", "probability", "name")
-                self._table = _Table(folder / "classes.csv", head)
+                self._table = _Table(folder / "classes.csv", head, kept)
         except OSError as error:
             raise BadInputError(f"--output {str(folder)!r}: {cannot_write(error)}") from None
 
@@ -157,17 +165,27 @@ class OutputFolder:
                 _save(self.folder / f"{frame:06d}{self._suffixes[name]}.npy", array)
             if self._table is not None:
                 self._table.append(self._classes(frame, outputs))
+            with self._writing:
+                self._unsynced.add(frame)
         except OSError as error:
             raise RunFailedError(
                 f"the result of frame {frame} in {error.filename}: {cannot_write(error)}"
             ) from None
 
     def sync(self) -> None:
-        """Return once the disk has all results that were written.
+        """Return once the disk has all results that were written; another thread may write.
 
-        They are too many to keep them open, so the system writes all files of all programs.
+        Raises `OSError` as the disk does.
         """
-        os.sync()
+        with self._writing:
+            frames, self._unsynced = FrameSequence(self._unsynced), FrameRanges()
+        for frame in frames:
+            for suffix in self._suffixes.values():
+                with suppress(FileNotFoundError):  # outputs of other networks
+                    _sync(self.folder / f"{frame:06d}{suffix}.npy", os.O_RDONLY)
+        if self._table is not None:
+            _sync(self.folder / "classes.csv", os.O_RDONLY)
+        _sync(self.folder, os.O_RDONLY | os.O_DIRECTORY)
 
     def _classes(self, frame: int, outputs: Mapping[str, Array]) -> Iterator[Row]:
         output = next(iter(outputs.values()))
@@ -181,10 +199,13 @@ class OutputFolder:
 class _Table:
     """A CSV file that grows by whole rows; raises `OSError` with the file's name."""
 
-    def __init__(self, path: Path, head: Row) -> None:
+    def __init__(self, path: Path, head: Row, kept: FrameRanges) -> None:
         self._path = path
-        with whole_file(path) as file:
+        with whole_file(path, durable=bool(kept)) as file:
             file.write(_as_csv((head,)))
+            if kept and path.exists():
+                with path.open("rb") as before:
+                    file.writelines(_rows_of(before, kept))
         self._file = path.open("ab", buffering=0)
 
     def append(self, rows: Iterable[Row]) -> None:
@@ -204,10 +225,28 @@ class _Table:
         self._file.close()
 
 
+def _rows_of(lines: Iterable[bytes], frames: FrameRanges) -> Iterator[bytes]:
+    """Yield the lines of the rows of these frames; a name may have line breaks."""
+    is_wanted = False
+    for line in lines:
+        if found := _ROW.match(line):
+            is_wanted = int(found[1]) in frames
+        if is_wanted:
+            yield line
+
+
 def _as_csv(rows: Iterable[Row]) -> bytes:
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _save(path: Path, array: Array) -> None:

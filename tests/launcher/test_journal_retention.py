@@ -304,6 +304,7 @@ def test_in_any_history_no_frame_is_lost_or_computed_twice_and_the_bound_holds(
 
 # ---------------------------------------------------------------- crashes at every system call
 
+SETTLED = 30
 CHANGES = ("pwrite", "ftruncate", "fsync", "fdatasync", "replace", "unlink", "mkdir", "rmdir")
 
 
@@ -370,12 +371,12 @@ def interrupted(folder: Path, disk: Disk, *, in_a_row: bool) -> tuple[set[int], 
 
 
 @pytest.fixture(scope="module")
-def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A journal in which half of the frames are settled."""
-    folder = tmp_path_factory.mktemp("half") / "run"
+def most(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A journal in which most frames are settled."""
+    folder = tmp_path_factory.mktemp("most") / "run"
     with opened(folder) as made:
         list(made.results(in_a_row=True))
-        for frame in range(FRAMES // 2):
+        for frame in range(SETTLED):
             made.write(frame, outputs(frame))
     return folder
 
@@ -392,11 +393,11 @@ def copied(folder: Path, to: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("power", [True, False], ids=["power cut", "killed"])
 def test_wherever_it_is_interrupted_no_result_is_lost_and_the_run_can_be_finished(
-    half: Path, tmp_path: Path, quick: None, power: bool
+    most: Path, tmp_path: Path, quick: None, power: bool
 ) -> None:
     until, is_whole = 0, False
     while not is_whole:
-        folder = copied(half, tmp_path / f"{until}")
+        folder = copied(most, tmp_path / f"{until}")
         disk = Disk(until)
         for path in folder.rglob("*"):
             if path.is_file():
@@ -408,7 +409,7 @@ def test_wherever_it_is_interrupted_no_result_is_lost_and_the_run_can_be_finishe
         with opened(folder, 4 * PAIR) as again:
             restored(again, in_a_row=True)
             left = set(again.open_frames())
-            before = set(range(FRAMES // 2))
+            before = set(range(SETTLED))
             assert left.isdisjoint(before | (safe if power else written))
             last = again.last_removed()
             for frame in sorted(left):

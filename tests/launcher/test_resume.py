@@ -18,6 +18,7 @@ import pytest
 from launcher.errors import BadInputError
 from launcher.progress import LineProgress
 from launcher.results.journal.records import DONE, decode
+from launcher.results.report_text import _journal
 from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
 from tests.launcher.in_process import InProcess
@@ -91,7 +92,7 @@ def test_interrupted_twice_it_ends_as_if_it_never_had_been(cluster: Path, once: 
     assert report.frames == FRAMES - 5
     told = report.as_json()["journal"]
     assert (told["folder"], told["saved"], told["resumed"]) == (str(journal), FRAMES, 5)
-    assert (told["damaged"], told["removed"], told["removed_frames"]) == (0, 0, [])
+    assert (told["damaged"], told["removed"], told["removed_frames"]) == (0, 0, ())
     whole = np.load(journal / "score.npy")
     np.testing.assert_array_equal(whole, np.load(once / "kept/score.npy"))
     for frame in range(FRAMES):
@@ -122,6 +123,34 @@ def test_a_run_that_is_complete_is_not_run_again(complete: Path) -> None:
     told = outcome.complete.as_json()
     assert (told["frames"], told["agrees"], told["journal"]["saved"]) == (0, True, FRAMES)
     assert "all 8 frames are settled" in outcome.complete.text()
+
+
+@pytest.mark.slow
+def test_with_a_bound_it_ends_with_the_newest_results_and_all_in_the_output(
+    cluster: Path,
+) -> None:
+    frames, output = 900, cluster.parent / "out"
+    text = cluster.read_text().replace(f"frames: {FRAMES}", f"frames: {frames}")
+    cluster.write_text(text.replace("journal: kept", "journal: {folder: kept, keep: 140kB}"))
+    with pytest.raises(InterruptError):
+        run(Request(cluster, output=output, resume=True), Interrupted(800))
+    last = Interrupted()
+    report = run(Request(cluster, output=output, resume=True), last).report
+    assert last.streamed == 100
+    assert report is not None
+    assert report.agrees
+    journal = report.journal
+    assert journal is not None
+    assert journal.saved + journal.removed == frames
+    assert 0 < journal.removed_before == 800 - journal.resumed <= journal.removed
+    assert journal.removed_frames == ((0, journal.removed - 1),)
+    (line,) = [line for line in _journal(report) if "results are in" in line]
+    assert f"; {journal.removed} were removed to keep the bound (frames 0 to " in line
+    assert f"{journal.removed_before} of them before this launch, which has not compared" in line
+    assert len(list(output.glob("*.score.npy"))) == frames
+    again = run(Request(cluster, resume=True), Interrupted()).complete
+    assert again is not None
+    assert f", and {journal.saved} results are in " in again.text()
 
 
 @pytest.mark.parametrize("key", ["frames: 9", "seed: 1"])

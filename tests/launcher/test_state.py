@@ -217,6 +217,24 @@ def test_resumed_twice_it_computes_the_plain_loop(kept: Path) -> None:
     check_results(output, kept.parent / "cell.onnx", CELL)
 
 
+@pytest.mark.slow
+def test_resumed_behind_removed_results_it_computes_the_plain_loop(tmp_path: Path) -> None:
+    """The state is that after the last result that was removed, or kept."""
+    bound = "journal: {folder: kept, keep: 140kB}\n"
+    kept = write_cluster(tmp_path, frames=800, more=bound)
+    output = kept.parent / "out"
+    for at in (500, 100):
+        with pytest.raises(InterruptError):
+            outcome(Request(kept, output=output, resume=True), ends_at(at).runtime)
+        kept.write_text(kept.read_text().replace("140kB", "50kB"))
+    report = outcome(Request(kept, output=output, resume=True), InProcess().runtime).report
+    assert report is not None
+    assert report.agrees
+    assert report.journal is not None
+    assert report.journal.removed_before > 0
+    check_results(output, kept.parent / "cell.onnx", CELL, frames=800)
+
+
 def test_what_follows_a_damaged_result_is_computed_again(kept: Path) -> None:
     """The state with which the next frame began was in it."""
     with pytest.raises(InterruptError):

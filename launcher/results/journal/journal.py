@@ -293,6 +293,7 @@ class Journal:
         self._within_bound.wait()
         if self._problem is not None:
             raise self._problem
+        is_first = not self._open
         with self._placing:
             leaving: tuple[Segment, ...] = ()
             if len(self._open) == _MOST_OPEN:
@@ -301,6 +302,8 @@ class Journal:
             segment = self._open[first] = self._segment(first)
         self._within_bound.clear()
         self._leaving.put(leaving)
+        if is_first and self._divided:  # an earlier launch may have had a larger bound
+            self._within_bound.wait()
         return segment
 
     # ------------------------------------------------------------ durability
