@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from launcher.errors import BadInputError
+from launcher.results.journal.ranges import FrameRanges
 from launcher.results.outputs import (
     OutputFolder,
     is_classifier,
@@ -78,6 +79,25 @@ def test_one_output_is_a_file_per_frame_and_classes_are_a_table(tmp_path: Path) 
         ["1", "1.png", "1", "2", "0.800000", ""],
         ["1", "1.png", "2", "0", "0.200000", "cat"],
     ]
+
+
+def test_the_table_keeps_the_rows_of_frames_that_will_not_be_written_again(tmp_path: Path) -> None:
+    """Their results are no longer in the journal. A name may have a line break."""
+
+    def opened(kept: FrameRanges) -> OutputFolder:
+        return OutputFolder(tmp_path, ("y",), input_name="{}\n.png".format, top=1, kept=kept)
+
+    scores = {"y": np.array([[0.0, 0.9, 0.1]], np.float32)}
+    with opened(FrameRanges()) as writer:
+        for frame in (8, 9, 10, 11):
+            writer.write(frame, scores)
+        writer.sync()
+    with opened(FrameRanges([(0, 9)])) as writer:
+        writer.write(11, scores)
+        writer.sync()
+    with (tmp_path / "classes.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert [row[:2] for row in rows[1:]] == [[n, f"{n}\n.png"] for n in ("8", "9", "11")]
 
 
 def test_several_outputs_have_their_names_in_their_files(tmp_path: Path) -> None:
