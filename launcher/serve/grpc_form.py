@@ -8,7 +8,14 @@ from typing import Any
 
 from launcher.serve import http_form
 from launcher.serve.errors import RequestError
-from launcher.serve.messages import METHODS, field, parsed, without
+from launcher.serve.messages import (
+    ERROR_MESSAGE,
+    INFER_RESPONSE,
+    METHODS,
+    field,
+    parsed,
+    without,
+)
 from launcher.serve.tensors import (
     DATATYPES,
     Array,
@@ -86,17 +93,44 @@ def read_infer(data: bytes, repository: ModelRepository) -> InferCall:
     return InferCall(model, message.id, inputs, tuple(wanted or model.outputs))
 
 
-def write_infer(call: InferCall, outputs: Mapping[str, Array]) -> bytes:
-    """Return the encoded `ModelInferResponse`, its tensors as raw contents."""
+def write_infer(
+    call: InferCall, outputs: Mapping[str, Array], *, is_streamed: bool = False
+) -> bytes:
+    """Return the encoded `ModelInferResponse`, its tensors as raw contents.
+
+    In a stream, it says that no other response to this request follows.
+    """
     model = call.model
     message = METHODS["ModelInfer"][1](
         model_name=model.name, model_version=model.version, id=call.id
     )
+    if is_streamed:
+        message.parameters["triton_final_response"].bool_param = True
     for name in call.outputs:
         array = outputs[name]
         message.outputs.add(name=name, datatype=DATATYPES[array.dtype.name], shape=array.shape)
     raw = [to_bytes(outputs[name]) for name in call.outputs]
     return b"".join((message.SerializeToString(), *field(RAW_OUTPUTS, raw)))
+
+
+def streamed(response: bytes) -> bytes:
+    """Return the encoded `ModelStreamInferResponse` of a `ModelInferResponse`."""
+    return b"".join(field(INFER_RESPONSE, [response]))
+
+
+def streamed_error(data: bytes, sentence: str) -> bytes:
+    """Return the encoded `ModelStreamInferResponse` to a request that is refused.
+
+    It has the request's id and the model's name as far as `data`, the request, can be read.
+    """
+    try:
+        request = parsed(METHODS["ModelInfer"][0], without(data, RAW_INPUTS)[0])
+        named = {"model_name": request.model_name, "id": request.id}
+    except RequestError:
+        named = {}
+    response = METHODS["ModelInfer"][1](**named).SerializeToString()
+    parts = (*field(ERROR_MESSAGE, [sentence.encode()]), *field(INFER_RESPONSE, [response]))
+    return b"".join(parts)
 
 
 def answer(

@@ -1,6 +1,6 @@
 """The protocol over gRPC, carried by grpcio.
 
-Methods take one message, but are declared as if they took a stream, which looks the same on the
+Methods that take one message are declared as if they took a stream, which looks the same on the
 wire: so a message that arrives too slowly can be given up.
 """
 
@@ -10,13 +10,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import grpc
 
 from launcher.serve import grpc_form
-from launcher.serve.errors import RequestError, as_request_error
-from launcher.serve.messages import METHODS, SERVICE
+from launcher.serve.errors import Refusal, RequestError, as_request_error
+from launcher.serve.grpc_stream import Streams
+from launcher.serve.messages import METHODS, SERVICE, STREAM
 from launcher.serve.service import Service
 
 FRAME_BYTES = 1 << 20
@@ -50,9 +52,14 @@ async def grpc_server(
             ("grpc.so_reuseport", 0),
         ],
     )
+    streams = Streams(partial(_streamed, service), limits)
     handlers = {
-        name: grpc.stream_unary_rpc_method_handler(_handler(name, service)) for name in METHODS
+        name: grpc.stream_unary_rpc_method_handler(_handler(name, partial(_answer, name, service)))
+        for name in METHODS
     }
+    handlers[STREAM] = grpc.stream_stream_rpc_method_handler(
+        _handler(STREAM, partial(_stream, service, streams))
+    )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
@@ -66,31 +73,61 @@ async def grpc_server(
     try:
         yield bound
     finally:
+        streams.stop()
         await server.stop(limits.grace_s)
 
 
-def _handler(method: str, service: Service) -> Callable[[Any, Any], Awaitable[bytes]]:
-    async def handle(_: object, context: Any) -> bytes:
+def _handler(
+    method: str, answer: Callable[[Any], Awaitable[bytes | None]]
+) -> Callable[[Any, Any], Awaitable[bytes | None]]:
+    async def handle(_: object, context: Any) -> bytes | None:
         try:
-            return await _answer(method, service, context)
+            return await answer(context)
         except Exception as error:  # noqa: BLE001 - whatever it is, this client gets an answer
-            known = as_request_error(error)
-            if known is not error and known.refusal.grpc_code == "INTERNAL":
-                _log.error("%s", method, exc_info=error)
+            known = _known(method, error)
         await context.abort(grpc.StatusCode[known.refusal.grpc_code], str(known))
         raise AssertionError("abort returned")
 
     return handle
 
 
+def _known(method: str, error: Exception) -> RequestError:
+    known = as_request_error(error)
+    if known is not error and known.refusal is Refusal.INTERNAL:
+        _log.error("%s", method, exc_info=error)
+    return known
+
+
+def _check_token(service: Service, context: Any) -> None:
+    metadata = dict(context.invocation_metadata() or ())
+    service.check_token(metadata.get("authorization"))
+
+
 async def _answer(method: str, service: Service, context: Any) -> bytes:
     if method not in ("ServerLive", "ServerReady"):
-        metadata = dict(context.invocation_metadata() or ())
-        service.check_token(metadata.get("authorization"))
+        _check_token(service, context)
     data = await asyncio.wait_for(context.read(), service.limits.read_s)
     if not isinstance(data, bytes):
         raise RequestError("the call has no message")
-    if method != "ModelInfer":
-        return grpc_form.answer(method, data, service.repository, service.version, service.is_ready)
+    if method == "ModelInfer":
+        return await _infer(service, data)
+    return grpc_form.answer(method, data, service.repository, service.version, service.is_ready)
+
+
+async def _infer(service: Service, data: bytes, *, is_streamed: bool = False) -> bytes:
     call = grpc_form.read_infer(data, service.repository)
-    return grpc_form.write_infer(call, await service.infer(call.model, call.inputs))
+    outputs = await service.infer(call.model, call.inputs)
+    return grpc_form.write_infer(call, outputs, is_streamed=is_streamed)
+
+
+async def _stream(service: Service, streams: Streams, context: Any) -> None:
+    _check_token(service, context)
+    await streams.handle(context)
+
+
+async def _streamed(service: Service, data: bytes) -> bytes:
+    """Return the response to one request of a stream."""
+    try:
+        return grpc_form.streamed(await _infer(service, data, is_streamed=True))
+    except Exception as error:  # noqa: BLE001 - the other requests of the stream are answered
+        return grpc_form.streamed_error(data, str(_known(STREAM, error)))

@@ -40,8 +40,20 @@ _POOL = _pool()
 METHODS: Mapping[str, tuple[Any, Any]] = {
     method.name: (GetMessageClass(method.input_type), GetMessageClass(method.output_type))
     for method in _POOL.FindServiceByName(SERVICE).methods
+    if not method.client_streaming
 }
-"""Method → the classes of its request and its response."""
+"""Method that takes one message → the classes of its request and its response."""
+
+STREAM = "ModelStreamInfer"
+"""The method that takes a stream of the requests of `ModelInfer`."""
+
+STREAMED: Any = GetMessageClass(
+    _POOL.FindServiceByName(SERVICE).FindMethodByName(STREAM).output_type
+)
+"""The class of each of its responses."""
+
+ERROR_MESSAGE, INFER_RESPONSE = 1, 2
+"""The numbers of the fields of `STREAMED`, which `field` writes."""
 
 
 def parsed(kind: Any, data: bytes) -> Any:

@@ -21,6 +21,10 @@ class ClientLimits:
     read_s: float = 30.0
     """For a request to arrive, from its beginning to its end, and for a connection to begin one."""
     connections: int = 1024
+    streams: int = 32
+    """Calls of `ModelStreamInfer`, which may last as long as their clients want."""
+    stream_in_flight: int = 16
+    """Requests under way of one such call."""
     grace_s: float = 30.0
     """For requests under way to be answered once the server stops."""
 

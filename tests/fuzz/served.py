@@ -15,7 +15,7 @@ import numpy as np
 from launcher.run.live_cluster import TensorInfo
 from launcher.serve import grpc_form, http_form
 from launcher.serve.errors import RequestError
-from launcher.serve.messages import METHODS
+from launcher.serve.messages import METHODS, STREAMED
 from launcher.serve.tensors import DATATYPES, ModelRepository, ServedModel
 from tests.fuzz.mutation import mutated, mutated_text
 
@@ -55,6 +55,8 @@ def read_grpc(data: bytes) -> bool:
         METHODS[method][1].FromString(grpc_form.write_infer(call, call.inputs))
     except RequestError as error:
         _is_good_sentence(error)
+        if method == "ModelInfer":
+            STREAMED.FromString(grpc_form.streamed_error(data[1:], str(error)))
         return False
     return True
 
