@@ -20,8 +20,8 @@ from launcher.sinks.base import FrameResult, Sink, SinkConfig, SinkLostError
 TAKEN_S = 1_700_000_000.0
 """When frame 0 was taken; each further one is taken 0.1 s later."""
 
-GROWTH_BYTES = 100_000
-"""What a sink may keep of 200 results."""
+LARGE, GROWTH_BYTES = 5000, 1_000_000
+"""Values of a large result, and the bytes that a sink may keep of 200 of them, which have 6 MB."""
 
 
 def made_result(index: int, values: int = 3) -> FrameResult:
@@ -125,11 +125,11 @@ class SinkContract:
     def test_memory_does_not_grow_with_the_results(self, tmp_path: Path) -> None:
         with self.opened(self.config(tmp_path), tmp_path) as sink:
             for index in range(50):
-                sink.write(made_result(index))
+                sink.write(made_result(index, LARGE))
             tracemalloc.start()
             try:
                 for index in range(50, 250):
-                    sink.write(made_result(index))
+                    sink.write(made_result(index, LARGE))
                 assert tracemalloc.get_traced_memory()[0] < GROWTH_BYTES
             finally:
                 tracemalloc.stop()

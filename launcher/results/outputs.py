@@ -131,7 +131,7 @@ class OutputFolder:
         kept: FrameRanges = FrameRanges(),  # noqa: B008 - nobody changes it
     ) -> None:
         self.folder = folder
-        self._suffixes = _suffixes(outputs)
+        self._suffixes = file_suffixes(outputs)
         self._input_name = input_name
         self._top = top
         self._labels = labels
@@ -256,7 +256,7 @@ def _save(path: Path, array: Array) -> None:
         file.write(np.ascontiguousarray(array).data.cast("B") if array.nbytes else b"")
 
 
-def _suffixes(outputs: tuple[str, ...]) -> dict[str, str]:
+def file_suffixes(outputs: tuple[str, ...]) -> dict[str, str]:
     """Map each output to what follows the frame's number in the names of its files."""
     if len(outputs) == 1:
         return {outputs[0]: ""}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import stat
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -24,7 +23,7 @@ from launcher.config.kinds import FileName
 from launcher.config.units import Bytes
 from launcher.errors import RunFailedError
 from launcher.sinks.base import FrameResult, ResultRefusedError, SinkConfig
-from launcher.sinks.files import write_all, writing
+from launcher.sinks.files import UNBOUNDED, NumberedFiles, write_all, writing
 from launcher.sinks.result_json import result_line
 
 LONGEST_LINE = 64 << 20
@@ -91,13 +90,15 @@ class JsonLinesSink:
     ) -> None:
         self._path = path
         self._rotate_bytes, self._rotate_s = rotate_bytes, rotate_s
-        self._keep_files, self._keep_bytes = keep_files, keep_bytes
+        self._longest = LONGEST_LINE if keep_bytes is None else min(LONGEST_LINE, keep_bytes)
         self._file: _LineFile | None = None
-        self._full: dict[int, int] = {}
-        """Number of each full file → its bytes, the oldest first."""
-        self._full_bytes = 0
-        stem, suffix = re.escape(path.stem), re.escape(path.suffix)
-        self._name_of_full = re.compile(rf"{stem}\.(\d{{6,9}}){suffix}")
+        self._full = NumberedFiles(
+            path.parent,
+            f"{path.stem}.",
+            path.suffix,
+            UNBOUNDED if keep_files is None else keep_files,
+            UNBOUNDED if keep_bytes is None else keep_bytes,
+        )
 
     @property
     def description(self) -> str:
@@ -107,17 +108,16 @@ class JsonLinesSink:
     def write(self, result: FrameResult) -> None:
         """Append the result's line, all of it or nothing."""
         line = result_line(result)
-        most = LONGEST_LINE if self._keep_bytes is None else min(LONGEST_LINE, self._keep_bytes)
-        if len(line) > most:
+        if len(line) > self._longest:
             raise ResultRefusedError(
-                f"frame {result.index}: its line has {len(line)} bytes, and {most} are possible"
+                f"frame {result.index}: its line has {len(line)} bytes, more than {self._longest}"
             )
         with writing(self._path):
             try:
                 file = self._opened()
                 if self._is_full(file, len(line), result.taken_s):
                     file = self._begin_next(file)
-                self._delete_old(file.size_bytes + len(line))
+                self._full.make_room(file.size_bytes + len(line))
                 file.append(line, result.taken_s)
             except OSError:
                 self.close()  # the next attempt opens the file anew, and repairs it
@@ -128,19 +128,9 @@ class JsonLinesSink:
             self.close()  # moved or deleted meanwhile
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._full = self._found()
-            self._full_bytes = sum(self._full.values())
+            self._full.find()
             self._file = _LineFile(self._path)
         return self._file
-
-    def _found(self) -> dict[int, int]:
-        found = {}
-        with os.scandir(self._path.parent) as entries:
-            for entry in entries:
-                match = self._name_of_full.fullmatch(entry.name)
-                if match is not None and entry.is_file(follow_symlinks=False):
-                    found[int(match[1])] = entry.stat().st_size
-        return dict(sorted(found.items()))
 
     def _is_full(self, file: _LineFile, more_bytes: int, taken_s: float) -> bool:
         if not file.size_bytes:
@@ -155,26 +145,12 @@ class JsonLinesSink:
         )
 
     def _begin_next(self, file: _LineFile) -> _LineFile:
-        number = max(self._full, default=0) + 1
-        os.rename(self._path, self._full_path(number))
-        self._full[number] = file.size_bytes
-        self._full_bytes += file.size_bytes
+        number = self._full.next_number()
+        os.rename(self._path, self._full.path(number))
+        self._full.add(number, file.size_bytes)
         self.close()
         self._file = _LineFile(self._path)
         return self._file
-
-    def _full_path(self, number: int) -> Path:
-        return self._path.with_name(f"{self._path.stem}.{number:06d}{self._path.suffix}")
-
-    def _delete_old(self, current_bytes: int) -> None:
-        most_files = self._keep_files if self._keep_files is not None else 1 << 62
-        most_bytes = self._keep_bytes if self._keep_bytes is not None else 1 << 62
-        while len(self._full) > most_files or (
-            self._full and self._full_bytes + current_bytes > most_bytes
-        ):
-            oldest = next(iter(self._full))
-            self._full_path(oldest).unlink(missing_ok=True)
-            self._full_bytes -= self._full.pop(oldest)
 
     def close(self) -> None:
         """Close the file, which is complete after every line."""

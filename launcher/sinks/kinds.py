@@ -14,8 +14,11 @@ SINKS = Kinds(
     GROUP,
     SinkConfig,  # type: ignore[type-abstract]
     {
+        "npy": "launcher.sinks.npy:NpyConfig",
         "json-lines": "launcher.sinks.json_lines:JsonLinesConfig",
         "stdout": "launcher.sinks.stdout:StdoutConfig",
+        "mqtt": "launcher.sinks.mqtt:MqttConfig",
+        "webhook": "launcher.sinks.webhook:WebhookConfig",
     },
 )
 

@@ -1,0 +1,308 @@
+"""Publishes one JSON object per result to an MQTT broker, with paho-mqtt.
+
+Exactly one message is under way at a time, so that none waits in paho's own queue, which has no
+bound and no count. With qos 1 `write` returns when the broker has acknowledged the message. The
+message of a lost connection is forgotten with it and published again by the next attempt; a broker
+that had it already hands it out twice, which qos 1 ("at least once") allows. With qos 0 `write`
+returns when the message is in the system's hands, and a broken connection may lose some.
+
+A broker that closes the connection on a message, because it is too large for instance, would be
+sent it for ever; after `MOST_HANGUPS` times the message is given up.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from launcher.config.kinds import FileName, Secret, imported
+from launcher.errors import BadInputError, RunFailedError, reason
+from launcher.sinks.base import FrameResult, ResultRefusedError, SinkConfig, SinkLostError
+from launcher.sinks.result_json import result_text
+from launcher.sinks.secrets import from_environment
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+
+MOST_HANGUPS = 3
+"""How often in a row the broker may close the connection on the same message."""
+
+_PLACEHOLDER = re.compile(r"\{(.*?)\}")
+_PLACEHOLDERS = ("index", "name")
+_NOT_IN_A_LEVEL = re.compile(r"[+#/\0]")
+_UNAUTHORISED = (134, 135)
+"""Codes of a refused connection that no later attempt changes: wrong user or password."""
+
+
+class MqttConfig(SinkConfig):
+    """A topic of an MQTT broker."""
+
+    kind: ClassVar[str] = "mqtt"
+
+    host: Annotated[str, Field(min_length=1, description="Name or address of the broker")]
+    port: Annotated[
+        int | None, Field(ge=1, le=65535, description="Its port; 1883, or 8883 with TLS")
+    ] = None
+    topic: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=1000,
+            description="Topic, in which {index} and {name} stand for the frame's",
+        ),
+    ]
+    qos: Annotated[
+        Literal[0, 1],
+        Field(description="0: at most once; 1: at least once, acknowledged by the broker"),
+    ] = 1
+    retain: Annotated[
+        bool, Field(description="Whether the broker keeps the last message for new subscribers")
+    ] = False
+    client_id: Annotated[
+        str, Field(max_length=200, description="Name of this client; by default a random one")
+    ] = ""
+    username: Annotated[str | None, Field(min_length=1, description="User at the broker")] = None
+    password: Annotated[Secret, Field(description="Password; better given by password_env")] = None
+    password_env: Annotated[
+        str | None, Field(min_length=1, description="Environment variable with the password")
+    ] = None
+    tls: Annotated[bool, Field(description="Whether the connection is encrypted")] = False
+    tls_ca: Annotated[
+        FileName | None,
+        Field(description="PEM file of the authority that signed the broker's certificate"),
+    ] = None
+    keepalive_s: Annotated[
+        int, Field(ge=5, le=65535, description="Seconds after which the broker gives us up")
+    ] = 60
+    timeout_s: Annotated[
+        float, Field(gt=0, le=300, description="Seconds that connecting, or one message, may take")
+    ] = 5.0
+    will_topic: Annotated[
+        str | None,
+        Field(min_length=1, description="Topic on which the broker says that we are gone"),
+    ] = None
+    will_payload: Annotated[str, Field(description="What it says there; retained")] = "offline"
+
+    @field_validator("topic")
+    @classmethod
+    def _check_topic(cls, topic: str) -> str:
+        for name in _PLACEHOLDER.findall(topic):
+            if name not in _PLACEHOLDERS:
+                raise ValueError(f"there is no {{{name}}}; a topic may have {{index}} and {{name}}")
+        return _plain_topic(topic)
+
+    @field_validator("will_topic")
+    @classmethod
+    def _check_will(cls, topic: str | None) -> str | None:
+        return None if topic is None else _plain_topic(topic)
+
+    @model_validator(mode="after")
+    def _check(self) -> MqttConfig:
+        if self.password is not None and self.password_env is not None:
+            raise ValueError("password and password_env contradict each other; remove one")
+        if self.username is None and (self.password or self.password_env):
+            raise ValueError("a password needs a username; add it")
+        if self.tls_ca is not None and not self.tls:
+            raise ValueError("tls_ca has no effect without tls: true; add it")
+        return self
+
+    def open(self, folder: Path) -> MqttSink:
+        """Return the sink, not connected yet.
+
+        Raises `BadInputError` if paho-mqtt is not installed, the environment lacks the password, or
+        the certificate cannot be read.
+        """
+        imported("paho.mqtt.client", "the sink mqtt", "stream")
+        password = self.password or from_environment(self.password_env, "password_env")
+        return MqttSink(self, password, self._tls(folder))
+
+    def _tls(self, folder: Path) -> ssl.SSLContext | None:
+        if not self.tls:
+            return None
+        path = None if self.tls_ca is None else folder / Path(self.tls_ca).expanduser()
+        try:
+            return ssl.create_default_context(cafile=path)
+        except OSError as error:  # ssl.SSLError is one
+            raise BadInputError(f"tls_ca: {path}: no certificate: {reason(error)}") from error
+
+
+def _plain_topic(topic: str) -> str:
+    if re.search(r"[+#\0]", topic):
+        raise ValueError("a topic that is published to has no + and no #")
+    return topic
+
+
+class MqttSink:
+    """A connection to a broker, made when there is a result to deliver."""
+
+    needs_image = False
+
+    def __init__(
+        self, config: MqttConfig, password: str | None, tls: ssl.SSLContext | None
+    ) -> None:
+        self._config = config
+        self._password = password
+        self._tls = tls
+        self._port = config.port or (8883 if tls is not None else 1883)
+        self._connection: _Connection | None = None
+        self._was_connected = False
+        self._hangups = 0
+        self._hung_up_on: int | None = None
+
+    @property
+    def description(self) -> str:
+        """The broker and the topic."""
+        return f"mqtt {self._config.host}:{self._port}, topic {self._config.topic}"
+
+    def write(self, result: FrameResult) -> None:
+        """Publish the result; see the module for what has happened when it returns."""
+        payload, topic = result_text(result), self._topic(result)
+        connection = self._connected()
+        problem = connection.publish(topic, payload, self._config.qos, self._config.retain)
+        if problem is None:
+            self._hung_up_on = None
+            return
+        self._drop()
+        self._count_hangup(result.index, connection)
+        raise SinkLostError(f"{self.description}: {problem}")
+
+    def _topic(self, result: FrameResult) -> str:
+        name = _NOT_IN_A_LEVEL.sub("_", result.name.encode(errors="replace").decode()) or "_"
+        values = {"index": str(result.index), "name": name}
+        return _PLACEHOLDER.sub(lambda match: values[match[1]], self._config.topic)
+
+    def _count_hangup(self, index: int, connection: _Connection) -> None:
+        if not connection.was_closed:
+            return
+        self._hangups = self._hangups + 1 if self._hung_up_on == index else 1
+        self._hung_up_on = index
+        if self._hangups == MOST_HANGUPS:
+            raise ResultRefusedError(
+                f"{self.description}: the broker closes the connection when it is sent frame "
+                f"{index}; its log says why"
+            )
+
+    def _connected(self) -> _Connection:
+        if self._connection is not None and self._connection.is_open:
+            return self._connection
+        self._drop()
+        connection = _Connection(self._client(), self._config.timeout_s)
+        problem = connection.open(self._config.host, self._port, self._config.keepalive_s)
+        if problem is not None:
+            connection.close()
+            if connection.refusal in _UNAUTHORISED and not self._was_connected:
+                raise RunFailedError(f"{self.description}: {problem}; check username and password")
+            raise SinkLostError(f"{self.description}: {problem}")
+        self._connection, self._was_connected = connection, True
+        return connection
+
+    def _client(self) -> Client:
+        from paho.mqtt.client import Client  # noqa: PLC0415 - needs an extra
+        from paho.mqtt.enums import CallbackAPIVersion  # noqa: PLC0415
+
+        config = self._config
+        client = Client(CallbackAPIVersion.VERSION2, config.client_id, reconnect_on_failure=False)
+        client.connect_timeout = config.timeout_s
+        if config.username is not None:
+            client.username_pw_set(config.username, self._password)
+        if self._tls is not None:
+            client.tls_set_context(self._tls)
+        if config.will_topic is not None:
+            client.will_set(config.will_topic, config.will_payload, qos=1, retain=True)
+        return client
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Disconnect, so that the broker does not publish the will."""
+        self._drop()
+
+
+class _Connection:
+    """One connection of paho, which has a thread for pings and answers; it never reconnects."""
+
+    def __init__(self, client: Client, timeout_s: float) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._changed = threading.Condition()
+        self._is_accepted = False
+        self._delivered: int | None = None
+        self._ended = ""
+        self.refusal = 0
+        """The code by which the broker refused the connection; 0 if it did not."""
+        self.was_closed = False
+        """Whether the broker closed the connection after it had accepted it."""
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_publish = self._on_publish
+
+    def open(self, host: str, port: int, keepalive_s: int) -> str | None:
+        """Connect; return what is wrong, None once the broker has accepted the connection."""
+        try:
+            self._client.connect(host, port, keepalive_s)
+        except (OSError, ValueError) as error:  # ValueError: of a name that is no host
+            return f"cannot connect: {reason(error)}"
+        self._client.loop_start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_accepted or self._ended, self._timeout_s)
+            if self._is_accepted:
+                return None
+            return self._ended or f"no answer within {self._timeout_s:g} s"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing has ended it yet."""
+        return not self._ended
+
+    def publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> str | None:
+        """Publish a message; return what is wrong, None once it is delivered."""
+        try:
+            sent = self._client.publish(topic, payload, qos, retain)
+        except ValueError as error:  # longer than a message can be
+            raise ResultRefusedError(f"topic {topic}: {reason(error)}") from error
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._delivered == sent.mid or self._ended, self._timeout_s
+            )
+            if self._delivered == sent.mid:
+                return None
+            return self._ended or f"no acknowledgement within {self._timeout_s:g} s"
+
+    def close(self) -> None:
+        """Disconnect, and end paho's thread."""
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _on_connect(
+        self, _client: Client, _data: object, _flags: object, code: Any, _properties: object
+    ) -> None:
+        with self._changed:
+            if code.is_failure:
+                self.refusal = code.value
+                self._ended = f"the broker refuses the connection: {code}"
+            else:
+                self._is_accepted = True
+            self._changed.notify_all()
+
+    def _on_disconnect(
+        self, _client: Client, _data: object, _flags: object, code: Any, _properties: object
+    ) -> None:
+        with self._changed:
+            self.was_closed = self._is_accepted
+            self._ended = self._ended or f"the connection has ended: {code}"
+            self._changed.notify_all()
+
+    def _on_publish(
+        self, _client: Client, _data: object, mid: int, _code: Any, _properties: object
+    ) -> None:
+        with self._changed:
+            self._delivered = mid
+            self._changed.notify_all()

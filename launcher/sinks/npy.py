@@ -1,0 +1,55 @@
+"""Writes each result's outputs as .npy files, with the names that `launch --output` gives them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from launcher.results.journal.result_files import npy_header
+from launcher.results.outputs import file_suffixes
+from launcher.sinks.base import Array, FrameResult
+from launcher.sinks.files import FrameFilesConfig, FrameFolder
+
+
+class NpyConfig(FrameFilesConfig):
+    """A folder that gets a .npy file per frame and output."""
+
+    kind: ClassVar[str] = "npy"
+
+    def open(self, folder: Path) -> NpySink:
+        """Return the sink; the folder is made by the first result."""
+        return NpySink(FrameFolder(folder / Path(self.path).expanduser(), self.bound()))
+
+
+class NpySink:
+    """A folder of results."""
+
+    needs_image = False
+
+    def __init__(self, folder: FrameFolder) -> None:
+        self._folder = folder
+
+    @property
+    def description(self) -> str:
+        """The folder."""
+        return f"npy {self._folder.folder}"
+
+    def write(self, result: FrameResult) -> None:
+        """Write `000007.npy`, or `000007.OUTPUT.npy` if there are several outputs."""
+        suffixes = file_suffixes(tuple(result.outputs))
+        files = {
+            f"{result.index:06d}{suffixes[name]}.npy": _npy(array)
+            for name, array in result.outputs.items()
+        }
+        self._folder.write(result.index, result.taken_s, files)
+
+    def close(self) -> None:
+        """Unlock the folder."""
+        self._folder.close()
+
+
+def _npy(array: Array) -> tuple[bytes, memoryview | bytes]:
+    values = np.ascontiguousarray(array)
+    return npy_header(array.dtype, array.shape), values.data.cast("B") if values.nbytes else b""
