@@ -69,6 +69,26 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
         left = left[os.write(descriptor, left) :]
 
 
+def own_folder(folder: Path) -> int:
+    """Lock a folder in which files are deleted; return the descriptor that holds the lock.
+
+    Raises `RunFailedError` if it has files of somebody else, or if another run uses it.
+    """
+    owner = folder / OWNER
+    if not owner.exists() and next(folder.iterdir(), None) is not None:
+        raise RunFailedError(
+            f"{folder}: has files that no sink has written, and keep_… deletes files; name a new "
+            "or empty folder"
+        )
+    descriptor = os.open(owner, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise RunFailedError(f"{folder}: another run writes it; name another") from None
+    return descriptor
+
+
 @dataclass
 class NumberedFiles:
     """Files that end in a rising number, such as `results.000007.jsonl`; the lowest are deleted.
@@ -223,24 +243,9 @@ class FrameFolder:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._bound is not None:
-            self._own()
+            self._owner = own_folder(self.folder)
             self._find()
         self._is_open = True
-
-    def _own(self) -> None:
-        owner = self.folder / OWNER
-        if not owner.exists() and next(self.folder.iterdir(), None) is not None:
-            raise RunFailedError(
-                f"{self.folder}: has files that no sink has written, and keep_… deletes files; "
-                "name a new or empty folder"
-            )
-        descriptor = os.open(owner, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise RunFailedError(f"{self.folder}: another run writes it; name another") from None
-        self._owner = descriptor
 
     def _find(self) -> None:
         """Look which frames have files, and delete what a crash left of one."""

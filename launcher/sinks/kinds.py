@@ -17,6 +17,8 @@ SINKS = Kinds(
         "npy": "launcher.sinks.npy:NpyConfig",
         "json-lines": "launcher.sinks.json_lines:JsonLinesConfig",
         "stdout": "launcher.sinks.stdout:StdoutConfig",
+        "images": "launcher.sinks.images:ImagesConfig",
+        "video": "launcher.sinks.video:VideoSinkConfig",
         "mqtt": "launcher.sinks.mqtt:MqttConfig",
         "webhook": "launcher.sinks.webhook:WebhookConfig",
     },

@@ -152,7 +152,18 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     subprocess.run(
         [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *(
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+                "-days",
+                "2",
+            ),
             *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
             *("-keyout", str(key), "-out", str(certificate)),
         ],

@@ -257,6 +257,9 @@ def test_the_will_is_published_when_the_launcher_dies_and_not_when_it_ends(tmp_p
 
 
 @mosquitto
+@pytest.mark.filterwarnings(  # paho leaves the socket of a failed handshake to the collector
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 def test_an_encrypted_connection_needs_a_certificate_that_fits(tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     lines = f"allow_anonymous true\ncertfile {certificate}\nkeyfile {key}\n"
