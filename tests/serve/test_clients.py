@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.serve.server import Serving, expected, images
+from benchmarks.serving.asking import Asked, ask_all
+from tests.serve.server import WAIT_S, Serving, expected, images
 
 grpcclient = pytest.importorskip("tritonclient.grpc", reason="needs tritonclient[grpc,http]")
 httpclient = pytest.importorskip("tritonclient.http", reason="needs tritonclient[grpc,http]")
@@ -134,33 +135,20 @@ def test_what_does_not_fit_is_refused_by_name(serving: Serving, kind: str) -> No
         assert one.infer("digits", [good]) is not None
 
 
-async def ask_all(serving: Serving, kind: str, clients: int, each: int) -> int:
-    """So many clients at once, each with other frames in another order; how many were refused."""
-    inputs, outputs, module = images(), expected(), MODULES[kind]
-
-    async def ask(number: int) -> int:
-        refusals = 0
-        async with ASYNC[kind].InferenceServerClient(getattr(serving, kind)) as one:
-            for turn in range(each):
-                at = (number * 31 + turn * 7) % len(inputs)
-                while True:
-                    try:
-                        answer = await one.infer("digits", [frame(module, inputs[at])])
-                        break
-                    except InferenceServerException as error:
-                        refused(kind, error, 429, "RESOURCE_EXHAUSTED")
-                        refusals += 1
-                np.testing.assert_allclose(
-                    answer.as_numpy("probabilities"), outputs[at], rtol=1e-4, atol=1e-6
-                )
-        return refusals
-
-    return sum(await asyncio.gather(*map(ask, range(clients))))
+def ask(serving: Serving, kind: str, clients: int, each: int) -> Coroutine[Any, Any, Asked]:
+    """So many clients at once, each with other frames in another order."""
+    given = [{"image": image} for image in images()]
+    wanted = [{"probabilities": array} for array in expected()]
+    asking = ask_all(
+        getattr(serving, kind), kind, "digits", given, wanted, clients=clients, each=each
+    )
+    return asyncio.wait_for(asking, WAIT_S)
 
 
 @BOTH
 def test_eight_clients_at_once_get_each_their_own_answers(serving: Serving, kind: str) -> None:
-    assert asyncio.run(ask_all(serving, kind, 8, 125)) == 0
+    asked = asyncio.run(ask(serving, kind, 8, 125))
+    assert (asked.answers, asked.wrong, asked.refusals, asked.others) == (1000, 0, 0, [])
 
 
 @BOTH
@@ -168,12 +156,13 @@ def test_no_request_is_lost_or_mixed_up_when_an_agent_is_killed(kind: str) -> No
     serving = Serving()
 
     async def both() -> None:
-        asking = asyncio.create_task(ask_all(serving, kind, 8, 60))
+        asking = asyncio.create_task(ask(serving, kind, 8, 60))
         async with ASYNC[kind].InferenceServerClient(getattr(serving, kind)) as one:
             for _ in range(20):  # requests are being answered
                 await one.infer("digits", [frame(MODULES[kind], images()[0])])
         os.kill(serving.agents()[1], signal.SIGKILL)
-        assert await asking == 0
+        asked = await asking
+        assert (asked.answers, asked.wrong, asked.refusals, asked.others) == (480, 0, 0, [])
 
     asyncio.run(both())
     counted = client(serving, "http").get_inference_statistics("digits")["model_stats"][0]
@@ -185,7 +174,9 @@ def test_no_request_is_lost_or_mixed_up_when_an_agent_is_killed(kind: str) -> No
 @BOTH
 def test_more_requests_than_may_be_under_way_are_refused_at_once(kind: str) -> None:
     serving = Serving("--most-in-flight", "1")
-    assert asyncio.run(ask_all(serving, kind, 12, 10)) > 0
+    asked = asyncio.run(ask(serving, kind, 12, 10))
+    assert (asked.answers, asked.wrong, asked.others) == (120, 0, [])
+    assert asked.refusals > 0
     assert serving.end() == 0
 
 

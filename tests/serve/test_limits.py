@@ -120,7 +120,7 @@ def test_a_request_whose_client_has_gone_is_given_up(cluster: LiveCluster) -> No
             for agent in agents:
                 os.kill(agent, signal.SIGCONT)
             assert b"probabilities" in await answer(await connect(port, post(good())))
-            counted = one.statistics
+            counted = one.repository.find("digits").statistics
             assert counted.success.count + counted.fail.count == 31
             assert counted.fail.count > 0
 

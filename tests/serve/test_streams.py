@@ -168,7 +168,7 @@ def test_frames_of_a_stream_whose_client_has_gone_are_given_up(cluster: LiveClus
                 await channel.unary_unary(f"/{SERVICE}/ServerLive")(b"", timeout=WAIT_S)
             while await code(WAIT_S) is not grpc.StatusCode.OK:
                 pass
-            assert one.repository.models["digits"].statistics.success.count < MOST_IN_FLIGHT
+            assert one.repository.find("digits").statistics.success.count < MOST_IN_FLIGHT
 
     asyncio.run(run())
 

@@ -1,0 +1,1 @@
+"""Measures and checks `launch serve`, with clients that others wrote."""

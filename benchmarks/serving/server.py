@@ -1,0 +1,52 @@
+"""`launch serve` as a process of its own, on the digits network over three nodes or another."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "digits"
+WAIT_S = 60.0
+
+
+class Serving:
+    """A server that was started with these options; its addresses are without a scheme."""
+
+    def __init__(self, *options: str, target: Path = DIGITS / "cluster.yaml") -> None:
+        ports = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "launcher.commands.launch", "serve", str(target)),
+                *("--strategy", "sequential", *ports, *options),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        addresses = dict(re.findall(r"(http|grpc)s?://([\[\]\w.:]+)", line))
+        if not addresses:
+            raise AssertionError(self.process.communicate(timeout=WAIT_S)[1])
+        self.http, self.grpc = addresses["http"], addresses["grpc"]
+
+    def agents(self) -> list[int]:
+        """The process ids of its agents."""
+        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        found = [int(child) for file in children for child in file.read_text().split()]
+        return [
+            child for child in found if b"nodes.cli" in Path(f"/proc/{child}/cmdline").read_bytes()
+        ]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal; return the exit code, once no agent is left."""
+        agents = self.agents()
+        os.kill(self.process.pid, number)
+        self.process.communicate(timeout=WAIT_S)
+        assert not [agent for agent in agents if Path(f"/proc/{agent}").exists()]
+        return self.process.returncode
