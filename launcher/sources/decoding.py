@@ -210,10 +210,14 @@ class _Decoder(threading.Thread):
         options = {**_BOUND, **given.options}
         if given.path is None:
             address, timeout_s = given.url, given.timeout_s
-            container = av.open(address, "r", given.format, options, timeout=timeout_s)
+            container = av.open(
+                address, "r", given.format, options, metadata_errors="replace", timeout=timeout_s
+            )
         else:
             file = stack.enter_context(open_regular(given.path))
-            container = av.open(file, "r", given.format, options, io_open=_refuse)
+            container = av.open(
+                file, "r", given.format, options, metadata_errors="replace", io_open=_refuse
+            )
         return stack.enter_context(container)
 
     def _video(self, container: InputContainer) -> VideoStream:
@@ -274,6 +278,8 @@ class _Decoder(threading.Thread):
 
     def _sentence(self, error: Exception) -> LauncherError:
         words = _words(error)
+        if isinstance(error, av.error.ExitError):  # PyAV ends libav's waiting so
+            words = f"no answer came for {self._opening.timeout_s:g} s"
         if self._opening.path is not None:
             return BadInputError(f"{self._opening.description}: cannot be read as a video: {words}")
         if isinstance(error, _LASTING):
