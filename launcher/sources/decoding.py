@@ -207,7 +207,7 @@ class _Decoder(threading.Thread):
 
     def _opened(self, stack: ExitStack) -> InputContainer:
         given = self._opening
-        options = {**_BOUND, **given.options}
+        options = {**given.options, **_BOUND}
         if given.path is None:
             address, timeout_s = given.url, given.timeout_s
             container = av.open(
@@ -228,7 +228,7 @@ class _Decoder(threading.Thread):
         if codec is None:
             raise self._unusable("is packed by a method that PyAV cannot decode")
         self._check(codec.width, codec.height)
-        codec.options = dict(_BOUND)
+        codec.options = {**self._opening.options, **_BOUND}
         if not self._opening.is_live and codec.width * codec.height <= _SMALL_PIXELS:
             stream.thread_type = "AUTO"
             codec.thread_count = _THREADS
@@ -317,6 +317,8 @@ def _upright(frame: VideoFrame) -> Array:
 
 def _words(error: Exception) -> str:
     """What PyAV's error says, without the address, which may have a password."""
+    if isinstance(error, av.error.ArgumentError):
+        return f"it is not valid, or has more than {MOST_PIXELS // 10**6} million pixels"
     if isinstance(error, av.error.FFmpegError):
         return error.strerror or type(error).__name__
     return reason(error)

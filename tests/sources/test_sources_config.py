@@ -186,8 +186,8 @@ def test_the_option_has_the_same_short_forms_from_the_current_folder(
     tmp_path: Path, given: list[str], files: int, source: dict[str, str] | None
 ) -> None:
     cluster(tmp_path, "{source: rtsp://from/file, scale: 2.0}")
-    changed, _ = load_target(Request(tmp_path / "cluster.yaml", inputs=given))
-    found = changed.config.input
+    loaded = load_target(Request(tmp_path / "cluster.yaml", inputs=given))
+    found = loaded.cluster.config.input
     assert len(found.files) == files
     assert (None if found.source is None else SOURCES.as_written(found.source)) == source
     assert found.scale == 2.0
