@@ -121,9 +121,11 @@ class ObjectDecoder:
 
             if self.kind == "obb":
                 angles = found.extras[:, -1]
-                kept = best_turned(found.boxes, angles, found.scores, found.classes, self.overlap)
+                kept = best_turned(
+                    found.boxes, angles, found.scores, found.classes, self.overlap, self.most
+                )
             else:
-                kept = best_boxes(found.boxes, found.scores, found.classes, self.overlap)
+                kept = best_boxes(found.boxes, found.scores, found.classes, self.overlap, self.most)
         return found.take(kept[: self.most])
 
     def _points(self, found: Candidates, placement: ImagePlacement) -> list[tuple[KeyPoint, ...]]:

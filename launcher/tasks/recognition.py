@@ -15,7 +15,7 @@ import numpy as np
 
 from cnn.network import Tensor
 from launcher.config.task import HeadName, TaskConfig, TaskKind
-from launcher.errors import BadInputError
+from launcher.errors import BadInputError, shortened
 from launcher.tasks.decoders import ClassDecoder, Decoder, MapDecoder, ObjectDecoder
 from launcher.tasks.heads import EndToEndHead, GridHead, Head, ListHead, PriorsHead
 from launcher.tasks.metadata import ModelFacts
@@ -93,9 +93,11 @@ class Recognition:
 
     @property
     def _shown(self) -> str:
-        return ", ".join(
-            f"{tensor.name} {tensor.dtype} [{', '.join(map(str, tensor.shape))}]"
-            for tensor in self.outputs[:8]
+        """The outputs' names, types and shapes, for messages."""
+        return shortened(
+            ", ".join(
+                f"{tensor.name} {tensor.dtype} {list(tensor.shape)}" for tensor in self.outputs[:9]
+            )
         )
 
     def _classifying(self) -> Tensor:
