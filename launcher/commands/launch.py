@@ -15,12 +15,13 @@ import typer
 
 from launcher.commands.serve import main as serve
 from launcher.console import print_error, print_json, print_text, run_command
-from launcher.errors import EXIT_FAILED, EXIT_FINE
+from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
 from launcher.run.consent import ignore_consent
 from launcher.run.request import Request
 
 if TYPE_CHECKING:
-    from launcher.run.job import Outcome
+    from launcher.progress import ProgressDisplay
+    from launcher.run.job import Loaded, Outcome
 
 _STARTED_S = time.monotonic()
 
@@ -45,8 +46,33 @@ def _launch(request: Request, as_json: bool) -> int:
     from launcher.run import job  # noqa: PLC0415
 
     with open_progress() as progress:
-        outcome = job.launch(request, progress, started_s=_STARTED_S)
+        loaded = job.load_target(request)
+        if loaded.cluster.config.input.source is not None and not request.plan_only:
+            return _stream(request, progress, loaded, as_json)
+        outcome = job.launch(request, progress, started_s=_STARTED_S, loaded=loaded)
     return _finish(outcome, as_json)
+
+
+def _stream(request: Request, progress: ProgressDisplay, loaded: Loaded, as_json: bool) -> int:
+    from launcher.results.report_text import open_console  # noqa: PLC0415
+    from launcher.sinks.opening import takes_standard_output  # noqa: PLC0415
+    from launcher.streaming.report_text import stream_text  # noqa: PLC0415
+    from launcher.streaming.running import stream  # noqa: PLC0415
+
+    in_use = takes_standard_output(loaded.cluster)
+    if in_use and as_json:
+        raise BadInputError("--json: a sink of cluster.yaml writes to standard output already")
+    report = stream(request, progress, loaded=loaded)
+    if as_json:
+        data = report.as_json()
+        if report.problem is not None:
+            data |= {"error": report.problem, "exit_code": report.exit_code}
+        print_json(data)
+    else:
+        open_console(stderr=in_use).print(stream_text(report))
+    if report.problem is not None:
+        print_error("launch", report.problem)
+    return report.exit_code
 
 
 def _make_keys(target: Path, as_json: bool) -> int:

@@ -37,14 +37,14 @@ def print_report(report: Report, console: Console) -> None:
     console.print(report_text(report))
 
 
-def open_console() -> Console:
-    """Return a console for standard output, wide enough for the tables if it is not a terminal.
+def open_console(*, stderr: bool = False) -> Console:
+    """Return a console for standard output or error, wide enough for tables if it is no terminal.
 
     Whatever it prints is taken as text and not as markup, and control characters are escaped.
     """
-    found = Console(highlight=False, markup=False, emoji=False)
+    found = Console(highlight=False, markup=False, emoji=False, stderr=stderr)
     if not found.is_terminal:
-        found = Console(highlight=False, markup=False, emoji=False, width=WIDTH)
+        found = Console(highlight=False, markup=False, emoji=False, width=WIDTH, stderr=stderr)
     found.push_render_hook(_Printable())
     return found
 

@@ -6,9 +6,9 @@ result would be older by their periods (Little's law: latency = frames in flight
 stream keeps as many in flight as the plan's timetable has, where every node is busy all the time.
 
 In the timetable the host sends a frame in period 0, phase φ works on it in period σ(φ), and the
-host receives it in period max σ + 1: it takes max σ + 2 periods, counting both. A frame on the wire
-is in no period. The plan's slack is for that: one frame for each channel that crosses devices, and
-a frame passes at most one such channel in each of its max σ + 1 steps from period to period.
+host receives it in period max σ + 1: at any time max σ frames are computed. Between two of these
+periods a frame may be on the wire; the plan has slack in its channels for a period of that. So
+max σ + 1 frames are on the wire at most, if the wires are as slow as the plan's rate allows.
 
 If frames are dealt out to copies of the network, each copy works on its own share of them.
 """
@@ -28,7 +28,8 @@ def frames_in_flight(plan: Plan) -> int:
     dealing = plan.dealing
     most = 0
     for copy in set(dealing):
-        last = max((phase.skew for phase in plan.phases if phase.copy == copy), default=0)
-        periods, on_wires = last + 2, last + 1
-        most = max(most, math.ceil((periods + on_wires) * len(dealing) / dealing.count(copy)))
+        computed = max((phase.skew for phase in plan.phases if phase.copy == copy), default=0)
+        on_wires = computed + 1
+        share = dealing.count(copy) / len(dealing)
+        most = max(most, math.ceil((computed + on_wires) / share))
     return most + AT_THE_HOST

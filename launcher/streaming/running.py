@@ -11,10 +11,9 @@ import functools
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from cnn.model import Model
 from launcher.config.load import Cluster
@@ -29,15 +28,14 @@ from launcher.run.live_cluster import LiveCluster, live_cluster
 from launcher.run.request import Request
 from launcher.run.runtime import Array
 from launcher.sinks.base import FrameResult, Sink, SinkConfig
-from launcher.sources.base import Source
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.in_flight import frames_in_flight
+from launcher.streaming.opening import Ends, open_ends
 from launcher.streaming.overload import OverloadQueue
 from launcher.streaming.reading import Reader
 from launcher.streaming.report import StreamReport, stream_report
 from launcher.streaming.source_stream import Outputs, SourceStream
 from launcher.streaming.stopping import stopping_on_signals
-from launcher.tasks.base import Task
 
 LIVE_QUEUE_FRAMES = 1
 """How many frames of a live source wait by default, so that those computed are recent."""
@@ -51,17 +49,8 @@ RATE_TICKS = 20
 """Over how many looks at the stream the rate is shown, about ten seconds."""
 
 
-@dataclass(frozen=True)
-class Ends:
-    """What stands at both ends of a stream: the source, the task and the sinks with their keys."""
-
-    source: Source
-    task: Task | None
-    sinks: Sequence[tuple[SinkConfig, Sink]]
-
-
-OpenEnds = Callable[[Cluster, Model], Ends]
-"""Opens what `cluster.yaml` names; raises `BadInputError`. Nothing is connected yet."""
+OpenEnds = Callable[[Request, Cluster, Model], Ends]
+"""Opens both ends of a stream, as `open_ends` does."""
 
 
 class _GivenUpError(Exception):
@@ -71,9 +60,9 @@ class _GivenUpError(Exception):
 def stream(
     request: Request,
     progress: ProgressDisplay,
-    open_ends: OpenEnds,
     *,
     loaded: job.Loaded,
+    open_ends: OpenEnds = open_ends,
     runtime: job.Runtime = job.real_runtime,
 ) -> StreamReport:
     """Stream a source through the cluster that was `loaded`, to sinks, until it ends or a signal.
@@ -88,7 +77,7 @@ def stream(
     with ExitStack() as stack:
 
         def prepare(model: Model) -> None:
-            ends = open_ends(loaded.cluster, model)
+            ends = open_ends(request, loaded.cluster, model)
             opened = _source_stream(ends, loaded.cluster, said.put, infinite.seen)
             streams.append(stack.enter_context(opened))
 

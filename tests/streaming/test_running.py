@@ -16,13 +16,16 @@ import pytest
 
 from launcher.config.run import RecoveryConfig
 from launcher.errors import BadInputError, RunFailedError
+from launcher.plan.planning import read_model
 from launcher.progress import LineProgress
 from launcher.run import job
 from launcher.run.request import Request
 from launcher.sinks.base import FrameResult, Sink, SinkConfig
 from launcher.sources.base import Source, SourceFrame
+from launcher.streaming.opening import Ends
 from launcher.streaming.report import StreamReport
-from launcher.streaming.running import Ends, stream
+from launcher.streaming.running import stream
+from launcher.tasks.opening import open_task
 from tests.csdf_edge.test_live import agents_of, have_ended
 from tests.streaming.parts import ScriptedSink
 
@@ -90,8 +93,9 @@ def run(source: Source, *sinks: Sink, said: list[str], **changes: object) -> Str
 
     target = loaded(**changes)
     request = Request(DIGITS / "cluster.yaml", strategy="sequential")
-    ends = Ends(source, None, [(KeepConfig(), sink) for sink in sinks])
-    return stream(request, Progress(), lambda *_: ends, loaded=target)
+    model = read_model(target.cluster)
+    ends = Ends(source, open_task(target.cluster, model), [(KeepConfig(), sink) for sink in sinks])
+    return stream(request, Progress(), loaded=target, open_ends=lambda *_: ends)
 
 
 def check(sink: ScriptedSink, frames: int) -> None:
@@ -220,7 +224,7 @@ def test_what_needs_an_end_is_refused_before_anything_is_opened(tmp_path: Path) 
             Path(os.devnull).open("w") as nowhere,
             pytest.raises(BadInputError, match=rf"{named}.* a source may never end"),
         ):
-            stream(request, LineProgress(nowhere), never, loaded=found)
+            stream(request, LineProgress(nowhere), loaded=found, open_ends=never)
 
 
 def test_what_cannot_be_opened_ends_the_run_before_an_agent_is_started() -> None:
@@ -232,4 +236,6 @@ def test_what_cannot_be_opened_ends_the_run_before_an_agent_is_started() -> None
         Path(os.devnull).open("w") as nowhere,
         pytest.raises(BadInputError, match="no such file"),
     ):
-        stream(Request(DIGITS / "cluster.yaml"), LineProgress(nowhere), none, loaded=loaded())
+        stream(
+            Request(DIGITS / "cluster.yaml"), LineProgress(nowhere), loaded=loaded(), open_ends=none
+        )

@@ -1,0 +1,41 @@
+"""Opens both ends of a stream: the source, the task and the sinks that `cluster.yaml` names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from cnn.model import Model
+from launcher.config.load import Cluster
+from launcher.run.request import Request
+from launcher.sinks.base import Sink, SinkConfig
+from launcher.sinks.opening import open_sinks
+from launcher.sources.base import Source
+from launcher.sources.opening import open_source
+from launcher.tasks.base import Task
+from launcher.tasks.opening import open_task
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What stands at both ends of a stream: the source, the task and the sinks with their keys."""
+
+    source: Source
+    task: Task
+    sinks: Sequence[tuple[SinkConfig, Sink]]
+
+
+def open_ends(request: Request, cluster: Cluster, model: Model) -> Ends:
+    """Open what the cluster's file and the request name; nothing is connected yet.
+
+    Raises `BadInputError` for what can never be used.
+    """
+    where = "--input" if request.inputs else cluster.source.where(("input",))
+    task = open_task(cluster, model)
+    with ExitStack() as stack:
+        source = open_source(cluster.config.input, cluster.folder, where)
+        stack.callback(source.close)
+        sinks = open_sinks(cluster)
+        stack.pop_all()
+    return Ends(source, task, sinks)
