@@ -69,7 +69,7 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
     write_brightness(tmp_path / "brightness.onnx")
     write_video(tmp_path / "video.mkv")
     (tmp_path / "cluster.yaml").write_text(
-        "model: brightness.onnx\ntask: none\nnodes:\n  - name: a\n  - name: b\nstrategy: sequential\n"
+        "model: brightness.onnx\ntask: none\nstrategy: sequential\nnodes: [{name: a}, {name: b}]\n"
         "input: {source: video.mkv, scale: 1, mean: 0, std: 1}\n"
         "sinks:\n  - {kind: json-lines, path: results.jsonl}\n"
     )
