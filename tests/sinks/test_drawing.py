@@ -101,7 +101,7 @@ def test_what_has_no_image_is_refused() -> None:
 
 def test_an_image_that_no_jpeg_can_have_is_refused() -> None:
     image = np.zeros((1, 70_000, 3), np.uint8)
-    with pytest.raises(ResultRefusedError, match="no .jpg file can have 70000 × 1 pixels"):
+    with pytest.raises(ResultRefusedError, match=r"no .jpg file can have 70000 × 1 pixels"):
         encoded(FrameResult(0, 0.0, {}, image=image), ".jpg", 90)
 
 
