@@ -7,6 +7,8 @@ network that was not copied is a single copy.
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -92,6 +94,47 @@ class Blueprint:
     def states(self) -> tuple[ChannelSpec, ...]:
         """The channels by which the host sends phases their initial state, once per epoch."""
         return tuple(channel for channel in self.from_host if channel.kept_from)
+
+    @property
+    def frames_held(self) -> int:
+        """How many frames can have been sent whose results are not taken.
+
+        On its way, a frame always occupies a place of each path from the host to the host. So no
+        more frames are under way than the channels of the path with the fewest places can hold, of
+        each copy of the network.
+        """
+        pattern = self.dealing.pattern
+        held = {copy: self._fewest_places(copy) for copy in dict.fromkeys(pattern)}
+        cycles = min(places / pattern.count(copy) for copy, places in held.items())
+        return math.ceil(cycles * len(pattern)) + len(pattern) - 1
+
+    def _fewest_places(self, copy: int) -> int:
+        """The places on the path through a copy of the network that has the fewest."""
+        channels = {c.number: c for d in self.deployments.values() for c in d.channels}
+        after: dict[tuple[str, int | None], list[ChannelSpec]] = {}
+        for channel in channels.values():
+            if not channel.kept_from:
+                after.setdefault((channel.source_node, channel.source_phase), []).append(channel)
+        first = [c for c in self.from_host if not c.kept_from]
+        nearest = [
+            (c.capacity_frames, c.number)
+            for c in first
+            if self.dealing.channel_copy(c.number) == copy
+        ]
+        heapq.heapify(nearest)
+        seen: set[int] = set()
+        while nearest:  # Dijkstra
+            places, number = heapq.heappop(nearest)
+            if number in seen:
+                continue
+            seen.add(number)
+            channel = channels[number]
+            if channel.target_node == HOST:
+                return places
+            for phase in channel.target_phases:
+                for following in after.get((channel.target_node, phase), ()):
+                    heapq.heappush(nearest, (places + following.capacity_frames, following.number))
+        return 1
 
     def blobs(self, node: str) -> tuple[BlobInfo, ...]:
         """The blobs that a node needs, without repetition, in the order of its phases."""

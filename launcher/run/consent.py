@@ -14,9 +14,13 @@ from collections.abc import Iterator
 
 
 class Consent:
-    """The user's consent; `descriptor` becomes readable when it is given."""
+    """The user's consent; `descriptor` becomes readable when it is given.
 
-    def __init__(self) -> None:
+    `command` is the command by which the user gives it; empty if there is none.
+    """
+
+    def __init__(self, command: str = "") -> None:
+        self.command = command
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def give(self) -> None:
@@ -47,13 +51,17 @@ def ignore_consent() -> None:
 @contextlib.contextmanager
 def hearing_consent() -> Iterator[Consent]:
     """Take SIGUSR1 as the user's consent inside of the context (in the main thread only)."""
-    consent = Consent()
+    consent = Consent(how_to_consent())
     former = None
-    if how_to_consent():
+    if consent.command:
         former = signal.signal(signal.SIGUSR1, lambda _number, _frame: consent.give())
     try:
         yield consent
     finally:
-        if former is not None:  # it is None for a handler that was not set by Python
-            signal.signal(signal.SIGUSR1, former)
-        os.close(consent.descriptor)
+        try:
+            if former is not None:  # it is None for a handler that was not set by Python
+                signal.signal(signal.SIGUSR1, former)
+        except ValueError:  # another thread closes the cluster, and cannot change the handler
+            pass
+        else:
+            os.close(consent.descriptor)

@@ -4,35 +4,55 @@ The run has a thread of its own. `submit` hands a frame over and wakes that thre
 future gets its outputs there, its cancellation keeps a frame from being sent, and the end of the
 run ends all futures that are left. A frame is kept until its result is there, so that it can be
 sent again after the loss of a node.
+
+The run's thread is woken by a write to a descriptor, once for all frames that are pushed before it
+looks.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 
+from launcher.core.intake import ENDLESS
 from launcher.errors import FullError, LauncherError, RunFailedError
 from launcher.run.runtime import Array, Frame
 
 Outputs = dict[str, Array]
 """One frame's results: output name → array."""
 
+AHEAD = 4
+"""How many frames are under way beyond those that the nodes' channels can hold: they wait to be
+sent, or their results are being handed over."""
+
 
 class Feed:
-    """The frames of one run (`launcher.run.runtime.PushedFrames`), at most `most` at a time."""
+    """The frames of one run (`launcher.run.runtime.PushedFrames`)."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(
+        self, most: int | None = None, *, most_unsent: int | None = None, count: int = ENDLESS
+    ) -> None:
+        """At most `most` frames are under way; by default, as many as keep all nodes busy.
+
+        Of these, at most `most_unsent` wait to be sent, if that is given. `count` frames come in
+        all, or fewer.
+        """
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.count = count
+        self.most = AHEAD if most is None else most
+        """How many frames may be under way now."""
         self.ended: Future[None] = Future()
         """Gets the error with which the run has ended."""
         self.ended.set_running_or_notify_cancel()  # nobody can cancel it
-        self._places = threading.BoundedSemaphore(most)
-        self._lock = threading.Lock()
+        self._follows_channels = most is None
+        self._most_unsent = most_unsent
+        self._changed = threading.Condition()
         self._frames: dict[int, tuple[Frame, Future[Outputs]]] = {}
         self._pushed = 0
+        self._unsent = 0
+        self._is_signalled = False
         self._is_ended = False
         self._is_given_up = False
         self._error: LauncherError | None = None
@@ -44,24 +64,31 @@ class Feed:
     ) -> Future[Outputs]:
         """Push a frame; its future has the outputs once they are there.
 
-        While `most` frames have no result, this waits for one of them, for `timeout_s` at the
-        longest; then, and at once unless it is to `block`, it raises `FullError`. Raises what the
-        run has ended with, or `RunFailedError` if it was ended.
+        While there is no room for it, this waits, for `timeout_s` at the longest; then, and at once
+        unless it is to `block`, it raises `FullError`. Raises what the run has ended with, or
+        `RunFailedError` if it was ended.
         """
-        self._check_open()
-        if not self._places.acquire(blocking=block, timeout=timeout_s if block else None):
-            raise FullError("the cluster has as many frames as it takes; try again later")
-        future: Future[Outputs] = Future()
-        with self._lock:
-            try:
-                self._check_open()
-            except LauncherError:
-                self._places.release()
-                raise
+        with self._changed:
+            waits_s = timeout_s if block else 0.0
+            if not self._may_go_on() and not self._changed.wait_for(self._may_go_on, waits_s):
+                raise FullError("the cluster has as many frames as it takes; try again later")
+            if self._error is not None:
+                raise self._error
+            if self._is_ended:
+                raise RunFailedError("the cluster is closed")
+            future: Future[Outputs] = Future()
             self._frames[self._pushed] = frame, future
             self._pushed += 1
-            os.eventfd_write(self.descriptor, 1)
+            self._unsent += 1
+            self._signal()
         return future
+
+    def _may_go_on(self) -> bool:
+        """Whether `submit` need not wait: there is room, or there never will be."""
+        if self._is_ended or self._error is not None:
+            return True
+        is_ahead = self._most_unsent is not None and self._unsent >= self._most_unsent
+        return len(self._frames) < self.most and not is_ahead
 
     def end(self) -> None:
         """No more frames come; the run ends once all results are there."""
@@ -72,24 +99,33 @@ class Feed:
         self._close(given_up=True)
 
     def _close(self, *, given_up: bool) -> None:
-        with self._lock:
+        with self._changed:
             self._is_ended = True
             self._is_given_up |= given_up
+            self._changed.notify_all()
             if self._error is None:
-                os.eventfd_write(self.descriptor, 1)
+                self._signal()
 
-    def _check_open(self) -> None:
-        if self._error is not None:
-            raise self._error
-        if self._is_ended:
-            raise RunFailedError("the cluster is closed")
+    def _signal(self) -> None:
+        """Wake the run's thread, unless it was woken and has not looked yet."""
+        if not self._is_signalled:
+            self._is_signalled = True
+            os.eventfd_write(self.descriptor, 1)
 
     # ------------------------------------------------------------ the run's thread
 
+    def hold(self, frames: int) -> None:
+        """See `PushedFrames.hold`."""
+        with self._changed:
+            if self._follows_channels and frames + AHEAD > self.most:
+                self.most = frames + AHEAD
+                self._changed.notify_all()
+
     def seen(self) -> tuple[int, bool]:
         """See `PushedFrames.seen`."""
-        with self._lock:
-            with contextlib.suppress(BlockingIOError):
+        with self._changed:
+            if self._is_signalled:
+                self._is_signalled = False
                 os.eventfd_read(self.descriptor)
             if self._is_given_up:
                 raise RunFailedError("the run was given up")
@@ -98,33 +134,33 @@ class Feed:
     def claim(self, index: int) -> bool:
         """See `PushedFrames.claim`: False if its future was cancelled."""
         _, future = self._frames[index]
-        if future.set_running_or_notify_cancel():
-            return True
-        self._forget(index)
-        return False
+        is_wanted = future.set_running_or_notify_cancel()
+        with self._changed:
+            self._unsent -= 1
+            if not is_wanted:
+                del self._frames[index]
+            if not is_wanted or self._most_unsent is not None:
+                self._changed.notify()
+        return is_wanted
 
     def __getitem__(self, index: int) -> Frame:
         return self._frames[index][0]
 
     def took(self, index: int, outputs: Mapping[str, Array]) -> None:
         """A frame's outputs are there."""
-        _, future = self._frames[index]
-        self._forget(index)
+        with self._changed:
+            _, future = self._frames.pop(index)
+            self._changed.notify()
         future.set_result(dict(outputs))
-
-    def _forget(self, index: int) -> None:
-        with self._lock:
-            del self._frames[index]
-        self._places.release()
 
     def finish(self, error: LauncherError) -> None:
         """The run is over: frames that have no result end with `error`, and so does `submit`."""
-        with self._lock:
+        with self._changed:
             self._error = error
             left = list(self._frames.values())
             self._frames.clear()
+            self._changed.notify_all()
         for _, future in left:
-            self._places.release()
             if future.cancelled():
                 future.set_running_or_notify_cancel()
             elif not future.done():

@@ -38,11 +38,10 @@ class Host:
     """Streams the frames of each network through one deployment after another.
 
     A program may push the frames (`look`). A source with a `pace` may drop frames; `on_drop` is
-    called for each. The network's `state`
-    before the first frame maps tensor names to arrays; it is zero if it is not given. `sent_s[k]`
-    is when frame k was sent (for the last time), `received_s[k]` when the last of its outputs
-    arrived, in seconds after `began_s` on the monotonic clock. Here k does not count dropped
-    frames.
+    called for each. The network's `state` before the first frame maps tensor names to arrays; it is
+    zero if it is not given. If a run of one stream is `timed`, `sent_s[k]` is when frame k was sent
+    (for the last time), `received_s[k]` when the last of its outputs arrived, in seconds after
+    `began_s` on the monotonic clock. Here k does not count dropped frames.
     """
 
     def __init__(
@@ -55,6 +54,8 @@ class Host:
         pace: Pace | None = None,
         on_drop: OnDrop | None = None,
         state: Frame | None = None,
+        *,
+        timed: bool = True,
     ) -> None:
         self.sent_s: list[float] = []
         self.received_s: list[float] = []
@@ -72,7 +73,7 @@ class Host:
         else:
             self._lanes = [_Lane(blueprint, frames, on_result, connections, pace, state)]
         self._streams = NetworkStreams(blueprint, [lane.stream for lane in self._lanes])
-        self._is_timed = isinstance(frames, Sized) and not isinstance(frames, tuple)
+        self._is_timed = timed and len(self._lanes) == 1
 
     @property
     def progress(self) -> ResultsTaken:
@@ -103,6 +104,8 @@ class Host:
         Raises `RunFailedError` for an invalid address.
         """
         self._streams.begin(blueprint)
+        for lane in self._lanes:
+            lane.begin()
         for stream in self._streams:
             stream.intake.begin(time.monotonic())
         self.advance()
@@ -191,6 +194,11 @@ class _Lane:
         self.stream: RunStream[Array] = RunStream(
             count, blueprint, pace, {**zeros, **(state or {})}
         )
+
+    def begin(self) -> None:
+        """Say how many frames the epoch that begins can hold."""
+        if self._pushed is not None:
+            self._pushed.hold(self.stream.blueprint.frames_held)
 
     def look(self) -> None:
         """Take in what a program has pushed by now."""

@@ -57,6 +57,7 @@ from launcher.results.comparison.whole import ExecutedPlans, compare_all
 from launcher.results.journal.journal import Journal
 from launcher.results.journal.opening import CompletedRun, check_room, journal_place, journal_report
 from launcher.results.report import Report, make_report, pace_report, removal_text
+from launcher.run.consent import hearing_consent
 from launcher.run.feed import Feed
 from launcher.run.live import LiveNetwork, LiveRun
 from launcher.run.processes import start_agents
@@ -73,6 +74,7 @@ from launcher.run.runtime import (
     SubnetFiles,
     Update,
 )
+from launcher.run.streamed_files import StreamedFiles
 from launcher.run.this_machine import is_here
 from launcher.run.tracing import check_trace_file
 from launcher.sources.kinds import parsed_source
@@ -163,24 +165,24 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             return Outcome(None, None, _complete(cluster, model, results, folder, progress))
         runner = stack.enter_context(runtime(job.nodes))
         checks = not cluster.config.verify
-        plan, subnets, options = _ready(job, runner, folder, stack, progress, checks=checks)
-        pace = cluster.config.pace
+        ready = _ready(job, runner, folder, stack, progress, checks=checks)
+        plan, subnets, pace = ready.plan, ready.subnets, cluster.config.pace
         options = replace(
-            options,
-            pace=pace,
-            on_drop=results.on_drop,
+            ready.options,
+            source_period_s=0.0 if pace is None else 1 / pace.rate,
             state=results.state.now if results.state else None,
             trace=request.trace,
         )
-        result = runner(
-            plan,
-            job.nodes,
-            subnets,
-            results.frames,
-            results.on_result,
-            functools.partial(_show, progress),
-            options,
-        )
+        files = StreamedFiles(results, pace)
+        feed = Feed(most_unsent=None if pace is None else 1, count=len(results.frames))
+        network = LiveNetwork(Part(model, is_alone=True), feed)  # also if it is several, merged
+        with LiveRun(
+            replace(ready, options=options).stream,
+            (network,),
+            lambda update: _show(progress, files.of_all(update)),
+        ) as run:
+            files.through(network)
+        result = run.ended_well()
         show = _counting(progress, "comparing with the whole model")
         ran = ExecutedPlans(
             plan, subnets, result.replanned, _rounds_alike(cluster, result, results)
@@ -191,7 +193,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             plan,
             with_warmup(plan, result),
             result,
-            order=options.run.order,
+            order=ready.options.run.order,
             input_description=results.inputs.description,
             first_result_s=(results.first_result_s or time.monotonic()) - started_s,
             agreement=worst_of(agreements.values()),
@@ -235,18 +237,16 @@ def open_live(
                 )
             folder = _scratch(stack)
             runner = stack.enter_context(runtime(job.nodes))
-            plan, subnets, options = _ready(job, runner, folder, stack, progress, checks=True)
-
-        def stream(frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
-            return runner(plan, job.nodes, subnets, frames, _unused, on_update, options)
+            ready = _ready(job, runner, folder, stack, progress, checks=True)
+        ready = replace(ready, options=replace(ready.options, timed=False))  # it may never end
 
         def show(update: Update) -> None:
             if update.stage != "streaming":  # what is streamed is the program's to report
                 _show(progress, update)
 
         networks = [LiveNetwork(part, Feed(most)) for part in parts]
-        run = stack.enter_context(LiveRun(stream, networks, show))
-        yield Live(run, plan)
+        run = stack.enter_context(LiveRun(ready.stream, networks, show))
+        yield Live(run, ready.plan)
 
 
 @dataclass(frozen=True)
@@ -271,6 +271,23 @@ class _Job:
     nodes: tuple[Node, ...]
     model: Model
     file: ProfileFile | None
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A plan, its subnets on disk, and how to run it."""
+
+    runner: Runner
+    nodes: tuple[Node, ...]
+    plan: Plan
+    subnets: Mapping[str, SubnetFiles]
+    options: RunOptions
+
+    def stream(self, frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
+        """Stream frames until they end (`launcher.run.live.Stream`)."""
+        return self.runner(
+            self.plan, self.nodes, self.subnets, frames, _unused, on_update, self.options
+        )
 
 
 def _read(request: Request, progress: ProgressDisplay, loaded: Loaded | None) -> _Job:
@@ -303,9 +320,9 @@ def _ready(
     progress: ProgressDisplay,
     *,
     checks: bool,
-) -> tuple[Plan, Mapping[str, SubnetFiles], RunOptions]:
-    """The plan, its subnets, and how to run it; with `checks`, the simplified network is compared
-    with the file first."""
+) -> _Ready:
+    """Plan what `job` asks for; with `checks`, the simplified network is compared with the file
+    first."""
     cluster, model = job.cluster, job.model
     if job.file is not None:  # a profile of other machines or engines would mislead the search
         bench = Bench(runner, job.nodes, folder / "who", bench_options(cluster), progress)
@@ -323,7 +340,9 @@ def _ready(
         adapt = options.recovery.adapt and job.saved is None
         recovery = options.recovery.model_copy(update={"adapt": adapt})
         options = replace(options, replan=replan, recovery=recovery)
-    return plan, subnets, options
+        if recovery.rebalance == "ask":
+            options = replace(options, consent=stack.enter_context(hearing_consent()))
+    return _Ready(runner, job.nodes, plan, subnets, options)
 
 
 def _restore(results: Results, journal: Journal, where: str, progress: ProgressDisplay) -> None:

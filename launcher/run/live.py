@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,6 +12,7 @@ from launcher.errors import LauncherError, RunFailedError
 from launcher.plan.networks import Part
 from launcher.run.feed import Feed, Outputs
 from launcher.run.runtime import Array, Frame, OnUpdate, PushedNetwork, RunResult, Update
+from launcher.run.streamed_results import StreamedResults
 
 Stream: TypeAlias = Callable[[tuple[PushedNetwork, ...], OnUpdate], RunResult]
 """Streams frames through a plan until they end (`launcher.run.runtime.Runner`, its plan given)."""
@@ -30,6 +31,10 @@ class LiveNetwork:
         """See `Feed.submit`."""
         named = {self.part.common(name): array for name, array in frame.items()}
         return self.feed.submit(named, block=block, timeout_s=timeout_s)
+
+    def stream(self, frames: Iterable[Frame]) -> Iterator[Outputs]:
+        """Return the results of `frames`, in order (`launcher.run.streamed_results`)."""
+        return iter(StreamedResults(self.submit, frames, lambda: self.feed.most))
 
     def pushed(self) -> PushedNetwork:
         """Return its frames for the run."""
@@ -60,6 +65,8 @@ class LiveRun:
         self._on_update = on_update
         self._streams = threading.Event()
         self._error: BaseException | None = None
+        self._reported: LauncherError = RunFailedError("the cluster is closed")
+        """What frames without a result, and later ones, end with."""
         self._thread = threading.Thread(target=self._run, name="csdf-edge run")
 
     def __enter__(self) -> LiveRun:
@@ -74,10 +81,16 @@ class LiveRun:
             raise self._error
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         self._end(given_up=kind is not None)
-        if kind is None and self._error is not None:
-            raise self._error
+        if self._error is not None and (kind is None or error is self._reported):
+            raise self._error from None
+
+    def ended_well(self) -> RunResult:
+        """Return what was measured, after the run; raises `RuntimeError` if it failed."""
+        if self.result is None:
+            raise RuntimeError("the run has not ended well")
+        return self.result
 
     def _end(self, *, given_up: bool) -> None:
         for network in self.networks:
@@ -97,19 +110,17 @@ class LiveRun:
                 network.feed.close()
 
     def _run(self) -> None:
-        ended: LauncherError = RunFailedError("the cluster is closed")
         try:
             pushed = tuple(network.pushed() for network in self.networks)
             self.result = self._stream(pushed, self._update)
         except LauncherError as error:
-            self._error = ended = error
-        except BaseException as error:
+            self._error = self._reported = error
+        except BaseException as error:  # noqa: BLE001 - leaving the context raises it
             self._error = error
-            ended = RunFailedError(f"{type(error).__name__}: {error}")
-            raise
+            self._reported = RunFailedError(f"{type(error).__name__}: {error}")
         finally:
             for network in self.networks:
-                network.feed.finish(ended)
+                network.feed.finish(self._reported)
             self._streams.set()
 
     def _update(self, update: Update) -> None:

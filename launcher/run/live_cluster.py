@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -23,6 +21,7 @@ from launcher.errors import BadInputError
 from launcher.progress import ProgressDisplay
 from launcher.run import job
 from launcher.run.request import Request
+from launcher.run.streamed_results import StreamedResults
 
 if TYPE_CHECKING:
     from cnn.model import Model
@@ -156,11 +155,7 @@ class LiveModel:
         """
         if in_flight < 1:
             raise BadInputError(f"in_flight={in_flight}: at least one frame must be under way")
-        reader = _Reader(self, frames, in_flight)
-        try:
-            yield from reader.results()
-        finally:
-            reader.stop()
+        yield from StreamedResults(self.submit, frames, lambda: in_flight)
 
     @property
     def ended(self) -> Future[None]:
@@ -244,52 +239,3 @@ class LiveCluster(LiveModel):
     def close(self) -> None:
         """Wait for all results, and end the agents that were started; nothing the second time."""
         self._stack.close()
-
-
-class _Reader:
-    """Iterates a stream's frames in a thread of its own and submits them."""
-
-    def __init__(
-        self, model: LiveModel, frames: Iterable[Mapping[str, ArrayLike]], in_flight: int
-    ) -> None:
-        self._model = model
-        self._frames = frames
-        self._places = threading.Semaphore(in_flight)
-        self._futures: queue.SimpleQueue[Future[dict[str, Array]] | Exception | None]
-        self._futures = queue.SimpleQueue()
-        self._is_over = threading.Event()
-        threading.Thread(target=self._read, name="csdf-edge frames", daemon=True).start()
-
-    def _read(self) -> None:
-        try:
-            frames = iter(self._frames)
-            while self._has_place():
-                try:
-                    frame = next(frames)
-                except StopIteration:
-                    break
-                self._futures.put(self._model.submit(frame))
-        except Exception as error:  # noqa: BLE001 - it is the consumer's to see, whatever it is
-            self._futures.put(error)
-        finally:
-            self._futures.put(None)
-
-    def _has_place(self) -> bool:
-        self._places.acquire()
-        return not self._is_over.is_set()
-
-    def results(self) -> Iterator[dict[str, Array]]:
-        while (found := self._futures.get()) is not None:
-            if isinstance(found, Exception):
-                raise found
-            yield found.result()
-            self._places.release()
-
-    def stop(self) -> None:
-        """The consumer is gone: no more frames are read, and those not yet sent are cancelled."""
-        self._is_over.set()
-        self._places.release()
-        while not self._futures.empty():
-            found = self._futures.get()
-            if isinstance(found, Future):
-                found.cancel()

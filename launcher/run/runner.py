@@ -23,7 +23,6 @@ from launcher.errors import BadInputError, RunFailedError
 from launcher.plan.background import IsWanted
 from launcher.run.access import launcher_keys
 from launcher.run.connections import Connections
-from launcher.run.consent import hearing_consent, how_to_consent
 from launcher.run.deployment import SubnetBlobs, blueprint
 from launcher.run.drive import Drive
 from launcher.run.host import Host
@@ -92,9 +91,6 @@ def run(
         return PlanReply(share, found.gain), _blob_files(found.subnets)
 
     with contextlib.ExitStack() as stack:
-        consent = None
-        if options.recovers and options.recovery.rebalance == "ask":
-            consent = stack.enter_context(hearing_consent())
         if agents is None:
             agents = stack.enter_context(start_agents(held, options.cache))
         contacts = [_contact(node, agents, options.keep_agents) for node in held]
@@ -112,6 +108,7 @@ def run(
             options.pace,
             options.on_drop,
             options.state,
+            timed=options.timed,
         )
         limits = _limits(options)
         supervisor = Supervisor(share, contacts, count, greeting(limits.run.lease_s), limits)
@@ -128,7 +125,7 @@ def run(
             replan,
             folder,
             tracer,
-            consent,
+            options.consent,
             pushed,
         )
         drive.run()
@@ -205,8 +202,8 @@ def _limits(options: RunOptions) -> Limits:
     return Limits(
         options.run,
         options.recovery.model_copy(update={"enabled": options.recovers}),
-        consent=how_to_consent(),
-        source_period_s=0.0 if options.pace is None else 1 / options.pace.rate,
+        consent="" if options.consent is None else options.consent.command,
+        source_period_s=options.source_period_s,
     )
 
 

@@ -15,6 +15,7 @@ from launcher.core.intake import Pace
 from launcher.core.recovery import Recovery
 from launcher.plan.background import IsWanted
 from launcher.run.access import Access
+from launcher.run.consent import Consent
 from nodes.protocol.messages import Stats, Welcome
 from partition.plan import Plan
 
@@ -65,6 +66,12 @@ class PushedFrames(Protocol):
 
     descriptor: int
     """A file descriptor that is readable once `seen` has something new."""
+    count: int
+    """How many frames come at most; `ENDLESS` if nobody knows."""
+
+    def hold(self, frames: int) -> None:
+        """Note that the channels of the epoch that begins hold so many frames at a time."""
+        ...
 
     def seen(self) -> tuple[int, bool]:
         """How many frames have been pushed, and whether no more come; `descriptor` is read.
@@ -122,9 +129,11 @@ class RunOptions:
     enabled, the loss of a node ends the run. Agents that the run starts keep subnets in `cache`;
     with `keep_agents` they are not ended after the run. `trace` is the file for a trace of all
     agents (`launcher.run.tracing`). `pace` is the source's own pace, if it has one; `on_drop` is
-    called for the frames that it dropped. `state` is the network's state before the first frame, by
+    called for the frames that it dropped. A program that pushes frames at a pace of its own needs
+    `source_period_s` for each, at least. `state` is the network's state before the first frame, by
     tensor name; zeros if it is not given. With `check_phases`, a phase has failed if its outputs
-    contain NaN or infinity and its inputs do not.
+    contain NaN or infinity and its inputs do not. `consent` is heard if recovery is to ask. The
+    times of all frames are kept if the run is `timed`, and take memory for each.
     """
 
     run: RunConfig = field(default_factory=RunConfig)
@@ -135,7 +144,10 @@ class RunOptions:
     trace: Path | None = None
     pace: Pace | None = None
     on_drop: OnDrop | None = None
+    source_period_s: float = 0.0
     state: Frame | None = None
+    consent: Consent | None = None
+    timed: bool = True
     check_phases: bool = False
 
     @property
@@ -165,8 +177,8 @@ class RunResult:
     """The measurements of a run.
 
     `sent_s` and `received_s` have one entry per frame that was streamed, in order: seconds from
-    the call of `run` until its inputs were sent, and until all its outputs had arrived. They are
-    empty where a program pushed the frames, since such a stream may never end. The
+    the call of `run` until its inputs were sent (for the last time), and until all its outputs had
+    arrived. They are empty unless the run is `timed`. The
     mappings have one entry per node that has a phase.
     """
 

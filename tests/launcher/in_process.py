@@ -6,6 +6,7 @@ processes and sockets are beside the point.
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,10 +16,10 @@ import numpy as np
 import onnxruntime as ort
 
 from launcher.run.runtime import (
-    Frames,
     Node,
     OnResult,
     OnUpdate,
+    PushedFrames,
     Runner,
     RunOptions,
     RunResult,
@@ -56,7 +57,7 @@ class InProcess:
         plan: Plan,
         nodes: tuple[Node, ...],
         subnets: Mapping[str, SubnetFiles],
-        frames: Frames,
+        frames: PushedFrames,
         on_result: OnResult,
         on_update: OnUpdate,
         options: RunOptions,
@@ -70,8 +71,10 @@ class InProcess:
         state = {t.name: np.zeros(t.shape, t.dtype) for p in plan.phases for t, _ in p.state}
         state.update(options.state or {})
         sent, received = [], []
-        for index in range(len(frames)):
+        on_update(Update("streaming", 0, frames.count))
+        for index in _pushed(frames):
             sent.append(time.perf_counter() - began_s)
+            frames.claim(index)
             tensors = dict(frames[index])
             waiting = list(plan.phases)
             while waiting:
@@ -87,17 +90,29 @@ class InProcess:
             self.disturb(index, outputs)
             on_result(index, outputs)
             received.append(time.perf_counter() - began_s)
-            on_update(Update("streaming", index + 1, len(frames)))
+            on_update(Update("streaming", index + 1, frames.count))
         used = {phase.device for phase in plan.phases}
         phases = {name: sum(p.device == name for p in plan.phases) for name in used}
         return RunResult(
             sent_s=tuple(sent),
             received_s=tuple(received),
-            stats={name: _stats(count, len(frames)) for name, count in phases.items()},
+            stats={name: _stats(count, len(sent)) for name, count in phases.items()},
             idle_rss_bytes=dict.fromkeys(used, RSS_BYTES),
             warmup_s={name: (0.001,) * count for name, count in phases.items()},
             first_result_s=received[0],
         )
+
+
+def _pushed(frames: PushedFrames) -> Iterator[int]:
+    """The frames that are pushed, one after the other, until they end."""
+    taken, (pushed, is_end) = 0, frames.seen()
+    while taken < pushed or not (is_end or taken == frames.count):
+        while taken == pushed and not is_end:
+            select.select([frames.descriptor], [], [])
+            pushed, is_end = frames.seen()
+        if taken < pushed:
+            yield taken
+            taken += 1
 
 
 def _session(files: SubnetFiles) -> ort.InferenceSession:

@@ -1,0 +1,75 @@
+"""Offers frames at fixed times, as a camera does, and drops some if they are not taken in time."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+
+from launcher.core.intake import Pace
+from launcher.streaming.clock import Clock
+from launcher.streaming.overload import OverloadQueue
+
+
+class PacedNumbers:
+    """The numbers 0, 1, … below `count`, offered at a `pace`; iterate to take those not dropped.
+
+    A thread offers them, the first one at once, from the moment at which the context is entered.
+    """
+
+    def __init__(self, count: int, pace: Pace) -> None:
+        self.dropped: deque[int] = deque()
+        """The numbers that were dropped, in order; whoever notes one removes it."""
+        self._queue: OverloadQueue[int] = OverloadQueue(
+            pace.queue_frames, pace.on_overload, self.dropped.append
+        )
+        self._is_over = threading.Event()
+        arguments = (self._queue, count, 1 / pace.rate, self._is_over)
+        self._thread = threading.Thread(
+            target=offer, args=arguments, name="csdf-edge pace", daemon=True
+        )
+
+    def __enter__(self) -> PacedNumbers:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._queue.abandon()
+        self._thread.join()
+
+    def __iter__(self) -> Iterator[int]:
+        while (number := self._queue.take()) is not None:
+            yield number
+
+
+def offer(
+    numbers: OverloadQueue[int],
+    count: int,
+    period_s: float,
+    is_over: threading.Event,
+    clock: Clock | None = None,
+) -> None:
+    """Put 0, 1, … below `count` into a queue, one each `period_s`, and close it.
+
+    If this has to wait for a place in the queue, the source's clock stands still meanwhile. Returns
+    early once `is_over` is set or the queue is closed.
+    """
+    clock = clock or Clock()
+    due_s = clock.now_s()
+    for number in range(count):
+        early_s = due_s - clock.now_s()
+        if early_s > 0 and clock.wait(is_over, early_s):
+            return
+        if not numbers.put(number, timeout_s=0):
+            if not numbers.put(number):
+                return
+            due_s = clock.now_s()
+        due_s += period_s
+    numbers.close()
