@@ -31,7 +31,7 @@ from launcher.plan.files import (
     read_plan,
     save_plan,
 )
-from launcher.plan.networks import check_inputs, open_results, parts_of
+from launcher.plan.networks import Part, check_inputs, open_results, parts_of
 from launcher.plan.planning import (
     check_strategy,
     foreseen_on,
