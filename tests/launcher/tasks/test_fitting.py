@@ -1,4 +1,4 @@
-"""An image is fitted to the network's input by each way of resizing, and its place is remembered."""
+"""Fitting an image to the network's input keeps its place, whatever the way of resizing."""
 
 from __future__ import annotations
 
