@@ -54,9 +54,11 @@ class FolderConfig(SourceConfig):
         After, Field(description="What happens to a file that was taken: keep, delete or move")
     ] = "keep"
     move_to: Annotated[
-        FileName | None,
+        str | None,
+        FileMark(),
         Field(
-            description="With after: move, the folder to which files are moved, on the same disk"
+            min_length=1,
+            description="With after: move, the folder to which files are moved, on the same disk",
         ),
     ] = None
 
