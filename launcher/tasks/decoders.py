@@ -77,6 +77,7 @@ class ObjectDecoder:
     points: tuple[int, int] | None = None
     prototypes: str = ""
 
+    @np.errstate(all="ignore")  # a network may give NaN, infinity, and what becomes them
     def decode(self, outputs: Mapping[str, Array], placement: ImagePlacement) -> FoundObjects:
         """See `Decoder`."""
         found = self._best(self.head.candidates(outputs, self.confidence))
@@ -152,12 +153,11 @@ class ObjectDecoder:
         count, rows, columns = prototypes.shape
         if 0 in (rows, columns):
             raise RunFailedError(f"the output {self.prototypes!r} is empty")
-        with np.errstate(all="ignore"):  # NaN is not above 0
-            values = found.extras.astype(np.float32) @ prototypes.reshape(count, -1)
-            return [
-                mask_in(tuple(box), value.reshape(rows, columns), placement, self.size)
-                for box, value in zip(boxes.tolist(), values, strict=True)
-            ]
+        values = found.extras.astype(np.float32) @ prototypes.reshape(count, -1)
+        return [
+            mask_in(tuple(box), value.reshape(rows, columns), placement, self.size)
+            for box, value in zip(boxes.tolist(), values, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +174,7 @@ class MapDecoder:
     size: tuple[int, int]
     names: tuple[str, ...] = ()
 
+    @np.errstate(all="ignore")
     def decode(self, outputs: Mapping[str, Array], placement: ImagePlacement) -> ClassMap:
         """See `Decoder`."""
         found = outputs.get(self.output)
@@ -190,9 +191,8 @@ class MapDecoder:
 
     def _classes(self, found: Array) -> Array:
         if self.axis is None:
-            with np.errstate(all="ignore"):
-                known = (found >= 0) & (found < NO_CLASS)
-                return np.where(known, found, NO_CLASS).astype(np.uint16)
+            known = (found >= 0) & (found < NO_CLASS)
+            return np.where(known, found, NO_CLASS).astype(np.uint16)
         if self.axis >= found.ndim:
             raise RunFailedError(f"the output {self.output!r} has no axis of classes")
         scores = np.moveaxis(found, self.axis, 0)

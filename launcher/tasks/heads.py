@@ -102,11 +102,10 @@ class GridHead:
         if self.has_objectness:  # no score is above its objectness, which one comparison shows
             columns = columns[:, columns[4] >= confidence]
         of_classes = columns[begin : begin + self.classes]
-        with np.errstate(all="ignore"):
-            best = of_classes.max(axis=0)
-            if self.has_objectness:
-                best = best * columns[4]
-            kept = best_indices(best, confidence)
+        best = of_classes.max(axis=0)
+        if self.has_objectness:
+            best = best * columns[4]
+        kept = best_indices(best, confidence)
         rows = columns[:, kept].T.astype(np.float64)
         boxes = rows[:, :4] * (self.unit * 2)
         return finite(
@@ -147,8 +146,7 @@ class PriorsHead:
         scores = read(outputs, self.scores, (1, len(boxes), None))[0]
         if scores.shape[1] < 2:
             raise RunFailedError(f"the output {self.scores!r} has no class beside the background")
-        with np.errstate(all="ignore"):
-            best = scores[:, 1:].max(axis=1)
+        best = scores[:, 1:].max(axis=1)
         kept = best_indices(best, confidence)
         classes = scores[kept, 1:].argmax(axis=1) + 1
         return finite(boxes[kept] * (self.unit * 2), best[kept], classes)

@@ -15,6 +15,9 @@ import numpy as np
 from launcher.tasks.base import Array, ImagePlacement
 from launcher.tasks.predictions import NO_CLASS, ObjectMask
 
+_ROUNDING = 1e-3
+"""What 32 bits may add to the edge of a box that lies between two pixels."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
@@ -60,10 +63,11 @@ def mask_in(
 ) -> ObjectMask:
     """Return the pixels in `box` whose value is above 0.
 
+    A pixel is in the box if its top left corner is, which is where ultralytics cuts masks off.
     `values` is float32 [rows, columns] over the network's input of `size` (width, height); `box` is
     in the source's pixels.
     """
-    left, top, right, bottom = (math.ceil(edge) for edge in box)
+    left, top, right, bottom = (math.ceil(edge - _ROUNDING) for edge in box)
     axis_x, axis_y = _axes(placement, size, values.shape)
     above, below, weight_y = axis_y.between(top, bottom)
     before, behind, weight_x = axis_x.between(left, right)

@@ -1,4 +1,4 @@
-"""Fitting an image to the network's input keeps its place, whatever the way of resizing."""
+"""Images are fitted to the network's input by each way of resizing, and their place is kept."""
 
 from __future__ import annotations
 
