@@ -25,7 +25,7 @@ from nodes.net.keys import KeyFolder, KeysError
 from nodes.protocol import codec
 from nodes.protocol import messages as words
 from nodes.protocol.errors import RemoteProtocolError
-from tests.fuzz import good, input_files, served
+from tests.fuzz import good, input_files, served, tasks
 from tests.fuzz.conversation import converse
 from tests.fuzz.model_files import ModelReader, changed_model
 from tests.fuzz.model_files import seeds as models
@@ -67,6 +67,10 @@ def _changed_message(seeds: Sequence[bytes], random: Random) -> bytes:
 def _changed_text(seeds: Sequence[bytes], random: Random) -> bytes:
     texts = [seed.decode("utf-8", "replace") for seed in seeds]
     return mutated_text(texts, random).encode("utf-8", "surrogatepass")
+
+
+def _changed_task(seeds: Sequence[bytes], random: Random) -> bytes:
+    return (_changed_text if random.random() < 0.7 else mutated)(seeds, random)
 
 
 def _any_bytes(_: Sequence[bytes], random: Random) -> bytes:
@@ -176,6 +180,7 @@ class Files:
             "run.json": Target(journal.read_head, journal.heads, _changed_text, share=2),
             "journal": Target(journal.read_records, journal.records, share=2),
             "index.json": Target(index.read, index.seeds, _changed_text, share=4),
+            "task": Target(tasks.read_task, tasks.TASKS, _changed_task, share=8),
             "HTTP request": Target(served.read_http, served.HTTP, served.changed_http, share=64),
             "gRPC request": Target(served.read_grpc, served.GRPC, share=64),
         }

@@ -36,6 +36,7 @@ INPUTS = {
     "run.json": 100,
     "journal": 100,
     "index.json": 300,
+    "task": 500,
     "HTTP request": 2000,
     "gRPC request": 2000,
 }
