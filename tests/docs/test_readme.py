@@ -25,6 +25,7 @@ from launcher.config.cluster import (
 from launcher.config.load import validated
 from launcher.config.serve import ServeConfig
 from launcher.config.source import parse_source
+from launcher.sinks.kinds import SINKS
 from tests.docs import markdown
 
 README = markdown.ROOT / "README.md"
@@ -144,6 +145,7 @@ REFERENCE = {
     RunConfig: "cluster-yaml.md",
     RecoveryConfig: "cluster-yaml.md",
     ServeConfig: "cluster-yaml.md",
+    **{SINKS.find(kind): "sinks.md" for kind in SINKS.built_in},
     VerticalTuning: "measuring.md",
     PaperTuning: "measuring.md",
 }

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError
+from launcher.progress import LineProgress
+from launcher.run.job import launch
+from launcher.run.request import Request
 from launcher.sinks.kinds import SINKS
 from launcher.sinks.opening import open_sinks
+from tests.launcher.in_process import InProcess
+from tests.launcher.models import write_branches
 
 CLUSTER = """\
 model: builtin:yolov2
@@ -75,7 +82,7 @@ def test_sinks_are_opened_in_order_and_their_paths_begin_at_the_files_folder(
         ("  - {kind: 3}", "line 4, sinks[0].kind: must be text, not 3"),
         (
             "  - stdout",
-            "sinks[0]: must be a mapping with the key kind, such as {kind: ",
+            "sinks[0]: must be a mapping with the key kind, such as {kind: npy, …}",
         ),
         ("  {kind: stdout}", "line 3, sinks: must be a list, not a mapping"),
         ("  - {kind: stdout}\n  - {kind: json-lines}", "sinks[1]: the key 'path' is missing"),
@@ -138,3 +145,48 @@ def test_reading_a_cluster_imports_no_library_of_a_sink(tmp_path: Path) -> None:
         "assert not {'av', 'cv2', 'paho', 'urllib3'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+SECRETS = """\
+  - {kind: json-lines, path: out/a.jsonl}
+  - {kind: npy, path: out/npy, keep_bytes: 1GB, on_overload: drop-oldest}
+  - {kind: mqtt, host: a, topic: t, username: u, password: the-secret-password}
+"""
+
+
+def test_a_saved_plan_has_the_sinks_with_whole_paths_and_without_passwords(tmp_path: Path) -> None:
+    write_branches(tmp_path / "branches.onnx")
+    (tmp_path / "cluster.yaml").write_text(
+        "model: branches.onnx\nnodes: [{name: a}, {name: b}]\nsinks:\n" + SECRETS
+    )
+    request = Request(tmp_path / "cluster.yaml", plan_only=True, save=tmp_path / "plan")
+    with LineProgress(io.StringIO()) as progress:
+        launch(request, progress, started_s=time.monotonic(), runtime=InProcess().runtime)
+    assert "secret" not in (tmp_path / "plan" / "cluster.yaml").read_text()
+    lines, npy, mqtt = load_cluster(tmp_path / "plan" / "cluster.yaml").config.sinks
+    assert SINKS.as_written(lines) == {"kind": "json-lines", "path": f"{tmp_path}/out/a.jsonl"}
+    assert SINKS.as_written(npy) == {
+        "kind": "npy", "path": f"{tmp_path}/out/npy", "keep_bytes": 10**9,
+        "on_overload": "drop-oldest",
+    }  # fmt: skip
+    assert SINKS.as_written(mqtt) == {"kind": "mqtt", "host": "a", "topic": "t", "username": "u"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "module"),
+    [
+        ("kind: images, path: x", "cv2"),
+        ("kind: video, path: x", "av"),
+        ("kind: mqtt, host: a, topic: t", "paho"),
+        ("kind: webhook, url: 'http://a/'", "urllib3"),
+    ],
+)
+def test_a_missing_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str, module: str
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == module]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, module, None)
+    said = mistake(tmp_path, f"  - {{{keys}}}")
+    assert said.startswith("cluster.yaml, line 4, sinks[0]: the sink ")
+    assert f"needs {module}, which is not installed: install csdf-edge with its extra" in said
