@@ -13,8 +13,10 @@ sent it for ever; after `MOST_HANGUPS` times the message is given up.
 from __future__ import annotations
 
 import re
+import socket
 import ssl
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -167,8 +169,10 @@ class MqttSink:
         if problem is None:
             self._hung_up_on = None
             return
+        hung_up = connection.was_closed
         self._drop()
-        self._count_hangup(result.index, connection)
+        if hung_up:
+            self._count_hangup(result.index)
         raise SinkLostError(f"{self.description}: {problem}")
 
     def _topic(self, result: FrameResult) -> str:
@@ -176,9 +180,7 @@ class MqttSink:
         values = {"index": str(result.index), "name": name}
         return _PLACEHOLDER.sub(lambda match: values[match[1]], self._config.topic)
 
-    def _count_hangup(self, index: int, connection: _Connection) -> None:
-        if not connection.was_closed:
-            return
+    def _count_hangup(self, index: int) -> None:
         self._hangups = self._hangups + 1 if self._hung_up_on == index else 1
         self._hung_up_on = index
         if self._hangups == MOST_HANGUPS:
@@ -249,7 +251,8 @@ class _Connection:
         try:
             self._client.connect(host, port, keepalive_s)
         except (OSError, ValueError) as error:  # ValueError: of a name that is no host
-            return f"cannot connect: {reason(error)}"
+            self._ended = f"cannot connect: {reason(error)}"
+            return self._ended
         self._client.loop_start()
         with self._changed:
             self._changed.wait_for(lambda: self._is_accepted or self._ended, self._timeout_s)
@@ -277,8 +280,14 @@ class _Connection:
             return self._ended or f"no acknowledgement within {self._timeout_s:g} s"
 
     def close(self) -> None:
-        """Disconnect, and end paho's thread."""
+        """Disconnect, and end paho's thread, which would wait for a broker that reads nothing."""
         self._client.disconnect()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended, min(1.0, self._timeout_s))
+        connected: Any = self._client.socket()
+        if connected is not None:
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
         self._client.loop_stop()
 
     def _on_connect(

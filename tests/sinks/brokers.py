@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import getpass
 import json
 import shutil
@@ -56,6 +57,7 @@ class PurePythonBroker:
             self._loop.call_soon_threadsafe(self._stopped.set)
             self._thread.join(20)
             assert not self._thread.is_alive()
+            gc.collect()  # amqtt leaves sockets to the collector, which warns of them here and now
         self._thread = None
 
 

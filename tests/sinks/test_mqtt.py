@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,7 @@ from csdf_edge.testing.sink_contract import SinkContract, made_result
 from launcher.config.load import load_cluster
 from launcher.errors import BadInputError, RunFailedError
 from launcher.sinks.base import ResultRefusedError, SinkConfig, SinkLostError
-from launcher.sinks.mqtt import MqttConfig
+from launcher.sinks.mqtt import MOST_HANGUPS, MqttConfig
 from launcher.sinks.opening import open_sinks
 from tests.sinks.brokers import (
     Mosquitto,
@@ -27,6 +28,10 @@ from tests.sinks.brokers import (
     Subscriber,
     self_signed,
     why_no_mosquitto,
+)
+
+pytestmark = pytest.mark.filterwarnings(  # amqtt, and paho after a failed handshake, leave sockets
+    "ignore::pytest.PytestUnraisableExceptionWarning"  # to the collector
 )
 
 PASSWORD = "the-secret-password"
@@ -104,6 +109,33 @@ def test_a_broker_that_does_not_answer_is_given_up_in_time(tmp_path: Path) -> No
         sink.close()
 
 
+@pytest.mark.parametrize("values", [3, 400_000], ids=["small", "more than a socket takes"])
+def test_a_broker_that_acknowledges_nothing_loses_no_result(tmp_path: Path, values: int) -> None:
+    """It accepts connections, and reads nothing then."""
+    result = replace(made_result(0), predictions=Long("x" * 20 * values))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        sink = MqttConfig(host="127.0.0.1", port=port, topic="t", timeout_s=0.2).open(tmp_path)
+        accepted: list[socket.socket] = []
+
+        def answer() -> None:
+            for _ in range(MOST_HANGUPS + 1):
+                accepted.append(server.accept()[0])
+                accepted[-1].sendall(b"\x20\x02\0\0")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        begun = time.monotonic()
+        for _ in range(MOST_HANGUPS + 1):
+            with pytest.raises(SinkLostError, match=r"no acknowledgement within 0\.2 s"):
+                sink.write(result)
+        sink.close()
+        thread.join()
+        assert time.monotonic() - begun < 10
+        for client in accepted:
+            client.close()
+
+
 def test_garbage_of_a_broker_costs_nothing_but_the_attempt(tmp_path: Path) -> None:
     drawn = random.Random(1)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -166,6 +198,14 @@ def running(config: Path, lines: str = "allow_anonymous true\n") -> Iterator[Mos
         yield broker
     finally:
         broker.stop()
+
+
+class Long:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def as_json(self) -> dict[str, object]:
+        return {"text": self.text}
 
 
 class Found:
@@ -241,7 +281,7 @@ def test_the_will_is_published_when_the_launcher_dies_and_not_when_it_ends(tmp_p
     code = (
         "import os, sys; from pathlib import Path;"
         "from csdf_edge.testing.sink_contract import made_result;"
-        "from launcher.sinks.mqtt import MqttConfig;"
+        "from launcher.sinks.mqtt import MOST_HANGUPS, MqttConfig;"
         "sink = MqttConfig(host='127.0.0.1', port=int(sys.argv[1]), topic='t', will_topic='w',"
         "will_payload='{}').open(Path()); sink.write(made_result(0));"
         "os._exit(0) if sys.argv[2] == 'dies' else sink.close()"
@@ -257,9 +297,6 @@ def test_the_will_is_published_when_the_launcher_dies_and_not_when_it_ends(tmp_p
 
 
 @mosquitto
-@pytest.mark.filterwarnings(  # paho leaves the socket of a failed handshake to the collector
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)
 def test_an_encrypted_connection_needs_a_certificate_that_fits(tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     lines = f"allow_anonymous true\ncertfile {certificate}\nkeyfile {key}\n"
