@@ -177,12 +177,13 @@ def test_garbage_of_a_broker_costs_nothing_but_the_attempt(tmp_path: Path) -> No
 )
 def test_a_mistake_is_a_sentence_without_secrets(tmp_path: Path, keys: str, sentence: str) -> None:
     (tmp_path / "cluster.yaml").write_text(
-        f"model: builtin:yolov2\nnodes: [{{name: a}}]\nsinks:\n  - {{kind: mqtt, {keys}}}\n"
+        "model: builtin:yolov2\ninput: {source: '-'}\nnodes: [{name: a}]\nsinks:\n"
+        f"  - {{kind: mqtt, {keys}}}\n"
     )
     with pytest.raises(BadInputError) as caught:
         open_sinks(load_cluster(tmp_path / "cluster.yaml", "cluster.yaml"))
     assert sentence in str(caught.value)
-    assert "cluster.yaml, line 4, sinks[0]" in str(caught.value)
+    assert "cluster.yaml, line 5, sinks[0]" in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "31415" not in str(caught.value)
 

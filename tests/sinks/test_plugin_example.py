@@ -45,7 +45,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def test_it_is_a_kind_like_others_and_a_full_disk_passes(installed: Path) -> None:
     (installed / "cluster.yaml").write_text(
-        "model: builtin:yolov2\nnodes: [{name: a}]\nsinks: [{kind: sqlite, path: results.db}]\n"
+        "model: builtin:yolov2\ninput: {source: '-'}\nnodes: [{name: a}]\n"
+        "sinks: [{kind: sqlite, path: results.db}]\n"
     )
     ((_, sink),) = open_sinks(load_cluster(installed / "cluster.yaml"))
     sink.write(made_result(0))

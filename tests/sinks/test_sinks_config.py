@@ -22,6 +22,7 @@ from tests.launcher.models import write_branches
 
 CLUSTER = """\
 model: builtin:yolov2
+input: {source: "-"}
 nodes: [{name: a}]
 sinks:
 """
@@ -78,13 +79,13 @@ def test_sinks_are_opened_in_order_and_their_paths_begin_at_the_files_folder(
 @pytest.mark.parametrize(
     ("sinks", "sentence"),
     [
-        ("  - {path: x}", "line 4, sinks[0]: the key 'kind' is missing"),
-        ("  - {kind: 3}", "line 4, sinks[0].kind: must be text, not 3"),
+        ("  - {path: x}", "line 5, sinks[0]: the key 'kind' is missing"),
+        ("  - {kind: 3}", "line 5, sinks[0].kind: must be text, not 3"),
         (
             "  - stdout",
             "sinks[0]: must be a mapping with the key kind, such as {kind: npy, …}",
         ),
-        ("  {kind: stdout}", "line 3, sinks: must be a list, not a mapping"),
+        ("  {kind: stdout}", "line 4, sinks: must be a list, not a mapping"),
         ("  - {kind: stdout}\n  - {kind: json-lines}", "sinks[1]: the key 'path' is missing"),
         ("  - {kind: json-lines, path: }", "sinks[0].path: must be text, not nothing"),
         ("  - {kind: json-lines, pat: x}", "sinks[0].pat: unknown key; did you mean 'path'?"),
@@ -94,11 +95,11 @@ def test_sinks_are_opened_in_order_and_their_paths_begin_at_the_files_folder(
         ),
         (
             "  - {kind: json-lines, path: x, keep_files: 3}",
-            "line 4, sinks[0]: keep_files has no effect without rotate_bytes or rotate_s; add one",
+            "line 5, sinks[0]: keep_files has no effect without rotate_bytes or rotate_s; add one",
         ),
         (
             "  - {kind: json-lines, path: x}\n  - {kind: json-lines, path: ./x}",
-            "line 5, sinks[1].path: the sink on line 4 writes there; name another",
+            "line 6, sinks[1].path: the sink on line 5 writes there; name another",
         ),
     ],
 )
@@ -108,9 +109,17 @@ def test_a_mistake_is_named_with_file_line_and_key(
     assert sentence in mistake(tmp_path, sinks)
 
 
+def test_sinks_without_a_source_are_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(
+        "model: builtin:yolov2\nnodes: [{name: a}]\nsinks: [{kind: stdout}]\n"
+    )
+    with pytest.raises(BadInputError, match="line 3, sinks: have no effect without a source"):
+        load_cluster(tmp_path / "cluster.yaml")
+
+
 def test_an_unknown_kind_lists_those_there_are(tmp_path: Path, plugin: None) -> None:
     said = mistake(tmp_path, "  - {kind: kafka}")
-    assert "line 4, sinks[0].kind: there is no kind of sink 'kafka'; there are " in said
+    assert "line 5, sinks[0].kind: there is no kind of sink 'kafka'; there are " in said
     assert "json-lines" in said
     assert "loud" in said
 
@@ -157,7 +166,8 @@ SECRETS = """\
 def test_a_saved_plan_has_the_sinks_with_whole_paths_and_without_passwords(tmp_path: Path) -> None:
     write_branches(tmp_path / "branches.onnx")
     (tmp_path / "cluster.yaml").write_text(
-        "model: branches.onnx\nnodes: [{name: a}, {name: b}]\nsinks:\n" + SECRETS
+        "model: branches.onnx\nnodes: [{name: a}, {name: b}]\ninput: {source: '-'}\nsinks:\n"
+        + SECRETS
     )
     request = Request(tmp_path / "cluster.yaml", plan_only=True, save=tmp_path / "plan")
     with LineProgress(io.StringIO()) as progress:
@@ -188,5 +198,5 @@ def test_a_missing_extra_is_named(
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, module, None)
     said = mistake(tmp_path, f"  - {{{keys}}}")
-    assert said.startswith("cluster.yaml, line 4, sinks[0]: the sink ")
+    assert said.startswith("cluster.yaml, line 5, sinks[0]: the sink ")
     assert f"needs {module}, which is not installed: install csdf-edge with its extra" in said
