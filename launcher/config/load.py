@@ -484,7 +484,7 @@ def _check_sinks(cluster: Cluster) -> None:
     for index, sink in enumerate(cluster.config.sinks):
         for key, name in file_names(sink).items():
             path = Path(os.path.abspath(cluster.path(name)))
-            if path in seen and sink.kind == cluster.config.sinks[seen[path]].kind:
+            if path in seen:
                 line = cluster.source.lines[("sinks", seen[path])]
                 raise cluster.error(
                     ("sinks", index, key), f"the sink on line {line} writes there; name another"

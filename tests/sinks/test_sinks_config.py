@@ -98,7 +98,7 @@ def test_sinks_are_opened_in_order_and_their_paths_begin_at_the_files_folder(
             "line 5, sinks[0]: keep_files has no effect without rotate_bytes or rotate_s; add one",
         ),
         (
-            "  - {kind: json-lines, path: x}\n  - {kind: json-lines, path: ./x}",
+            "  - {kind: npy, path: x}\n  - {kind: images, path: ./x}",
             "line 6, sinks[1].path: the sink on line 5 writes there; name another",
         ),
     ],
@@ -166,7 +166,7 @@ SECRETS = """\
 def test_a_saved_plan_has_the_sinks_with_whole_paths_and_without_passwords(tmp_path: Path) -> None:
     write_branches(tmp_path / "branches.onnx")
     (tmp_path / "cluster.yaml").write_text(
-        "model: branches.onnx\nnodes: [{name: a}, {name: b}]\ninput: {source: '-'}\nsinks:\n"
+        "model: branches.onnx\nstrategy: sequential\nnodes: [{name: a}, {name: b}]\ninput: {source: '-'}\nsinks:\n"
         + SECRETS
     )
     request = Request(tmp_path / "cluster.yaml", plan_only=True, save=tmp_path / "plan")
