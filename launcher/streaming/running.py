@@ -7,12 +7,10 @@ its file before the first frame.
 
 from __future__ import annotations
 
-import functools
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from cnn.model import Model
@@ -24,9 +22,8 @@ from launcher.plan.planning import with_warmup
 from launcher.progress import ProgressDisplay
 from launcher.results.report import NonFiniteResults
 from launcher.run import job
-from launcher.run.live_cluster import LiveCluster, live_cluster
+from launcher.run.live_cluster import live_cluster
 from launcher.run.request import Request
-from launcher.run.runtime import Array
 from launcher.sinks.base import FrameResult, Sink, SinkConfig
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.in_flight import frames_in_flight
@@ -34,8 +31,9 @@ from launcher.streaming.opening import Ends, open_ends
 from launcher.streaming.overload import OverloadQueue
 from launcher.streaming.reading import Reader
 from launcher.streaming.report import StreamReport, stream_report
-from launcher.streaming.source_stream import Outputs, SourceStream
+from launcher.streaming.source_stream import SourceStream
 from launcher.streaming.stopping import stopping_on_signals
+from launcher.streaming.submitting import submit_to
 
 LIVE_QUEUE_FRAMES = 1
 """How many frames of a live source wait by default, so that those computed are recent."""
@@ -104,7 +102,7 @@ def stream(
                 )
                 show = _Progress(progress, frames, said, config.frames)
                 with stopping_on_signals(frames.stop) as stopped:
-                    frames.run(functools.partial(_submit, cluster), in_flight, show)
+                    frames.run(submit_to(cluster), in_flight, show)
                 if frames.is_given_up:
                     raise _GivenUpError
         except _GivenUpError:
@@ -171,13 +169,6 @@ def _overload(cluster: Cluster, *, is_live: bool) -> tuple[Overload, int]:
         config.on_overload if "on_overload" in given else overload,
         config.queue_frames if "queue_frames" in given else places,
     )
-
-
-def _submit(cluster: LiveCluster, inputs: Mapping[str, Array]) -> Future[Outputs]:
-    """Submit a frame; an array without a name is the only input."""
-    if set(inputs) == {""} and len(cluster.inputs) == 1:
-        inputs = dict(zip(cluster.inputs, inputs.values(), strict=True))
-    return cluster.submit(inputs, copy=False)
 
 
 class NonFiniteCount:

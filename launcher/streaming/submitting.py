@@ -1,0 +1,83 @@
+"""Submits a source's frames to the networks of a cluster.
+
+A frame of several networks has the inputs of all, each under its network's name (`detector/image`),
+and so has its result the outputs. It is there once every network's result is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+
+from cnn.merge import part_name
+from launcher.errors import BadInputError
+from launcher.run.live_cluster import LiveCluster
+from launcher.run.runtime import Array
+from launcher.streaming.source_stream import Outputs, Submit
+
+
+def submit_to(cluster: LiveCluster) -> Submit:
+    """Return the function that submits a frame to `cluster`; arrays are not copied.
+
+    It raises what `LiveModel.submit` does. An array whose name is empty is the only input.
+    """
+    return _submit_to_all(cluster) if len(cluster.models) > 1 else _submit_to_one(cluster)
+
+
+def _submit_to_one(cluster: LiveCluster) -> Submit:
+    def submit(inputs: Mapping[str, Array]) -> Future[Outputs]:
+        if set(inputs) == {""} and len(cluster.inputs) == 1:
+            inputs = dict(zip(cluster.inputs, inputs.values(), strict=True))
+        return cluster.submit(inputs, copy=False)
+
+    return submit
+
+
+def _submit_to_all(cluster: LiveCluster) -> Submit:
+    own_names = {
+        name: {part_name(name, own): own for own in cluster.model(name).inputs}
+        for name in cluster.models
+    }
+    known = [full for names in own_names.values() for full in names]
+
+    def submit(inputs: Mapping[str, Array]) -> Future[Outputs]:
+        for name in inputs:
+            if name not in known:
+                raise BadInputError(f"no network has an input {name!r}; there are {known}")
+        frames = {
+            name: {own: inputs[full] for full, own in names.items() if full in inputs}
+            for name, names in own_names.items()
+        }
+        futures = {
+            name: cluster.model(name).submit(frame, copy=False) for name, frame in frames.items()
+        }
+        return _joined(futures)
+
+    return submit
+
+
+def _joined(futures: Mapping[str, Future[Outputs]]) -> Future[Outputs]:
+    """Return the future of all outputs, or of the first error."""
+    joined: Future[Outputs] = Future()
+    outputs: Outputs = {}
+    missing = len(futures)
+    lock = threading.Lock()
+
+    def done(name: str, future: Future[Outputs]) -> None:
+        nonlocal missing
+        with lock:
+            error = future.exception()
+            missing -= 1
+            if joined.done():
+                return
+            if error is not None:
+                joined.set_exception(error)
+                return
+            outputs.update({part_name(name, own): a for own, a in future.result().items()})
+            if not missing:
+                joined.set_result(outputs)
+
+    for name, future in futures.items():
+        future.add_done_callback(lambda future, name=name: done(name, future))  # type: ignore[misc]
+    return joined
