@@ -1,10 +1,10 @@
-"""What a stream costs, and how many frames in flight it needs, on the same nodes.
+"""What streaming from a source costs: frames per second of a stream and of a run over files.
 
-    python -m benchmarks.streaming [--model onnx-wheel:squeezenet] [--nodes 3] [--frames 150]
+    python -m benchmarks.streaming [--model onnx-wheel:squeezenet] [--nodes 3] [--frames 300]
 
-One cluster is opened. In each round, frames go through it from a source to a sink once with each
-number in flight, and once with as many as the channels can hold at all, which is what a run over
-files has; the ratio of their rates counts, and the median is reported with the latency.
+In each round, `launch` runs the network on random frames and then streams as many frames from a
+source to a sink that forgets them, each with agents of its own; the ratio of the two rates counts,
+and the median is reported.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from benchmarks.report import print_json
-from launcher.config.reconnect import ReconnectConfig
-from launcher.progress import open_progress
-from launcher.run.live_cluster import LiveCluster, open_cluster
+from cnn.model import Model
+from launcher.config.load import Cluster
+from launcher.progress import ProgressDisplay, open_progress
+from launcher.run import job
 from launcher.run.request import Request
-from launcher.sinks.base import FrameResult
+from launcher.sinks.base import FrameResult, SinkConfig
 from launcher.sources.base import SourceFrame
-from launcher.streaming.delivery import Delivery
-from launcher.streaming.in_flight import frames_in_flight
-from launcher.streaming.overload import OverloadQueue
-from launcher.streaming.reading import Reader
-from launcher.streaming.source_stream import SourceStream
+from launcher.streaming.opening import Ends
+from launcher.streaming.report import StreamReport
+from launcher.streaming.running import stream
+from launcher.tasks.opening import open_task
 
 
 class Repeated:
@@ -39,12 +39,10 @@ class Repeated:
     description = "one frame"
     is_live = False
 
-    def __init__(self, cluster: LiveCluster, frames: int) -> None:
+    def __init__(self, model: Model, frames: int) -> None:
         draw = np.random.default_rng(0)
-        self._frame = {
-            name: draw.random(info.shape).astype(info.dtype)
-            for name, info in cluster.inputs.items()
-        }
+        tensors = [model.network.tensors[name] for name in model.network.inputs]
+        self._frame = {t.name: draw.random(t.shape).astype(t.dtype) for t in tensors}
         self._frames = frames
 
     def frames(self) -> Iterator[SourceFrame]:
@@ -56,7 +54,7 @@ class Repeated:
         """Nothing is open."""
 
 
-class Nothing:
+class Forget:
     """A sink that forgets."""
 
     description = "nothing"
@@ -69,65 +67,62 @@ class Nothing:
         """Nothing is open."""
 
 
+class ForgetConfig(SinkConfig):
+    """The keys of a sink that forgets."""
+
+    kind: ClassVar[str] = "forget"
+
+    def open(self, _: Path) -> Forget:
+        """Return the sink."""
+        return Forget()
+
+
 def main() -> None:
     """Measure, and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="onnx-wheel:squeezenet")
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--frames", type=int, default=150, help="in each stream")
+    parser.add_argument("--frames", type=int, default=300, help="in each run")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--in-flight", type=int, nargs="*", default=[])
     print_json(measured(parser.parse_args()))
 
 
 def measured(given: argparse.Namespace) -> dict[str, Any]:
-    """The figures by number of frames in flight."""
+    """The median rates, their ratio, and the stream's latency."""
     with tempfile.TemporaryDirectory() as folder, open_progress() as progress:
         target = Path(folder) / "cluster.yaml"
         nodes = "".join(f"  - {{name: n{number}}}\n" for number in range(given.nodes))
-        target.write_text(f"model: {given.model}\nstrategy: sequential\nnodes:\n{nodes}")
-        with open_cluster(Request(target), progress, most=1000) as cluster:
-            chosen = frames_in_flight(cluster.plan)
-            most = sum(channel.capacity_frames for channel in cluster.plan.channels) + 2
-            numbers = sorted({*given.in_flight, chosen})
-            ran: dict[int, list[tuple[float, float, float]]] = {number: [] for number in numbers}
-            streamed(cluster, most, given.frames)
-            for _ in range(given.rounds):
-                full, _ = streamed(cluster, most, given.frames)
-                for number in numbers:
-                    rate, latency_s = streamed(cluster, number, given.frames)
-                    ran[number].append((rate / full, rate, latency_s))
+        target.write_text(
+            f"model: {given.model}\nstrategy: sequential\nverify: false\n"
+            f"recovery: {{adapt: false}}\nnodes:\n{nodes}"
+        )
+        request = Request(target, frames=given.frames)
+        pairs = []
+        for _ in range(given.rounds):
+            ran = job.launch(request, progress, started_s=time.monotonic()).report
+            if ran is None:
+                raise RuntimeError("the run has no report")
+            pairs.append((ran.frames_per_second, streamed(request, progress, given.frames)))
     return {
         "model": given.model,
         "nodes": given.nodes,
-        "chosen": chosen,
-        "channels hold": most,
-        "in flight": {
-            str(number): dict(
-                zip(
-                    ("rate / full", "frames/s", "latency_s"),
-                    (round(statistics.median(column), 4) for column in zip(*rows, strict=True)),
-                    strict=True,
-                )
-            )
-            for number, rows in ran.items()
-        },
+        "in_flight": pairs[0][1].in_flight,
+        "files_frames_per_s": statistics.median(files for files, _ in pairs),
+        "stream_frames_per_s": statistics.median(each.frames_per_second for _, each in pairs),
+        "ratio": statistics.median(each.frames_per_second / files for files, each in pairs),
+        "ratios": [round(each.frames_per_second / files, 3) for files, each in pairs],
     }
 
 
-def streamed(cluster: LiveCluster, in_flight: int, frames: int) -> tuple[float, float]:
-    """The frames/s and the median latency of a stream."""
-    policy = ReconnectConfig()
+def streamed(request: Request, progress: ProgressDisplay, frames: int) -> StreamReport:
+    """Stream so many frames."""
 
-    def say(_: str) -> None: ...
+    def ends(_: Request, cluster: Cluster, model: Model) -> Ends:
+        return Ends(
+            Repeated(model, frames), open_task(cluster, model), [(ForgetConfig(), Forget())]
+        )
 
-    reader = Reader(Repeated(cluster, frames), OverloadQueue(1, "block"), policy, say)
-    with SourceStream(reader, [Delivery(Nothing(), policy, say)]) as stream:
-        began_s = time.monotonic()
-        stream.run(lambda inputs: cluster.submit(inputs, copy=False), in_flight)
-    if stream.ended_s is None:
-        raise RuntimeError("there was no result")
-    return frames / (stream.ended_s - began_s), stream.latencies.quantile_s(0.5) or 0.0
+    return stream(request, progress, loaded=job.load_target(request), open_ends=ends)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ that are restarted each time, would keep the run in an endless loop.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -40,6 +41,9 @@ Loss = tuple[Session, LauncherError]
 Cause = Literal["loss", "dispute", "return", "slow"]
 """Why an epoch ended: nodes were lost; one node accused another and none was lost; nodes came back;
 or nodes are slower or faster than the plan assumes."""
+
+MOST_KEPT = 1000
+"""How many completed changes of epochs are kept, of a stream of months."""
 
 FRUITLESS_S = 30.0
 """The longest time until a lost node is greeted while the run waits, after fruitless epochs."""
@@ -115,7 +119,7 @@ class Recoverer:
     ) -> None:
         self.life = life
         self.outage: Outage | None = None
-        self.done: list[Recovery] = []
+        self.done: deque[Recovery] = deque(maxlen=MOST_KEPT)
         self.slower: Factors = {}
         """The measured speeds of nodes, for the next plan."""
         self._epoch = epoch

@@ -128,8 +128,8 @@ class Supervisor:
 
     @property
     def recoveries(self) -> list[Recovery]:
-        """The completed changes of epochs, in order."""
-        return self._recoverer.done
+        """The completed changes of epochs, in order; the last ones if there are very many."""
+        return list(self._recoverer.done)
 
     @property
     def deadline_s(self) -> float | None:

@@ -43,6 +43,9 @@ from nodes.net.sockets import AddressError
 from nodes.protocol.messages import HOST, PROTOCOL, BlobInfo, Hello
 from partition.plan import Plan
 
+MOST_PLANS = 32
+"""How many plans are kept, the one that runs among them; only the last ones can come to run."""
+
 MOST_OWNER = 200
 """The longest name of a launcher, in characters, that the protocol allows."""
 
@@ -86,6 +89,8 @@ def run(
         to_beat = None if request.better_than is None else plans[request.better_than]
         found = options.replan(request, to_beat, is_wanted)
         plans[request.epoch] = found.plan
+        if len(plans) > MOST_PLANS:
+            del plans[next(epoch for epoch in plans if epoch != supervisor.blueprint.epoch)]
         share = _share(found.plan, nodes, found.subnets, request.epoch, options, networks)
         share = replace(share, slower=request.slower)
         return PlanReply(share, found.gain), _blob_files(found.subnets)
