@@ -27,6 +27,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/running.md",
         "docs/python.md",
         "docs/serving.md",
+        "docs/streaming.md",
         "docs/sinks.md",
         "docs/plugins.md",
         "docs/tasks.md",

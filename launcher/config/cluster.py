@@ -424,11 +424,17 @@ class ClusterConfig(StrictModel):
     on_overload: Annotated[
         Overload,
         Field(
-            description="With rate: what happens to a new frame if queue_frames are waiting already"
+            description="With rate or a source: what happens to a new frame if queue_frames wait "
+            "already; block, but drop-oldest for a live source"
         ),
     ] = "block"
     queue_frames: Annotated[
-        int, Field(ge=1, le=1_000_000, description="With rate: how many frames may wait")
+        int,
+        Field(
+            ge=1,
+            le=1_000_000,
+            description="With rate or a source: how many frames may wait; 8, but 1 if it is live",
+        ),
     ] = 8
     pins: Annotated[
         dict[str, str],
