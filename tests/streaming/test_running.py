@@ -168,14 +168,6 @@ def test_a_stream_that_was_stopped_before_all_its_frames_has_the_signal_s_exit_c
 
 
 @slow
-def test_a_number_of_frames_ends_an_endless_source() -> None:
-    sink = ScriptedSink()
-    report = run(Images(None), sink, said=[], frames=120)
-    check(sink, 120)
-    assert report.exit_code == 0
-
-
-@slow
 def test_a_sink_that_fails_ends_the_run_and_leaves_no_agent() -> None:
     def fail(result: FrameResult) -> None:
         if result.index == 7:
