@@ -21,6 +21,10 @@ of the busiest device.
 
 **Bounded**: every channel has a capacity, so no execution holds more than their sum.
 
+Networks that run side by side may have a source and a sink each. Every firing then has fewer
+conditions than in the graph that is executed here, so each network's own graph is live if that is,
+and the theorem applies to each.
+
 State that a phase keeps from frame to frame is a channel from the phase to itself that starts with
 one frame (`csdf.conversion.dataflow_graphs`), so it is part of each of these graphs. It orders the
 firings of its phase, which run one after the other on a device anyway.
