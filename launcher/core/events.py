@@ -126,13 +126,17 @@ class ResultsTaken:
 class Halted:
     """The host has halted the stream, which answers `Halt`.
 
-    The next epoch begins with frame `first`, the first without a result; `replayed` of the frames
-    from there on were sent before and will be sent again. Both are sums over all networks that
-    stream their own frames.
+    The next epoch begins, in each of the `networks`, with the first frame without a result;
+    `replayed` frames were sent before and will be sent again.
     """
 
-    first: int
+    networks: tuple[NetworkProgress, ...]
     replayed: int
+
+    @property
+    def first(self) -> int:
+        """The first frame of the next epoch, counted over all networks."""
+        return sum(network.first for network in self.networks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,8 @@ class NetworkStreams(Generic[Payload]):
 
     def halt(self) -> Halted:
         """Give the epoch up on all networks."""
-        halted = [stream.halt() for stream in self._streams]
-        return Halted(sum(first for first, _ in halted), sum(again for _, again in halted))
+        replayed = sum(stream.halt()[1] for stream in self._streams)
+        return Halted(self.progress.networks, replayed)
 
     # ------------------------------------------------------------ nodes
 

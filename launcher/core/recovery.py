@@ -5,13 +5,15 @@ has to be searched. If a better plan has been found already (`launcher.core.impr
 deployed at once. If no node is left, or no plan exists for those that are left, the run waits for
 others to return (`launcher.core.waiting`).
 
-An epoch without a new result is *fruitless*. After several fruitless epochs in a row, lost nodes
-are greeted ever later while the run waits. Otherwise a frame that crashes every agent, and agents
-that are restarted each time, would keep the run in an endless loop.
+An epoch is *fruitless* unless every network that was offered frames has a new result. After several
+fruitless epochs in a row, lost nodes are greeted ever later while the run waits. Otherwise a frame
+that crashes every agent, and agents that are restarted each time, would keep the run in an endless
+loop.
 """
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,7 +131,8 @@ class Recoverer:
         self._waiting = Waiting(limits.recovery.wait_s)
         self._hopeless = ""
         """Why the run cannot go on for now."""
-        self._furthest = -1
+        self._furthest: list[int] = []
+        """The first frame of each network when an epoch was not fruitless for the last time."""
         self._fruitless = 0
 
     @property
@@ -202,12 +205,19 @@ class Recoverer:
         self.outage.frame, self.outage.replayed = event.first, event.replayed
         if event.first == frames:
             self.life.step(RunStep.FINISH)
-        if event.first > self._furthest:
-            self._furthest, self._fruitless = event.first, 0
+        if self._is_fruitful(event):
+            self._furthest, self._fruitless = [network.first for network in event.networks], 0
             self._waiting.restore()
         else:
             self._fruitless += 1
         return self._go_on(self.outage, now_s)
+
+    def _is_fruitful(self, event: Halted) -> bool:
+        """Whether every network that was offered frames has results that it had not before."""
+        before = self._furthest or [-1] * len(event.networks)
+        has_more = [n.first > first for n, first in zip(event.networks, before, strict=True)]
+        is_idle = [n.first == n.offered for n in event.networks]
+        return any(has_more) and all(map(operator.or_, has_more, is_idle))
 
     def _go_on(self, outage: Outage, now_s: float) -> list[Action] | LauncherError:
         if self.life.state is RunState.COMPLETE:

@@ -146,7 +146,9 @@ class Boards:
         loss = self.sessions[node], RunFailedError("it is gone")
         self.improver.cancel()
         self.recoverer.give_up([loss], self.blueprint.epoch, self.now_s)
-        told = self.recoverer.halted(lev.Halted(0, 0), 1_000_000, self.now_s)
+        told = self.recoverer.halted(
+            lev.Halted((lev.NetworkProgress(0, 0, 1),), 0), 1_000_000, self.now_s
+        )
         assert isinstance(told, list)
         (asked,) = [action for action in told if isinstance(action, lev.PlanRequest)]
         slower = dict(asked.slower)

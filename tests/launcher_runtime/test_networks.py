@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -14,10 +15,10 @@ from nodes.core import events as nev
 from nodes.core.actor import LONGEST_WAIT_S, FairShares
 from nodes.protocol.messages import Stats
 from partition.plan import Plan
-from tests.launcher_runtime.faults import RECOVERING
+from tests.launcher_runtime.faults import RECOVERING, FaultyWorld
 from tests.launcher_runtime.plans import blueprint_of, part_of, spread, subnets_of
 from tests.launcher_runtime.simulated_host import Program
-from tests.launcher_runtime.simulated_node import FIRING_S
+from tests.launcher_runtime.simulated_node import FIRING_S, source_value
 from tests.launcher_runtime.simulation import World
 
 NEVER = Program((), end_s=500.0)
@@ -151,6 +152,36 @@ def test_a_firing_that_fails_in_one_network_costs_no_other_a_right_result() -> N
     assert world.end == lev.End(None)
     assert world.failed
     assert [lane.results for lane in world.lanes] == [list(range(100))] * 2
+
+
+class Poisoned(FaultyWorld):
+    """Its agents crash at frame 5 of the first network, and are started again a little later."""
+
+    def end_firing(self, name, node):
+        is_poison = node.firings[0].inputs.get("x-1") == source_value("x-1", 5)
+        ended = super().end_firing(name, node)
+        if is_poison:
+            self.crash(name)
+            self.at(self.now_s + 0.5, lambda: self.restart(name))
+        return ended
+
+
+def test_a_frame_that_crashes_every_agent_ends_the_run_although_another_network_goes_on() -> None:
+    world = Poisoned(
+        Random(1),
+        nodes=2,
+        standby=0,
+        room=None,
+        programs=[Program((1.0,) * 9), Program((0.2,) * 4000)],
+        started_by_us=False,
+        limits=RECOVERING,
+    )
+    world.run(until_s=2000.0)
+    assert world.end is not None
+    assert "node 'n" in str(world.end.error)
+    assert world.end_s < 700.0
+    assert world.lanes[0].results == list(range(5))
+    assert len(world.lanes[1].results) > 30
 
 
 @pytest.mark.usefixtures("unwatched")
