@@ -172,6 +172,25 @@ class Network:
             if tensor in self.producer
         )
 
+    @cached_property
+    def component(self) -> tuple[int, ...]:
+        """The connected component of each layer, by number: layers are in one if they share a
+        tensor, directly or through others. Networks that run side by side are components."""
+        parent = {tensor: tensor for tensor in self.tensors}
+
+        def root(tensor: str) -> str:
+            while parent[tensor] != tensor:
+                parent[tensor] = parent[parent[tensor]]
+                tensor = parent[tensor]
+            return tensor
+
+        for layer in self.layers:
+            for tensor in (*layer.inputs, *layer.outputs):
+                parent[root(tensor)] = root(layer.outputs[0])
+        roots = [root(layer.outputs[0]) for layer in self.layers]
+        number = {found: index for index, found in enumerate(dict.fromkeys(roots))}
+        return tuple(number[found] for found in roots)
+
     def weight_bytes(self, layers: frozenset[str] | set[str] | tuple[str, ...]) -> int:
         """Return the bytes of the weights of the named layers; a shared weight counts once."""
         names = {weight for name in layers for weight in self.layer[name].weights}

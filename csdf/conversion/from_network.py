@@ -28,7 +28,7 @@ Source of the latter: the split of a batch over unequal processors is that of Va
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -190,14 +190,13 @@ class Converter:
                     "be sent; remove its layer from the model or fix the input shape"
                 )
             self._edges[name] = Edge(producer, readers, tensor.bytes, name in outputs)
-        self._component = _components(len(network.layers), self._edges.values())
 
     def __call__(self, partition: Mapping[str, str]) -> Dataflow:
         """Return what `convert` does."""
         layers = self._network.layers
         devices = self._devices(partition)
         # Networks side by side get phases of their own, as if each had devices of its own.
-        places = list(zip(devices, self._component, strict=True))
+        places = list(zip(devices, self._network.component, strict=True))
         numbering = {place: number for number, place in enumerate(dict.fromkeys(places))}
         groups = group(list(self._edges.values()), [numbering[place] for place in places])
         names: list[str] = [""] * len(layers)
@@ -294,23 +293,6 @@ class Converter:
             if edge.is_output:
                 flows.append(Flow(tensor, source, source_device, HOST, (SINK,)))
         return flows
-
-
-def _components(layers: int, edges: Iterable[Edge]) -> list[int]:
-    """Return the connected component of each layer, named by one of its layers (union-find)."""
-    parent = list(range(layers))
-
-    def root(layer: int) -> int:
-        while parent[layer] != layer:
-            parent[layer] = parent[parent[layer]]
-            layer = parent[layer]
-        return layer
-
-    for edge in edges:
-        ends = edge.readers if edge.producer < 0 else (edge.producer, *edge.readers)
-        for other in ends[1:]:
-            parent[root(other)] = root(ends[0])
-    return [root(layer) for layer in range(layers)]
 
 
 def balanced_pattern(frames: Sequence[int]) -> tuple[int, ...]:

@@ -13,9 +13,9 @@ alone and are equal to the prediction:
 
 The others depend on the phases and are estimates:
 
-- **phases** by the pairs of a device and a level (levels as in `csdf.conversion.grouping`).
-  Hoisting can only merge such pairs, so the phases, and with them the cost of firings and cuts, the
-  period and the energy, are never more than estimated.
+- **phases** by the pairs of a device and a level (levels as in `csdf.conversion.grouping`), in each
+  connected component of the network. Hoisting can only merge such pairs, so the phases, and with
+  them the cost of firings and cuts, the period and the energy, are never more than estimated.
 - **latency** by the fewest periods in which a frame can pass all boundaries. Skews that hold fewer
   bytes may take more.
 - **the launcher's link** by one device that reads the frame.
@@ -157,6 +157,8 @@ class CostModel:
         self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
         self._rows = LayerRows(network)
         self._traffic = Traffic(network, slack_frames)
+        component = np.array(network.component)
+        self._components = [component == number for number in range(component.max() + 1)]
         self._machine_of = _machine_numbers(self.devices)
         self._shared = shared_machines(self.devices)
         self.rates = rate_columns(self.devices)
@@ -181,7 +183,8 @@ class CostModel:
             activations[number] = self._rows.largest_activation(mine)
             packing[number] = self._rows.packing(mine)
             kernels[number] = LAYER_BYTES * mine.sum(axis=0)
-        phases = _phases(device_of, levels, len(self.devices))
+        own = (_phases(device_of[of], levels[of], len(self.devices)) for of in self._components)
+        phases = np.sum(list(own), axis=0)
         flows = self._traffic.flows(device_of, levels, self._machine_of)
         uncached = self.rates.uncached_bytes(weights)
         phases_s = self.rates.phases_s(compute, flows.cut_bytes, uncached)
