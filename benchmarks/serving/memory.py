@@ -12,6 +12,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,11 @@ def measure(minutes: float) -> dict[str, Any]:
     is_over = threading.Event()
     answered = [0] * 3
     asking = (_unary("http"), _unary("grpc"), _streamed)
-    threads = [
-        threading.Thread(target=_repeated, args=(ask, serving, image, is_over, answered, number))
+    threads = ThreadPoolExecutor(len(asking))
+    running = [
+        threads.submit(_repeated, ask, serving, image, is_over, answered, number)
         for number, ask in enumerate(asking)
     ]
-    for thread in threads:
-        thread.start()
     processes = {"launcher": serving.process.pid}
     processes |= {f"agent {n}": pid for n, pid in enumerate(serving.agents())}
     samples: dict[str, list[int]] = {name: [] for name in processes}
@@ -51,8 +51,8 @@ def measure(minutes: float) -> dict[str, Any]:
         for name, pid in processes.items():
             samples[name].append(_resident_bytes(pid))
     is_over.set()
-    for thread in threads:
-        thread.join()
+    for one in running:
+        one.result()
     serving.end()
     return report(
         "serving-memory",
@@ -113,8 +113,8 @@ def _streamed(serving: Serving, image: dict[str, Any], requests: int) -> None:
     places = threading.Semaphore(4)
     errors: list[Exception] = []
 
-    def took(_: object, error: Exception | None) -> None:
-        if error is not None:
+    def took(result: object, error: Exception | None) -> None:
+        if result is None and error is not None:
             errors.append(error)
         places.release()
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
@@ -15,9 +16,17 @@ WAIT_S = 60.0
 
 
 class Serving:
-    """A server that was started with these options; its addresses are without a scheme."""
+    """A server that was started with these options; its addresses are without a scheme.
 
-    def __init__(self, *options: str, target: Path = DIGITS / "cluster.yaml") -> None:
+    What it prints to standard error goes to `log`, or is kept for `process.communicate`.
+    """
+
+    def __init__(
+        self,
+        *options: str,
+        target: Path = DIGITS / "cluster.yaml",
+        log: IO[bytes] | None = None,
+    ) -> None:
         ports = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
         self.process = subprocess.Popen(
             [
@@ -25,7 +34,7 @@ class Serving:
                 *("--strategy", "sequential", *ports, *options),
             ],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=log or subprocess.PIPE,
             text=True,
         )
         assert self.process.stdout is not None

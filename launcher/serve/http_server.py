@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from launcher.errors import shortened
 from launcher.serve import http_form
@@ -20,6 +21,10 @@ from launcher.serve.tensors import ServedModel
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 _log = logging.getLogger(__name__)
+_protocol_log = logging.getLogger(f"{__name__}.protocol")
+_protocol_log.addFilter(
+    lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+)  # else each client could fill the log with what is no HTTP
 
 
 @asynccontextmanager
@@ -43,7 +48,11 @@ async def http_server(
         return await _handle(service, request, cors_origins)
 
     server = web.Server(
-        handle, keepalive_timeout=limits.read_s, handler_cancellation=True, access_log=None
+        handle,
+        keepalive_timeout=limits.read_s,
+        handler_cancellation=True,
+        access_log=None,
+        logger=_protocol_log,
     )
 
     def connection() -> asyncio.Protocol:
@@ -84,7 +93,7 @@ async def _handle(
             answer = await _answer(service, request)
     except Exception as error:  # noqa: BLE001 - whatever it is, this client gets an answer
         known = as_request_error(error)
-        if known.refusal is Refusal.INTERNAL:
+        if known is not error and known.refusal is Refusal.INTERNAL:
             _log.error("%s %s", request.method, request.path, exc_info=error)
         answer = http_form.write_error(known)
     return _as_web(answer, allowed)
@@ -127,7 +136,7 @@ async def _answer(service: Service, request: web.BaseRequest) -> Response:
     most = model.largest_json_bytes if json_bytes is None else model.largest_binary_bytes
     try:
         body = await asyncio.wait_for(_read(request, most), service.limits.read_s)
-    except web.RequestPayloadError as error:
+    except (web.RequestPayloadError, ConnectionError) as error:
         raise RequestError(f"the body cannot be read: {shortened(str(error))}") from None
     given = http_form.read_infer(body, json_bytes, model)
     outputs = await service.infer(model, given.inputs)
