@@ -116,7 +116,7 @@ async def _answer(method: str, service: Service, context: Any) -> bytes:
 
 async def _infer(service: Service, data: bytes, *, is_streamed: bool = False) -> bytes:
     call = grpc_form.read_infer(data, service.repository)
-    outputs = await service.infer(call.model, call.inputs)
+    outputs = await service.infer(call.model, call.inputs, call.id)
     return grpc_form.write_infer(call, outputs, is_streamed=is_streamed)
 
 

@@ -139,7 +139,7 @@ async def _answer(service: Service, request: web.BaseRequest) -> Response:
     except (web.RequestPayloadError, ConnectionError) as error:
         raise RequestError(f"the body cannot be read: {shortened(str(error))}") from None
     given = http_form.read_infer(body, json_bytes, model)
-    outputs = await service.infer(model, given.inputs)
+    outputs = await service.infer(model, given.inputs, given.id)
     return http_form.write_infer(given, model, outputs)
 
 

@@ -11,6 +11,7 @@ from importlib.metadata import version
 
 from launcher.run.live_cluster import LiveCluster
 from launcher.serve.errors import Refusal, RequestError
+from launcher.serve.served_sinks import ServedSinks
 from launcher.serve.tensors import Array, ModelRepository, ServedModel
 
 
@@ -37,6 +38,7 @@ class Service:
     repository: ModelRepository
     token: str | None = None
     limits: ClientLimits = ClientLimits()
+    sinks: ServedSinks | None = None
     version: str = field(default_factory=lambda: version("csdf-edge"))
 
     @property
@@ -57,18 +59,25 @@ class Service:
                 Refusal.UNAUTHENTICATED,
             )
 
-    async def infer(self, model: ServedModel, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    async def infer(
+        self, model: ServedModel, inputs: Mapping[str, Array], name: str = ""
+    ) -> Mapping[str, Array]:
         """Return the model's outputs of one frame; its arrays must not be written to meanwhile.
 
-        A frame whose caller is cancelled is not sent any more. Raises `LauncherError`, at once if
-        as many frames are under way as the cluster takes.
+        The sinks get the outputs as the result of `name`. A frame whose caller is cancelled is not
+        sent any more. Raises `LauncherError`, at once if as many frames are under way as the
+        cluster takes.
         """
         began_ns = time.monotonic_ns()
         counted = model.statistics.fail
         try:
+            if self.sinks is not None:
+                self.sinks.check_room()
             network = self.cluster.model(model.name)
             future = network.submit(inputs, block=False, copy=False)
             outputs = await asyncio.wrap_future(future)
+            if self.sinks is not None:
+                await self.sinks.put(name, outputs)
             counted = model.statistics.success
         finally:
             counted.add(time.monotonic_ns() - began_ns)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -23,8 +24,11 @@ from launcher.run.job import load_target
 from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
 from launcher.serve.http_server import http_server
+from launcher.serve.served_sinks import open_served_sinks
 from launcher.serve.service import Service
 from launcher.serve.tensors import ModelRepository, ServedModel
+from launcher.sinks.opening import takes_standard_output
+from launcher.streaming.reading import Say
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it is read once, when grpcio is imported
 from launcher.serve.grpc_server import grpc_server
@@ -43,9 +47,13 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
     config = _config(cluster.config.serve, given)
     _check_models(cluster)
     tls = _tls(cluster, config)
-    with open_cluster(request, progress, most=config.most_in_flight) as live:
-        service = Service(live, _repository(cluster, live), config.token)
-        number = asyncio.run(_until_stopped(service, config, tls))
+    with (
+        open_served_sinks(cluster, config.most_in_flight, progress.say) as sinks,
+        open_cluster(request, progress, most=config.most_in_flight) as live,
+    ):
+        service = Service(live, _repository(cluster, live), config.token, sinks=sinks)
+        say = progress.say if takes_standard_output(cluster) else _print_line
+        number = asyncio.run(_until_stopped(service, config, tls, say))
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     return 0
@@ -97,11 +105,11 @@ def _tls(cluster: Cluster, config: ServeConfig) -> tuple[Path, Path] | None:
 
 
 async def _until_stopped(
-    service: Service, config: ServeConfig, tls: tuple[Path, Path] | None
+    service: Service, config: ServeConfig, tls: tuple[Path, Path] | None, say: Say
 ) -> int:
-    """Serve; return the number of the signal that stopped it.
+    """Serve, and `say` where; return the number of the signal that stopped it.
 
-    Raises what the cluster ended with.
+    Raises what the cluster or a sink ended with.
     """
     stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     _stop_on_signals(stopped)
@@ -124,13 +132,21 @@ async def _until_stopped(
                 ) from error
             shown = f"[{host}]" if ":" in host else host
             served.append(f"{kind}{'s' if tls else ''}://{shown}:{bound}")
-        print_text(f"serving {', '.join(service.cluster.models)}: {', '.join(served)}\n")
-        sys.stdout.flush()
-        ended = asyncio.wrap_future(service.cluster.ended)
-        await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)
+        say(f"serving {', '.join(service.cluster.models)}: {', '.join(served)}")
+        ends: list[asyncio.Future[Any]] = [asyncio.wrap_future(service.cluster.ended)]
+        if service.sinks is not None:
+            ends.append(asyncio.wrap_future(service.sinks.failed))
+        await asyncio.wait([stopped, *ends], return_when=asyncio.FIRST_COMPLETED)
         if not stopped.done():
-            ended.result()
+            for end in ends:
+                if end.done():
+                    end.result()
     return stopped.result()
+
+
+def _print_line(text: str) -> None:
+    print_text(text + "\n")
+    sys.stdout.flush()
 
 
 def _context(tls: tuple[Path, Path] | None) -> ssl.SSLContext | None:
