@@ -20,6 +20,7 @@ from launcher.errors import FullError, LauncherError, RunFailedError, shortened
 from launcher.serve.tensors import Array
 from launcher.sinks.base import FrameResult, Sink, SinkConfig
 from launcher.sinks.opening import open_sinks
+from launcher.sources.clock import now_s
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.reading import Say
 
@@ -104,7 +105,7 @@ class ServedSinks:
         """Hand a request's result to all sinks, with the request's id as its `name`."""
         if not self._deliveries:
             return
-        result = FrameResult(self._given, time.time(), outputs, shortened(name))
+        result = FrameResult(self._given, now_s(), outputs, shortened(name))
         self._given += 1
         await asyncio.get_running_loop().run_in_executor(
             self._in_order, self._put, result, time.monotonic()

@@ -147,5 +147,5 @@ def test_requests_wait_for_a_sink_that_blocks_and_more_are_refused() -> None:
 def test_sinks_that_need_images_are_refused_by_their_place(tmp_path: Path) -> None:
     target = tmp_path / "cluster.yaml"
     target.write_text(f"{HEAD}sinks:\n  - {{kind: stdout}}\n  - {{kind: images, path: out}}\n")
-    with pytest.raises(BadInputError, match=r"line 5, sinks\.1: needs images"):
+    with pytest.raises(BadInputError, match=r"line 5, sinks\[1\]: needs images"):
         open_served_sinks(load_cluster(target), 8, lambda _: None)
