@@ -1,129 +1,469 @@
-"""What streaming from a source costs: frames per second of a stream and of a run over files.
+"""Streams a camera over three local agents for as long as asked: `python -m benchmarks.streaming`.
 
-    python -m benchmarks.streaming [--model onnx-wheel:squeezenet] [--nodes 3] [--frames 300]
+ffmpeg makes a picture with a clock at a steady rate and serves it on this machine as a camera does
+(MPEG transport stream over TCP). `launch` streams it, as a user starts it, through a small network
+on three local agents to JSON lines and .npy files, both with a bound. The report gives the resident
+memory of the launcher and of each agent after the warm-up and at the end, the disk use against the
+bounds, and what became of every frame. Memory is the median of a tenth of the readings.
 
-In each round, `launch` runs the network on random frames and then streams as many frames from a
-source to a sink that forgets them, each with agents of its own; the ratio of the two rates counts,
-and the median is reported.
+    python -m benchmarks.streaming --minutes 30 --rate 30
+    python -m benchmarks.streaming --minutes 3 --broker      # mosquitto is stopped for 30 s
+    python -m benchmarks.streaming --minutes 3 --cut-source  # ffmpeg is killed for 10 s
+
+With `--broker` results also go to mosquitto, in front of which at most 200 results wait. Each frame
+must be either seen by mosquitto_sub or counted as dropped. With `--cut-source` the results must go
+on when ffmpeg is back, and the gap must be counted.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from statistics import median
+from typing import Any
 
+import imageio_ffmpeg
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
-from benchmarks.report import print_json
-from cnn.model import Model
-from launcher.config.load import Cluster
-from launcher.progress import ProgressDisplay, open_progress
-from launcher.run import job
-from launcher.run.request import Request
-from launcher.sinks.base import FrameResult, SinkConfig
-from launcher.sources.base import SourceFrame
-from launcher.streaming.opening import Ends
-from launcher.streaming.report import StreamReport
-from launcher.streaming.running import stream
-from launcher.tasks.opening import open_task
+from benchmarks.report import Figure, print_json, report
 
+SIDE, FILTERS, LAYERS = 64, 16, 4
+NODES = ("left", "middle", "right")
 
-class Repeated:
-    """A source that gives one frame again and again."""
+LINES_BYTES, LINES_FILE_BYTES = 4_000_000, 1_000_000
+NPY_BYTES = 1_000_000
+"""Bounds of the sinks that are reached within minutes."""
 
-    description = "one frame"
-    is_live = False
-
-    def __init__(self, model: Model, frames: int) -> None:
-        draw = np.random.default_rng(0)
-        tensors = [model.network.tensors[name] for name in model.network.inputs]
-        self._frame = {t.name: draw.random(t.shape).astype(t.dtype) for t in tensors}
-        self._frames = frames
-
-    def frames(self) -> Iterator[SourceFrame]:
-        """Give as many frames as were asked for."""
-        for _ in range(self._frames):
-            yield SourceFrame(self._frame, 0.0)
-
-    def close(self) -> None:
-        """Nothing is open."""
+MOST_GROWTH = 0.01
+LEAST_MINUTES = 20.0
+BROKER_OFF_S, SOURCE_OFF_S = 30.0, 10.0
+QUEUE_RESULTS = 200
+READ_EVERY_S = 2.0
+END_S = 60.0
+TOPIC = "stream"
 
 
-class Forget:
-    """A sink that forgets."""
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--rate", type=int, default=30, help="frames per second (default: 30)")
+    parser.add_argument("--broker", action="store_true", help="stop mosquitto half-way")
+    parser.add_argument("--cut-source", action="store_true", help="kill ffmpeg half-way")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    if options.broker and shutil.which("mosquitto") is None:
+        parser.error("--broker needs mosquitto and mosquitto_sub; install Debian's packages")
+    with tempfile.TemporaryDirectory(prefix="csdf-streaming-") as name, ExitStack() as stack:
+        folder = Path(name)
+        camera = Camera(free_port(), options.rate)
+        stack.callback(camera.close)
+        broker = Broker(folder, free_port()) if options.broker else None
+        if broker is not None:
+            stack.callback(broker.close)
+        frames = round(options.minutes * 60 * options.rate)
+        cluster = write_cluster(folder, camera.port, None if broker is None else broker.port)
+        seen = streamed(cluster, frames, 60 * options.minutes, camera, broker, options.cut_source)
+        figures = [*memory_figures(seen, options.minutes), *frame_figures(seen, options.rate)]
+        if broker is not None:
+            figures += broker_figures(seen, broker)
+        if options.cut_source:
+            figures += gap_figures(seen, options.rate)
+    what = ", the broker stopped" * options.broker + ", the source cut" * options.cut_source
+    data = report(
+        "streaming",
+        f"A camera over three agents for {options.minutes:g} minutes{what}",
+        figures,
+        settings={"minutes": options.minutes, "rate": options.rate, "nodes": len(NODES)},
+        notes=[
+            "ffmpeg serves a picture with a clock on the loopback interface, and launch streams it "
+            "through a small network to JSON lines and .npy files with bounds. Memory is resident "
+            "memory: the medians of the first and the last tenth of the readings after the warm-up."
+        ],
+        data={"report": seen.report, "memory": thinned(seen.memory)},
+    )
+    if options.json:
+        print_json(data)
+    else:
+        for one in figures:
+            asked = {None: "", True: " (asked: holds)", False: " (asked: DOES NOT HOLD)"}[one.holds]
+            print(f"{one.what}: {one.measured} {one.unit}{asked}")
+    return 0 if all(one.holds is not False for one in figures) else 1
 
-    description = "nothing"
-    needs_image = False
 
-    def write(self, _: FrameResult) -> None:
-        """Forget a result."""
-
-    def close(self) -> None:
-        """Nothing is open."""
+# ---------------------------------------------------------------- what is run
 
 
-class ForgetConfig(SinkConfig):
-    """The keys of a sink that forgets."""
+def write_network(path: Path) -> None:
+    """Write convolutions on images of 64 × 64 and the mean of each map, with random weights."""
+    draw = np.random.default_rng(0)
+    nodes, weights, source = [], [], "image"
+    for number in range(LAYERS):
+        shape = (FILTERS, FILTERS if number else 3, 3, 3)
+        value = draw.normal(0, 0.1, shape).astype(np.float32)
+        weights.append(numpy_helper.from_array(value, f"weight{number}"))
+        given = [source, f"weight{number}"]
+        source = f"map{number}"
+        nodes.append(helper.make_node("Conv", given, [source], f"conv{number}", pads=[1] * 4))
+    nodes.append(helper.make_node("GlobalAveragePool", [source], ["mean"], "pool"))
+    image = helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, [1, 3, SIDE, SIDE])
+    mean = helper.make_tensor_value_info("mean", onnx.TensorProto.FLOAT, [1, FILTERS, 1, 1])
+    graph = helper.make_graph(nodes, "means", [image], [mean], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, path)
 
-    kind: ClassVar[str] = "forget"
 
-    def open(self, _: Path) -> Forget:
-        """Return the sink."""
-        return Forget()
-
-
-def main() -> None:
-    """Measure, and print one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="onnx-wheel:squeezenet")
-    parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--frames", type=int, default=300, help="in each run")
-    parser.add_argument("--rounds", type=int, default=5)
-    print_json(measured(parser.parse_args()))
-
-
-def measured(given: argparse.Namespace) -> dict[str, Any]:
-    """The median rates, their ratio, and the stream's latency."""
-    with tempfile.TemporaryDirectory() as folder, open_progress() as progress:
-        target = Path(folder) / "cluster.yaml"
-        nodes = "".join(f"  - {{name: n{number}}}\n" for number in range(given.nodes))
-        target.write_text(
-            f"model: {given.model}\nstrategy: sequential\nverify: false\n"
-            f"recovery: {{adapt: false}}\nnodes:\n{nodes}"
+def write_cluster(folder: Path, camera: int, broker: int | None) -> Path:
+    """Write the network and the cluster's file; the folder gets the sinks' files too."""
+    write_network(folder / "means.onnx")
+    sinks: list[dict[str, Any]] = [
+        {
+            "kind": "json-lines",
+            "path": "lines/results.jsonl",
+            "rotate_bytes": LINES_FILE_BYTES,
+            "keep_bytes": LINES_BYTES,
+        },
+        {"kind": "npy", "path": "arrays", "keep_bytes": NPY_BYTES},
+    ]
+    if broker is not None:
+        sinks.append(
+            {
+                "kind": "mqtt",
+                "host": "127.0.0.1",
+                "port": broker,
+                "topic": TOPIC,
+                "queue_results": QUEUE_RESULTS,
+                "on_overload": "drop-newest",
+            }
         )
-        request = Request(target, frames=given.frames)
-        pairs = []
-        for _ in range(given.rounds):
-            ran = job.launch(request, progress, started_s=time.monotonic()).report
-            if ran is None:
-                raise RuntimeError("the run has no report")
-            pairs.append((ran.frames_per_second, streamed(request, progress, given.frames)))
-    return {
-        "model": given.model,
-        "nodes": given.nodes,
-        "in_flight": pairs[0][1].in_flight,
-        "files_frames_per_s": statistics.median(files for files, _ in pairs),
-        "stream_frames_per_s": statistics.median(each.frames_per_second for _, each in pairs),
-        "ratio": statistics.median(each.frames_per_second / files for files, each in pairs),
-        "ratios": [round(each.frames_per_second / files, 3) for files, each in pairs],
+    (folder / "lines").mkdir()
+    path = folder / "cluster.yaml"
+    cluster = {
+        "model": "means.onnx",
+        "task": "none",
+        "strategy": "sequential-count",
+        "nodes": [{"name": name} for name in NODES],
+        "input": {"source": f"tcp://127.0.0.1:{camera}"},
+        "reconnect": {"first_s": 0.2, "most_s": 1.0},
+        "sinks": sinks,
     }
+    path.write_text(json.dumps(cluster), "utf-8")  # JSON is YAML
+    return path
 
 
-def streamed(request: Request, progress: ProgressDisplay, frames: int) -> StreamReport:
-    """Stream so many frames."""
+def free_port() -> int:
+    """Return a port of this machine on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
-    def ends(_: Request, cluster: Cluster, model: Model) -> Ends:
-        return Ends(
-            Repeated(model, frames), open_task(cluster, model), [(ForgetConfig(), Forget())]
+
+class Camera:
+    """ffmpeg, which serves one reader after the other until it is closed."""
+
+    def __init__(self, port: int, rate: int) -> None:
+        self.port = port
+        self._command = [
+            imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", "-loglevel", "error", "-nostdin",
+            "-re", "-f", "lavfi", "-i", f"testsrc2=size=160x120:rate={rate}",
+            "-c:v", "mpeg2video", "-g", "10", "-f", "mpegts", f"tcp://127.0.0.1:{port}?listen",
+        ]  # fmt: skip
+        self._wanted = threading.Event()
+        self._closed = threading.Event()
+        self._changing = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._wanted.set()
+        self._serving = threading.Thread(target=self._serve, daemon=True)
+        self._serving.start()
+
+    def _serve(self) -> None:
+        while self._wanted.wait() and not self._closed.is_set():
+            with self._changing:
+                process = self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+            process.wait()
+            self._closed.wait(0.2)
+
+    def off(self, seconds: float) -> None:
+        """Kill ffmpeg, and start it again after so many seconds."""
+        self._wanted.clear()
+        self._kill()
+        self._closed.wait(seconds)
+        self._wanted.set()
+
+    def _kill(self) -> None:
+        with self._changing:
+            if self._process is not None:
+                self._process.kill()
+
+    def close(self) -> None:
+        """End ffmpeg for good."""
+        self._closed.set()
+        self._wanted.set()
+        self._kill()
+        self._serving.join()
+
+
+class Broker:
+    """mosquitto, and mosquitto_sub, whose session outlives the broker's end."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.port = port
+        self._seen = folder / "seen.jsonl"
+        (folder / "broker").mkdir()
+        self._config = folder / "mosquitto.conf"
+        self._config.write_text(
+            f"listener {port} 127.0.0.1\nallow_anonymous true\nuser root\npersistence true\n"
+            f"persistence_location {folder}/broker/\nmax_queued_messages 0\n"
         )
+        self._broker = self._start()
+        with self._seen.open("wb") as file:
+            self._subscriber = subprocess.Popen(
+                ("mosquitto_sub", "-h", "127.0.0.1", "-p", str(port), "-t", TOPIC, "-q", "1", "-c",
+                 "-i", "benchmark", "-k", "5"), stdout=file, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
 
-    return stream(request, progress, loaded=job.load_target(request), open_ends=ends)
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start mosquitto; return when it listens."""
+        process = subprocess.Popen(
+            ("mosquitto", "-c", self._config), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while process.poll() is None:
+            with suppress(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return process
+            time.sleep(0.05)
+        raise SystemExit(f"mosquitto ended with exit code {process.returncode}")
+
+    def off(self, seconds: float) -> None:
+        """Stop mosquitto as a service manager does, and start it again after so many seconds."""
+        self._broker.terminate()
+        self._broker.wait()
+        time.sleep(seconds)
+        self._broker = self._start()
+
+    def seen(self, wanted: int) -> Counter[int]:
+        """Return how often each frame was seen, once so many frames were or too long passed."""
+        until_s, found = time.monotonic() + END_S, Counter[int]()
+        while time.monotonic() < until_s:
+            lines = self._seen.read_text("utf-8").splitlines(keepends=True)
+            found = Counter(json.loads(line)["index"] for line in lines if line.endswith("\n"))
+            if len(found) >= wanted:
+                break
+            time.sleep(0.5)
+        return found
+
+    def close(self) -> None:
+        """End both."""
+        for process in (self._subscriber, self._broker):
+            process.terminate()
+            process.wait()
+
+
+@dataclass
+class Seen:
+    """What was seen of a stream; memory in bytes by process, in the order of the readings."""
+
+    report: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, list[int]] = field(default_factory=dict)
+    most_lines_bytes: int = 0
+    most_npy_bytes: int = 0
+
+
+def streamed(
+    cluster: Path,
+    frames: int,
+    seconds: float,
+    camera: Camera,
+    broker: Broker | None,
+    cut_source: bool,
+) -> Seen:
+    """Launch the stream, and look at it until it has ended."""
+    command = [
+        sys.executable, "-m", "launcher.commands.launch", str(cluster),
+        "--frames", str(frames), "--json",
+    ]  # fmt: skip
+    seen = Seen()
+    with ended(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr)) as process:
+        disturbing = threading.Thread(
+            target=disturb, args=(seconds / 2, camera, broker, cut_source), daemon=True
+        )
+        disturbing.start()
+        output: list[bytes] = []
+        reading = threading.Thread(target=lambda: output.append(process.communicate()[0]))
+        reading.start()
+        while reading.is_alive():
+            look(process.pid, cluster.parent, seen)
+            reading.join(READ_EVERY_S)
+        disturbing.join()
+    if process.returncode:
+        raise SystemExit(f"launch ended with exit code {process.returncode}")
+    seen.report = json.loads(output[0])
+    return seen
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """Interrupt a process when the context ends, as Ctrl-C does, and wait for it."""
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+def disturb(after_s: float, camera: Camera, broker: Broker | None, cut_source: bool) -> None:
+    if broker is not None or cut_source:
+        time.sleep(after_s)
+    if broker is not None:
+        broker.off(BROKER_OFF_S)
+    if cut_source:
+        camera.off(SOURCE_OFF_S)
+
+
+def look(launcher: int, folder: Path, seen: Seen) -> None:
+    """Add a reading of each process's memory and of the disk use."""
+    for name, pid in processes(launcher):
+        resident = resident_bytes(pid)
+        if resident is not None:
+            seen.memory.setdefault(name, []).append(resident)
+    seen.most_lines_bytes = max(seen.most_lines_bytes, size_of(folder / "lines"))
+    seen.most_npy_bytes = max(seen.most_npy_bytes, size_of(folder / "arrays"))
+
+
+def processes(launcher: int) -> Iterator[tuple[str, int]]:
+    """The launcher and the agents that it started, by their nodes' names."""
+    yield "launcher", launcher
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().decode().split("\0")
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has ended
+            continue
+        if parent == launcher and "--name" in words:
+            yield words[words.index("--name") + 1], int(path.name)
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Return the resident memory of a process; None if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return None
+    found = next((line.split()[1] for line in lines if line.startswith("VmRSS:")), None)
+    return None if found is None else int(found) * 1024
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of the files in a folder, whose files may go meanwhile."""
+    total = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(place, name)).st_size
+    return total
+
+
+# ---------------------------------------------------------------- figures
+
+
+def thinned(memory: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Return some sixty of the readings of each process, evenly spaced."""
+    return {name: readings[:: len(readings) // 60 + 1] for name, readings in memory.items()}
+
+
+def memory_figures(seen: Seen, minutes: float) -> list[Figure]:
+    """Resident memory in MB of each process after the warm-up and at the end, and its growth.
+
+    Nothing is asked of the growth in a run whose warm-up is too brief to fill the heaps.
+    """
+    figures = []
+    most = 100 * MOST_GROWTH if minutes >= LEAST_MINUTES else None
+    for name, readings in seen.memory.items():
+        warm = readings[len(readings) // 10 :]
+        tenth = max(1, len(warm) // 10)
+        first, last = median(warm[:tenth]), median(warm[-tenth - 1 : -1] or warm[-1:])
+        figures += [
+            Figure(f"{name}: resident memory after the warm-up", round(first / 1e6, 2), "MB"),
+            Figure(f"{name}: resident memory at the end", round(last / 1e6, 2), "MB"),
+            Figure(
+                f"{name}: growth", round(100 * (last / first - 1), 2), "%",
+                at_most=most,
+            ),
+        ]  # fmt: skip
+    return figures
+
+
+def frame_figures(seen: Seen, rate: int) -> list[Figure]:
+    """What became of the frames, and the disk use of the sinks."""
+    found = seen.report
+    lines, arrays = found["sinks"][0], found["sinks"][1]
+    unaccounted = found["read"] - found["dropped"] - found["refused"] - found["results"]
+    return [
+        Figure("frames read", found["read"]),
+        Figure("frames dropped before the network", found["dropped"]),
+        Figure("gaps of the source", found["gaps"]["number"]),
+        Figure("results", found["results"]),
+        Figure("frames that are not accounted for", abs(unaccounted), at_most=0),
+        Figure("results per second", round(found["frames_per_second"], 2), note=f"source: {rate}"),
+        Figure("lines delivered", lines["delivered"], note=f"{lines['dropped']} dropped"),
+        Figure(".npy files delivered", arrays["delivered"], note=f"{arrays['dropped']} dropped"),
+        megabytes("JSON lines: most on disk", seen.most_lines_bytes, LINES_BYTES),
+        megabytes(".npy files: most on disk", seen.most_npy_bytes, NPY_BYTES),
+    ]
+
+
+def megabytes(what: str, most_bytes: int, bound_bytes: int) -> Figure:
+    return Figure(what, round(most_bytes / 1e6, 3), "MB", at_most=bound_bytes / 1e6)
+
+
+def broker_figures(seen: Seen, broker: Broker) -> list[Figure]:
+    """Whether each frame was seen at the broker or is counted as dropped."""
+    found = seen.report
+    sink = found["sinks"][2]
+    received = broker.seen(sink["delivered"])
+    missing = found["read"] - found["dropped"] - found["refused"] - len(received) - sink["dropped"]
+    return [
+        Figure("broker: seconds without it", BROKER_OFF_S, "s"),
+        Figure("broker: results delivered", sink["delivered"]),
+        Figure("broker: results that mosquitto_sub saw", len(received)),
+        Figure("broker: results dropped", sink["dropped"], at_least=1),
+        Figure("broker: frames neither seen nor counted as dropped", abs(missing), at_most=0),
+        Figure("broker: results seen twice", sum(received.values()) - len(received), at_most=1),
+    ]
+
+
+def gap_figures(seen: Seen, rate: int) -> list[Figure]:
+    """Whether the gap was counted, and the results went on."""
+    gaps = seen.report["gaps"]
+    after = [seen.report["read"] - gap["after_frame"] - 1 for gap in gaps["last"][-1:]]
+    return [
+        Figure("cut: gaps counted", gaps["number"], at_least=1),
+        Figure(
+            "cut: longest gap", round(gaps["longest_s"], 2), "s", at_least=SOURCE_OFF_S,
+            at_most=SOURCE_OFF_S + 15,
+        ),
+        Figure("cut: frames after the last gap", *after, at_least=rate),
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
