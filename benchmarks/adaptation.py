@@ -37,6 +37,7 @@ from launcher.plan.replanning import Replanner
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
 from launcher.progress import ProgressDisplay, open_progress
+from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Array, RunResult, Update
 from partition.plan import Plan
@@ -130,8 +131,7 @@ def course(
         plan,
         nodes_of(cluster),
         subnets,
-        Kinds(model.network, options.frames),
-        ledger,
+        listed(Kinds(model.network, options.frames), ledger),
         tell,
         replace(run_options(cluster), recovery=recovery, replan=replanner),
     )

@@ -39,6 +39,7 @@ from cnn import read
 from launcher.commands.make_keys import make_keys
 from launcher.errors import LauncherError
 from launcher.run.access import Access
+from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Node, RunOptions, SubnetFiles
 
@@ -96,7 +97,7 @@ def stream(place: Path, model: str, addresses: list[str], count: int) -> None:
         os.write(1, b".")
 
     try:
-        run(plan, nodes, subnets, frames, take, lambda _: None, RunOptions())
+        run(plan, nodes, subnets, listed(frames, take), lambda _: None, RunOptions())
     except LauncherError as error:
         sys.exit(str(error))
 

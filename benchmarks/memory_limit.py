@@ -44,6 +44,7 @@ from launcher.plan.planning import nodes_of, read_model, run_options, search_pla
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
 from launcher.progress import ProgressDisplay, open_progress
+from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import RunResult
 from partition.devices import Device
@@ -156,7 +157,7 @@ def attempt(
             subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
             began_s = time.monotonic()
             result = run(
-                plan, nodes_of(cluster), subnets, frames, compared, lambda _: None,
+                plan, nodes_of(cluster), subnets, listed(frames, compared), lambda _: None,
                 run_options(cluster),
             )  # fmt: skip
             took_s = time.monotonic() - began_s

@@ -36,6 +36,7 @@ from cnn import Model, read
 from ga.strategies import find_strategy
 from launcher.config.run import RunConfig
 from launcher.plan.planning import with_warmup
+from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Node, RunOptions, RunResult, SubnetFiles
 from nodes.protocol.messages import HOST, Order
@@ -160,7 +161,8 @@ class Prepared:
     def run(self, cache: Path) -> Compared:
         others = Others()
         result = run(
-            self.plan, self.nodes, self.subnets, self.inputs, lambda _, __: None, lambda _: None,
+            self.plan, self.nodes, self.subnets, listed(self.inputs, lambda _, __: None),
+            lambda _: None,
             RunOptions(RunConfig(order=self.case.order), cache=cache),
         )  # fmt: skip
         share = others.share()

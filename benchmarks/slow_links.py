@@ -40,6 +40,7 @@ from launcher.plan.planning import configured, nodes_of, problem_of, read_model,
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file, profile_of, with_profile_option
 from launcher.progress import ProgressDisplay, open_progress
+from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Array, SubnetFiles
 from partition.measured.profiles import with_profile
@@ -118,8 +119,7 @@ class Boards:
             plan,
             nodes_of(self.cluster),
             subnets,
-            OneFrame(self.inputs, frames + 2 * filled),
-            compared,
+            listed(OneFrame(self.inputs, frames + 2 * filled), compared),
             lambda _: None,
             run_options(self.cluster),
         )

@@ -42,6 +42,7 @@ from launcher.plan.planning import nodes_of, read_model, run_options, search_pla
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
 from launcher.progress import ProgressDisplay, open_progress
+from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import SubnetFiles, Update
 from partition.plan import Plan
@@ -68,7 +69,8 @@ def deploy(
 ) -> dict[str, float]:  # fmt: skip
     """Seconds to the first result, and to the end of each stage before."""
     stages = Stages()
-    result = run(plan, nodes_of(cluster), subnets, frames, compared, stages, run_options(cluster))
+    networks = listed(frames, compared)
+    result = run(plan, nodes_of(cluster), subnets, networks, stages, run_options(cluster))
     return {**stages.ended_s, "first result": result.first_result_s}
 
 

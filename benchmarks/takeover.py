@@ -27,6 +27,7 @@ from pathlib import Path
 from benchmarks.report import Figure, print_json, report
 from benchmarks.two_nodes import OneFrame, plan_for
 from cnn import Model, read
+from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Node, RunOptions, SubnetFiles, Update
 
@@ -96,7 +97,7 @@ class Cluster:
                 sys.stdout.flush()
 
         frames = OneFrame(self.model.network, 10**9)
-        run(self.plan, self.nodes, self.subnets, frames, take, lambda _: None, RunOptions())
+        run(self.plan, self.nodes, self.subnets, listed(frames, take), lambda _: None, RunOptions())
 
     def stream_again(self) -> Measured:
         """Run a few frames, and measure."""
@@ -107,10 +108,8 @@ class Cluster:
             if update.stage != "connecting" or update.done == update.total:
                 at_s.setdefault(update.stage, time.monotonic() - began_s)
 
-        frames = OneFrame(self.model.network, FRAMES)
-        result = run(
-            self.plan, self.nodes, self.subnets, frames, lambda _, __: None, note, RunOptions()
-        )
+        frames = listed(OneFrame(self.model.network, FRAMES), lambda _, __: None)
+        result = run(self.plan, self.nodes, self.subnets, frames, note, RunOptions())
         return Measured(at_s["connecting"], at_s["streaming"], result.first_result_s)
 
 

@@ -34,6 +34,7 @@ from launcher.plan.planning import nodes_of, read_model, run_options, search_pla
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
 from launcher.progress import open_progress
+from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from nodes.execution.trace import Recorder
 from nodes.protocol.messages import TRACE_EVENT, TRACE_EVENTS, TraceKind
@@ -72,8 +73,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 trace = folder / "trace.json" if kind == "on" else None
                 chosen = replace(run_options(cluster), trace=trace)
                 result = run(
-                    plan, nodes_of(cluster), subnets, frames, lambda _, __: None, lambda _: None,
-                    chosen,
+                    plan, nodes_of(cluster), subnets, listed(frames, lambda _, __: None),
+                    lambda _: None, chosen,
                 )  # fmt: skip
                 came = result.received_s
                 rates[kind].append((len(came) - skipped - 1) / (came[-1] - came[skipped]))

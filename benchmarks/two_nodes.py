@@ -31,6 +31,7 @@ import numpy as np
 from cnn import Model, Network, read
 from ga.strategies import find_strategy
 from launcher.config.run import RunConfig
+from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Node, RunOptions, RunResult, SubnetFiles
 from nodes.protocol.messages import Order
@@ -149,7 +150,7 @@ def measure_plan(
         print(f"{plan.network}, {plan.strategy}: {len(plan.phases)} phases on two nodes")
     for order in ORDERS * options.repetitions:
         result = run(
-            plan, nodes, subnets, frames, lambda _, __: None, lambda _: None,
+            plan, nodes, subnets, listed(frames, lambda _, __: None), lambda _: None,
             RunOptions(RunConfig(order=order), cache=place / "cache"),
         )  # fmt: skip
         runs.append(measure(order, result, options.skipped))

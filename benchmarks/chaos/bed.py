@@ -30,6 +30,7 @@ from launcher.plan.planning import nodes_of, read_model, run_options, search_pla
 from launcher.plan.replanning import Replanner
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import open_progress
+from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Array, RunResult, SubnetFiles
 from nodes.execution.worker import THREAD_NAME
@@ -260,8 +261,7 @@ class Bed:
                 self.plan,
                 nodes_of(self.cluster),
                 self.subnets,
-                Inputs(self._distinct, frames),
-                take,
+                listed(Inputs(self._distinct, frames), take),
                 lambda _: None,
                 replace(options, recovery=recovery, replan=replan),
             )

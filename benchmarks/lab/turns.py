@@ -22,6 +22,7 @@ from benchmarks.lab.replicas import Replicas, replicas
 from cnn.model import Model
 from launcher.config.load import Cluster
 from launcher.plan.planning import nodes_of, run_options
+from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Array, RunResult, SubnetFiles
 from partition.plan import Plan
@@ -115,8 +116,7 @@ def pipeline_turn(
         plan,
         nodes_of(cluster),
         subnets,
-        OneFrame(whole.inputs, count),
-        take,
+        listed(OneFrame(whole.inputs, count), take),
         lambda _: None,
         run_options(cluster),
     )

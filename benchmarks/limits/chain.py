@@ -22,6 +22,7 @@ from onnx import helper
 from cnn import Model, read
 from launcher.config.run import RunConfig
 from launcher.run import runtime
+from launcher.run.frame_list import listed
 from launcher.run.processes import LocalAgents
 from launcher.run.runner import run
 from launcher.run.runtime import Array, Node, OnResult, OnUpdate, RunOptions, RunResult, SubnetFiles
@@ -71,7 +72,7 @@ class Chain:
     ) -> RunResult:
         """Run it on these agents, which are left as they are for another run."""
         return run(
-            self.plan, self.nodes, self.subnets, frames, on_result, on_update,
+            self.plan, self.nodes, self.subnets, listed(frames, on_result), on_update,
             RunOptions(RunConfig(connect_timeout_s=CONNECT_S), keep_agents=True), agents,
         )  # fmt: skip
 

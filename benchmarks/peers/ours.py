@@ -14,6 +14,7 @@ from benchmarks.peers.stages.frames import difference, read_frame, read_results
 from benchmarks.peers.turns import Counting, Turn, family_bytes
 from launcher.config.load import Cluster
 from launcher.plan.planning import nodes_of, run_options
+from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Array, SubnetFiles
 from partition.plan import Plan
@@ -61,8 +62,7 @@ class Ours:
                 self._plan,
                 nodes_of(self._cluster),
                 self._subnets,
-                _Same(self._frame, frames),
-                take,
+                listed(_Same(self._frame, frames), take),
                 lambda _: None,
                 run_options(self._cluster),
             )

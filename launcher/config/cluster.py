@@ -26,11 +26,12 @@ from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
 from launcher.config.serve import ServeConfig
 from launcher.config.task import TaskConfig
 from launcher.config.units import Bytes, LinkRate, Speed
-from launcher.core.intake import Overload, Pace
 from launcher.run.request import MOST_FRAMES, MOST_SEED
 from launcher.sinks.kinds import Sinks
 from launcher.sources.kinds import SourceValue
 from launcher.sources.looks import is_source
+from launcher.streaming.overload import Overload
+from launcher.streaming.pacing import Pace
 from partition.objective import Objective
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -89,9 +89,9 @@ class AgentExited:
 class NetworkProgress:
     """The progress of one network: the user has taken `taken` results of its `frames`.
 
-    `frames` does not count those that the source dropped. The source has offered the first
-    `offered` of them so far: all, unless it has a pace of its own or a program pushes them. The
-    epoch begins with frame `first`.
+    `frames` does not count those that were withdrawn, and is how many there are at most until the
+    end is known. The first `offered` of them were pushed so far. The epoch begins with frame
+    `first`.
     """
 
     taken: int

@@ -18,9 +18,9 @@ If the network keeps state from frame to frame, the state is among its results. 
 result therefore holds the state with which the next epoch begins: a checkpoint of one frame,
 however many frames are under way.
 
-The source may drop frames before they are sent (`launcher.core.intake`). The stream counts the
-frames that it sends, 0, 1, 2, …, and keeps the source's number of each until the user has taken its
-result.
+Frames are pushed into the stream, and may be withdrawn before they are sent
+(`launcher.core.intake`). The stream counts the frames that it sends, 0, 1, 2, …, and keeps the
+number under which each was pushed until the user has taken its result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from enum import Enum
 from typing import Generic, TypeVar, cast
 
 from launcher.core.blueprint import WHOLE, Blueprint, Dealing
-from launcher.core.intake import ENDLESS, Intake, Pace, PushedIntake
+from launcher.core.intake import ENDLESS, Intake
 from nodes.core.deployment import described, fits
 from nodes.core.fifo import Inlet, Outlet
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -235,32 +235,31 @@ class StreamState(Enum):
 
 
 class RunStream(Generic[Payload]):
-    """Streams `frames` frames through one epoch after another; `begin` starts each of them.
+    """Streams the frames that are pushed through one epoch after another; `begin` starts each.
 
-    Without `frames`, a program pushes them (`push`) until it ends the stream. `frames`, `first`,
-    `taken` and `complete` do not count frames that were dropped or withdrawn.
+    `frames` is how many there are at most, until the end is known. `frames`, `first`, `taken` and
+    `complete` do not count frames that were withdrawn.
     """
 
     def __init__(
         self,
-        frames: int | None,
         blueprint: Blueprint,
-        pace: Pace | None = None,
         state: Mapping[str, Payload] | None = None,
+        *,
+        frames: int = ENDLESS,
     ) -> None:
         """`blueprint` is the first epoch's, `state` the network's before its first frame, by tensor
         name."""
-        self._pushed = PushedIntake() if frames is None else None
-        self.frames = ENDLESS if frames is None else frames
+        self.frames = frames
         self.state: Mapping[str, Payload] = state or {}
         """The state with which the next epoch's first frame is computed, by tensor name."""
-        self.intake = self._pushed or Intake(self.frames, pace)
+        self._intake = Intake(frames)
         self.first = 0
         self.taken = 0
         """How many results the user has taken, in all epochs."""
         self._kept: deque[dict[str, Payload]] = deque()
         self._numbers: deque[int] = deque()
-        """The source's numbers of the frames that were sent and whose results are not taken."""
+        """The numbers under which the frames were pushed whose results are not taken."""
         self._prepare(blueprint)
         self._stream_state = StreamState.PENDING
 
@@ -300,39 +299,24 @@ class RunStream(Generic[Payload]):
 
     # ------------------------------------------------------------ frames in
 
-    def advance(self, now_s: float) -> list[int]:
-        """Queue the frames that the source has made by `now_s`; return those that were dropped."""
-        dropped = self.intake.advance(now_s)
-        if dropped:
-            self._shorten(self.frames - len(dropped))
-        return dropped
-
-    def _shorten(self, frames: int) -> None:
-        self.frames = frames
+    def _shorten(self) -> None:
+        self.frames = frames = self._intake.frames
         if self._is_live:
             self.source.frames = self.sink.frames = frames - self.first
 
     def push(self, frames: int, *, is_end: bool = False) -> None:
         """`frames` in all have been pushed so far; no more come if `is_end`."""
-        pushed = self._pushed_intake()
-        pushed.push(frames)
+        self._intake.push(frames)
         if is_end:
-            pushed.end()
-            self._shorten(pushed.frames)
+            self._intake.end()
+            self._shorten()
 
     def withdraw(self) -> None:
         """The next frame, which was pushed and never sent, is not to be sent."""
-        pushed = self._pushed_intake()
         if not self.is_new:
             raise LocalProtocolError("a frame that was sent cannot be withdrawn")
-        pushed.withdraw()
-        if pushed.frames != ENDLESS:
-            self._shorten(pushed.frames)
-
-    def _pushed_intake(self) -> PushedIntake:
-        if self._pushed is None:
-            raise LocalProtocolError("nobody pushes frames into this stream")
-        return self._pushed
+        self._intake.withdraw()
+        self._shorten()
 
     @property
     def is_new(self) -> bool:
@@ -341,8 +325,8 @@ class RunStream(Generic[Payload]):
 
     @property
     def offered(self) -> int:
-        """How many frames the source has offered so far; all if it has no pace of its own."""
-        return self.intake.offered
+        """How many frames were pushed so far and not withdrawn."""
+        return self._intake.offered
 
     @property
     def _again(self) -> int:
@@ -351,12 +335,11 @@ class RunStream(Generic[Payload]):
 
     @property
     def next_frame(self) -> int | None:
-        """The source's number of the frame to send next, which the host may load ahead; None while
-        there is none."""
+        """The number under which the next frame was pushed; None while there is none to send."""
         if self._stream_state is StreamState.HALTED:
             return None
         again = self._again
-        return self._numbers[again] if again < len(self._numbers) else self.intake.waiting
+        return self._numbers[again] if again < len(self._numbers) else self._intake.waiting
 
     @property
     def may_send(self) -> bool:
@@ -368,7 +351,7 @@ class RunStream(Generic[Payload]):
         is_new = self.is_new
         sent = self.source.fire()
         if is_new:
-            self._numbers.append(self.intake.take())
+            self._numbers.append(self._intake.take())
         return sent
 
     def credit(self, grant: Credit) -> bool:
@@ -387,9 +370,8 @@ class RunStream(Generic[Payload]):
         return bool(self._kept) or (self._is_live and self.sink.is_ready)
 
     def result(self) -> tuple[int, dict[str, Payload]]:
-        """Return the next result: the source's number of its frame, and its outputs by tensor name.
-
-        Call `take` afterwards.
+        """Return the next result: the number under which its frame was pushed, and its outputs by
+        tensor name. Call `take` afterwards.
         """
         outputs = self._kept[0] if self._kept else self.sink.result()[1]
         return self._numbers[0], outputs

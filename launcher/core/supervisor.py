@@ -114,7 +114,7 @@ class Supervisor:
         self.life = RunLife()
         self._hello = hello
         self._limits = limits
-        self._watch = Watch(self.sessions, limits, 0 if frames == ENDLESS else frames)
+        self._watch = Watch(self.sessions, limits)
         self._rollout = Rollout(blueprint, self.sessions, limits, renews=False)
         self._returns = Returns(self.sessions, self._hello)
         self._recoverer = Recoverer(

@@ -122,8 +122,8 @@ class Suspicion:
 class Watch:
     """Finds sessions that are silent, late or stuck; the supervisor pings and decides."""
 
-    def __init__(self, sessions: Mapping[str, Session], limits: Limits, frames: int = 0) -> None:
-        self.networks: tuple[NetworkProgress, ...] = (NetworkProgress(0, frames, frames),)
+    def __init__(self, sessions: Mapping[str, Session], limits: Limits) -> None:
+        self.networks: tuple[NetworkProgress, ...] = ()
         """The progress of each network that streams its own frames."""
         self._all = sessions
         self._limits = limits

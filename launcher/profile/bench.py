@@ -22,6 +22,7 @@ from launcher.config.load import Cluster
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.energy import Meter, device_watts
 from launcher.progress import ProgressDisplay
+from launcher.run.frame_list import listed
 from launcher.run.runtime import Array, Frame, Node, Runner, RunOptions, RunResult, Update
 from nodes.protocol.messages import HOST
 from partition.devices import Device
@@ -98,8 +99,8 @@ class Bench:
             if warm and update.stage == "loading":
                 self.progress.update(stage, update.done, update.total)
 
-        frames_of_zeros = Zeros(plan, frames)
-        return self.runner(plan, self.nodes, subnets, frames_of_zeros, _ignore, show, self.options)
+        zeros = listed(Zeros(plan, frames), _ignore)
+        return self.runner(plan, self.nodes, subnets, zeros, show, self.options)
 
     def layers(self, model: Model, device: Device, wanted: Sequence[str]) -> NodeProfile:
         """Measure layers on one node, one by one; the meter samples this machine meanwhile."""

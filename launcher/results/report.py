@@ -15,13 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from launcher.core.intake import Overload, Pace
 from launcher.core.recovery import Cause
 from launcher.plan.planning import THIS_MACHINE
 from launcher.plan.prediction import predicted_run, times_of
 from launcher.results.comparison.agreement import Agreement
 from launcher.results.journal.ranges import FrameRanges
 from launcher.run.runtime import Array, RunResult
+from launcher.streaming.overload import Overload
+from launcher.streaming.pacing import Pace
 from nodes.protocol.messages import Order, Stats
 from nodes.protocol.payload import is_finite
 from partition.plan import Plan

@@ -41,7 +41,7 @@ from launcher.run.connections import Arrival, Barred, Connections
 from launcher.run.consent import Consent
 from launcher.run.host import Host
 from launcher.run.processes import LocalAgent, LocalAgents
-from launcher.run.runtime import OnUpdate, PushedFrames, Update
+from launcher.run.runtime import OnUpdate, Update
 from launcher.run.tracing import Tracer
 from nodes.core.events import DataReceived, LinkChange, Tick
 from nodes.core.reactor import Reactor
@@ -89,14 +89,14 @@ class Drive:
         keys: Path | None = None,
         tracer: Tracer | None = None,
         consent: Consent | None = None,
-        pushed: Sequence[PushedFrames] = (),
+        pushed: Sequence[int] = (),
     ) -> None:
         """`files` maps digests to blobs; `on_update` is called for progress and notices; `replan`
         searches another plan, and without it plan requests are ignored; `keys` is the launching
         machine's folder of keys, if it uses any; `tracer` collects traces; `consent` reports that
-        the user agrees to the use of nodes that returned; `pushed` are the host's frames where a
-        program pushes them."""
-        self._pushed = frozenset(frames.descriptor for frames in pushed)
+        the user agrees to the use of nodes that returned; `pushed` are the descriptors that
+        tell of new frames."""
+        self._pushed = frozenset(pushed)
         self._consent = consent
         self._supervisor = supervisor
         self._reactor: Reactor[Event, Action] = Reactor(supervisor.handle, self._perform, _now_s)
@@ -153,7 +153,6 @@ class Drive:
     def _turn(self) -> None:
         for arrival in self._connections.wait(self._patience_s()):
             self._arrived(arrival)
-        self._host.advance()
         if self._host.is_busy:
             self._host.step()
         self._report_progress()
@@ -177,12 +176,8 @@ class Drive:
             return 0.0
         if self._barred_error is not None:
             return self._barred_until_s - time.monotonic()
-        deadline_s, frame_s = self._supervisor.deadline_s, self._host.next_frame_s
-        due = [
-            *([] if deadline_s is None else [deadline_s - _now_s()]),
-            *([] if frame_s is None else [frame_s - time.monotonic()]),
-        ]
-        return min(due, default=LOOK_EVERY_S)
+        deadline_s = self._supervisor.deadline_s
+        return LOOK_EVERY_S if deadline_s is None else deadline_s - _now_s()
 
     def _ask_for_trace(self, node: str, message: Control) -> None:
         question = None if self._tracer is None else self._tracer.before(node, message)

@@ -1,4 +1,4 @@
-"""Loads frames, sends them to the nodes, and hands results to the user.
+"""Sends frames to the nodes, and hands results to whoever pushed them.
 
 This is the shell around `launcher.core.stream`, which decides which frame may be sent and which
 result is complete.
@@ -7,26 +7,17 @@ result is complete.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Halted, ResultsTaken
-from launcher.core.intake import Pace
 from launcher.core.networks import NetworkStreams
 from launcher.core.stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
 from launcher.run.connections import Connections
-from launcher.run.runtime import (
-    Array,
-    Frame,
-    Frames,
-    OnDrop,
-    OnResult,
-    PushedFrames,
-    RunFrames,
-)
+from launcher.run.runtime import Array, Frame, PushedNetwork
 from nodes.core.deployment import most_bytes
 from nodes.net.sockets import AddressError
 from nodes.protocol.errors import RemoteProtocolError
@@ -37,22 +28,19 @@ from nodes.protocol.payload import checked_array
 class Host:
     """Streams the frames of each network through one deployment after another.
 
-    A program may push the frames (`look`). A source with a `pace` may drop frames; `on_drop` is
-    called for each. The network's `state` before the first frame maps tensor names to arrays; it is
-    zero if it is not given. If a run of one stream is `timed`, `sent_s[k]` is when frame k was sent
-    (for the last time), `received_s[k]` when the last of its outputs arrived, in seconds after
-    `began_s` on the monotonic clock. Here k does not count dropped frames.
+    Programs push the frames (`look`). The network's `state` before the first frame maps tensor
+    names to arrays; it is zero if it is not given. If a run of one stream is `timed`, `sent_s[k]`
+    is when frame k was sent (for the last time), `received_s[k]` when the last of its outputs
+    arrived, in seconds after `began_s` on the monotonic clock. Here k does not count frames that
+    were withdrawn.
     """
 
     def __init__(
         self,
         blueprint: Blueprint,
-        frames: RunFrames,
-        on_result: OnResult,
+        networks: Sequence[PushedNetwork],
         connections: Connections,
         began_s: float,
-        pace: Pace | None = None,
-        on_drop: OnDrop | None = None,
         state: Frame | None = None,
         *,
         timed: bool = True,
@@ -63,15 +51,15 @@ class Host:
         self.stale = 0
         self._connections = connections
         self._began_s = began_s
-        self._on_drop = on_drop
-        if isinstance(frames, tuple):
-            shares = [blueprint.of_network(number) for number in range(len(frames))]
-            self._lanes = [
-                _Lane(share, network.frames, network.on_result, connections, None, state)
-                for share, network in zip(shares, frames, strict=True)
-            ]
-        else:
-            self._lanes = [_Lane(blueprint, frames, on_result, connections, pace, state)]
+        several = len(networks) > 1
+        shares = [
+            blueprint.of_network(number) if several else blueprint
+            for number in range(len(networks))
+        ]
+        self._lanes = [
+            _Lane(share, network, connections, state)
+            for share, network in zip(shares, networks, strict=True)
+        ]
         self._streams = NetworkStreams(blueprint, [lane.stream for lane in self._lanes])
         self._is_timed = timed and len(self._lanes) == 1
 
@@ -79,19 +67,6 @@ class Host:
     def progress(self) -> ResultsTaken:
         """The progress of all networks, for the supervisor."""
         return self._streams.progress
-
-    @property
-    def next_frame_s(self) -> float | None:
-        """When the source makes its next frame, on the monotonic clock; None if unknown."""
-        due = (stream.intake.due_s for stream in self._streams)
-        return min((due_s for due_s in due if due_s is not None), default=None)
-
-    def advance(self) -> None:
-        """Queue the frames that the source has made by now."""
-        for stream in self._streams:
-            for frame in stream.advance(time.monotonic()):
-                if self._on_drop is not None:
-                    self._on_drop(frame)
 
     def look(self) -> None:
         """Take in what programs have pushed by now (`PushedFrames.seen`)."""
@@ -106,9 +81,6 @@ class Host:
         self._streams.begin(blueprint)
         for lane in self._lanes:
             lane.begin()
-        for stream in self._streams:
-            stream.intake.begin(time.monotonic())
-        self.advance()
         for node, address in data_addresses.items():
             touched = self._streams.channels(node)
             feeds = (channel for channel in touched if channel.source_node == node)
@@ -125,8 +97,6 @@ class Host:
     def halt(self) -> Halted:
         """Give the epoch up and close all data connections."""
         self._connections.close_data()
-        for lane in self._lanes:
-            lane.forget_next()
         halted = self._streams.halt()
         del self.sent_s[halted.first :]
         return halted
@@ -158,8 +128,7 @@ class Host:
         return any(lane.is_busy for lane in self._lanes)
 
     def step(self) -> None:
-        """Do one thing for each network: send a frame, else hand over a result, else load the next
-        frame."""
+        """Do one thing for each network: send a frame, else hand over a result."""
         for lane in self._lanes:
             began_s = self._now_s()
             was_sent, was_taken = lane.step()
@@ -173,47 +142,37 @@ class Host:
 
 
 class _Lane:
-    """Loads and sends the frames of one network, and hands over its results."""
+    """Sends the frames of one network, and hands over its results."""
 
     def __init__(
         self,
         blueprint: Blueprint,
-        frames: Frames | PushedFrames,
-        on_result: OnResult,
+        network: PushedNetwork,
         connections: Connections,
-        pace: Pace | None,
         state: Frame | None,
     ) -> None:
-        self._frames = frames
-        self._on_result = on_result
+        self._frames = network.frames
+        self._on_result = network.on_result
         self._connections = connections
-        self._next: tuple[int, Frame] | None = None
         zeros = {c.tensor: np.zeros(c.shape, c.dtype) for c in blueprint.states}
-        self._pushed = None if isinstance(frames, Sized) else frames
-        count = len(frames) if isinstance(frames, Sized) else None
         self.stream: RunStream[Array] = RunStream(
-            count, blueprint, pace, {**zeros, **(state or {})}
+            blueprint, {**zeros, **(state or {})}, frames=self._frames.count
         )
 
     def begin(self) -> None:
-        """Say how many frames the epoch that begins can hold."""
-        if self._pushed is not None:
-            self._pushed.hold(self.stream.blueprint.frames_held)
+        """Say how many frames the epoch that begins can hold, and take in those that are there."""
+        self._frames.hold(self.stream.blueprint.frames_held)
+        self.look()
 
     def look(self) -> None:
         """Take in what a program has pushed by now."""
-        if self._pushed is not None:
-            frames, is_end = self._pushed.seen()
-            self.stream.push(frames, is_end=is_end)
-
-    def forget_next(self) -> None:
-        """Forget the frame loaded ahead: it may be a later one than is sent next."""
-        self._next = None
+        frames, is_end = self._frames.seen()
+        self.stream.push(frames, is_end=is_end)
 
     @property
     def is_busy(self) -> bool:
         """Whether `step` has something to do."""
-        return self.stream.may_send or self.stream.may_take or self._to_load() is not None
+        return self.stream.may_send or self.stream.may_take
 
     def step(self) -> tuple[bool, bool]:
         """Do one thing, if there is any: return whether a frame was sent, and a result taken."""
@@ -222,30 +181,17 @@ class _Lane:
         if self.stream.may_take:
             self._take()
             return False, True
-        if (number := self._to_load()) is not None:
-            self._next = number, self._load(number)
         return False, False
-
-    def _to_load(self) -> int | None:
-        """The frame to load ahead, if it is not loaded and can no longer be dropped."""
-        number, pace = self.stream.next_frame, self.stream.intake.pace
-        if pace is not None and pace.on_overload == "drop-oldest":
-            return None
-        if self._pushed is not None:  # it is there already, and may be withdrawn
-            return None
-        return None if self._next is not None and self._next[0] == number else number
 
     def _send(self) -> bool:
         """Send the next frame; False if it is not to be sent any more."""
         number = self.stream.next_frame
         if number is None:
             raise RuntimeError("there is no frame to send")
-        if self._pushed is not None and self.stream.is_new and not self._pushed.claim(number):
+        if self.stream.is_new and not self._frames.claim(number):
             self.stream.withdraw()
             return False
-        is_loaded = self._next is not None and self._next[0] == number
-        frame = self._next[1] if self._next is not None and is_loaded else self._load(number)
-        self._next = None
+        frame = self._load(number)
         name = self.stream.blueprint.dealing.name
         for channel, header in self.stream.send():
             array = (

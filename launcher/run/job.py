@@ -64,7 +64,6 @@ from launcher.run.processes import start_agents
 from launcher.run.request import Request
 from launcher.run.runner import run
 from launcher.run.runtime import (
-    Array,
     Node,
     OnUpdate,
     PushedNetwork,
@@ -257,10 +256,6 @@ class Live:
     plan: Plan
 
 
-def _unused(_: int, __: Mapping[str, Array]) -> None:
-    """Not called: each network takes its own results."""
-
-
 @dataclass(frozen=True)
 class _Job:
     """What the user asks for, read and checked before any agent is started."""
@@ -285,9 +280,7 @@ class _Ready:
 
     def stream(self, frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
         """Stream frames until they end (`launcher.run.live.Stream`)."""
-        return self.runner(
-            self.plan, self.nodes, self.subnets, frames, _unused, on_update, self.options
-        )
+        return self.runner(self.plan, self.nodes, self.subnets, frames, on_update, self.options)
 
 
 def _read(request: Request, progress: ProgressDisplay, loaded: Loaded | None) -> _Job:

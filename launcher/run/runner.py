@@ -9,7 +9,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,10 +29,8 @@ from launcher.run.host import Host
 from launcher.run.processes import LocalAgents, start_agents
 from launcher.run.runtime import (
     Node,
-    OnResult,
     OnUpdate,
-    PushedFrames,
-    RunFrames,
+    PushedNetwork,
     RunOptions,
     RunResult,
     SubnetFiles,
@@ -54,15 +52,14 @@ def run(
     plan: Plan,
     nodes: tuple[Node, ...],
     subnets: Mapping[str, SubnetFiles],
-    frames: RunFrames,
-    on_result: OnResult,
+    networks: Sequence[PushedNetwork],
     on_update: OnUpdate,
     options: RunOptions,
     agents: LocalAgents | None = None,
 ) -> RunResult:
     """Run `plan` on `nodes` (a `Runner`).
 
-    If a program pushes `frames`, this returns once it has ended them, those of every network.
+    This returns once the frames of all `networks` have ended and have their results.
 
     Nodes without a phase in the plan are not used; if `options.recovers`, they stand by in case a
     node is lost. `agents` are those that were started before planning
@@ -75,12 +72,10 @@ def run(
     used = _nodes_in_use(plan, nodes)
     held = nodes if options.recovers else used
     _check_addresses(held)
-    pushed = _pushed(frames)
-    count = len(frames) if isinstance(frames, Sized) and not pushed else ENDLESS
-    if not count:
-        raise BadInputError("there is no frame to run")
-    networks = [network.inputs for network in frames] if isinstance(frames, tuple) else []
-    share = _share(plan, nodes, subnets, secrets.randbits(62), options, networks)
+    count = min(ENDLESS, sum(network.frames.count for network in networks))
+    descriptors = [network.frames.descriptor for network in networks]
+    inputs = [network.inputs for network in networks]
+    share = _share(plan, nodes, subnets, secrets.randbits(62), options, inputs)
     plans = {share.epoch: plan}
 
     def replan(request: PlanRequest, is_wanted: IsWanted) -> tuple[PlanReply, Mapping[str, Path]]:
@@ -91,7 +86,7 @@ def run(
         plans[request.epoch] = found.plan
         if len(plans) > MOST_PLANS:
             del plans[next(epoch for epoch in plans if epoch != supervisor.blueprint.epoch)]
-        share = _share(found.plan, nodes, found.subnets, request.epoch, options, networks)
+        share = _share(found.plan, nodes, found.subnets, request.epoch, options, inputs)
         share = replace(share, slower=request.slower)
         return PlanReply(share, found.gain), _blob_files(found.subnets)
 
@@ -106,12 +101,9 @@ def run(
             _connect(connections, contact)
         host = Host(
             share,
-            frames,
-            on_result,
+            networks,
             connections,
             began_s,
-            options.pace,
-            options.on_drop,
             options.state,
             timed=options.timed,
         )
@@ -131,7 +123,7 @@ def run(
             folder,
             tracer,
             options.consent,
-            pushed,
+            [descriptor for descriptor in descriptors if descriptor is not None],
         )
         drive.run()
     if tracer is not None and options.trace is not None:
@@ -159,7 +151,7 @@ def _share(
     subnets: Mapping[str, SubnetFiles],
     epoch: int,
     options: RunOptions,
-    networks: Sequence[Sequence[str]],
+    inputs: Sequence[Sequence[str]],
 ) -> Blueprint:
     return blueprint(
         plan,
@@ -168,15 +160,8 @@ def _share(
         epoch=epoch,
         order=options.run.order,
         check_finite=options.check_phases,
-        networks=networks,
+        networks=inputs,
     )
-
-
-def _pushed(frames: RunFrames) -> Sequence[PushedFrames]:
-    """The frames that programs push."""
-    if isinstance(frames, tuple):
-        return [network.frames for network in frames]
-    return [] if isinstance(frames, Sized) else [frames]
 
 
 def _contact(node: Node, agents: LocalAgents, keep: bool) -> Contact:

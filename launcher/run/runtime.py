@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core.events import PlanRequest
-from launcher.core.intake import Pace
 from launcher.core.recovery import Recovery
 from launcher.plan.background import IsWanted
 from launcher.run.access import Access
@@ -64,10 +63,16 @@ class PushedFrames(Protocol):
     The thread that runs the stream calls all of this.
     """
 
-    descriptor: int
-    """A file descriptor that is readable once `seen` has something new."""
-    count: int
-    """How many frames come at most; `ENDLESS` if nobody knows."""
+    @property
+    def descriptor(self) -> int | None:
+        """A file descriptor that is readable once `seen` has something new; None if all frames are
+        there when the stream begins."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """How many frames come at most; `ENDLESS` if nobody knows."""
+        ...
 
     def hold(self, frames: int) -> None:
         """Note that the channels of the epoch that begins hold so many frames at a time."""
@@ -89,10 +94,10 @@ class PushedFrames(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PushedNetwork:
-    """The frames that a program pushes into one of several networks, which streams by itself.
+    """The frames of one network, which streams by itself, and who takes their results.
 
-    `inputs` are the network's inputs in the plan, and the keys of its frames; `on_result` is called
-    for its results as `OnResult` says.
+    `inputs` are the network's inputs in the plan, and the keys of its frames; they matter only
+    beside other networks.
     """
 
     inputs: tuple[str, ...]
@@ -117,10 +122,6 @@ It runs in another thread while the run goes on, and can call the third argument
 the plan is still wanted. Raises `LauncherError` if there is no such plan."""
 
 
-OnDrop = Callable[[int], None]
-"""Called once for every frame that the source dropped, in frame order, with its number."""
-
-
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """The options of a run: the user's sections `run` and `recovery`, and what belongs to this run.
@@ -128,10 +129,9 @@ class RunOptions:
     `replan` searches another plan while the run goes on; without it, or if `recovery` is not
     enabled, the loss of a node ends the run. Agents that the run starts keep subnets in `cache`;
     with `keep_agents` they are not ended after the run. `trace` is the file for a trace of all
-    agents (`launcher.run.tracing`). `pace` is the source's own pace, if it has one; `on_drop` is
-    called for the frames that it dropped. A program that pushes frames at a pace of its own needs
-    `source_period_s` for each, at least. `state` is the network's state before the first frame, by
-    tensor name; zeros if it is not given. With `check_phases`, a phase has failed if its outputs
+    agents (`launcher.run.tracing`). A source with a pace of its own needs `source_period_s` for
+    each frame, at least. `state` is the network's state before the first frame, by tensor name;
+    zeros if it is not given. With `check_phases`, a phase has failed if its outputs
     contain NaN or infinity and its inputs do not. `consent` is heard if recovery is to ask. The
     times of all frames are kept if the run is `timed`, and take memory for each.
     """
@@ -142,8 +142,6 @@ class RunOptions:
     cache: Path | None = None
     keep_agents: bool = False
     trace: Path | None = None
-    pace: Pace | None = None
-    on_drop: OnDrop | None = None
     source_period_s: float = 0.0
     state: Frame | None = None
     consent: Consent | None = None
@@ -205,11 +203,6 @@ OnUpdate = Callable[[Update], None]
 """Called for progress and messages."""
 
 
-RunFrames: TypeAlias = Frames | PushedFrames | tuple[PushedNetwork, ...]
-"""The frames of a run. Those of several networks go through together, or each network has its
-own."""
-
-
 class Runner(Protocol):
     """The signature of `launcher.run.runner.run`, which tests and benchmarks may replace."""
 
@@ -218,13 +211,12 @@ class Runner(Protocol):
         plan: Plan,
         nodes: tuple[Node, ...],
         subnets: Mapping[str, SubnetFiles],
-        frames: RunFrames,
-        on_result: OnResult,
+        networks: Sequence[PushedNetwork],
         on_update: OnUpdate,
         options: RunOptions,
     ) -> RunResult:
-        """Run `plan`; raises `LauncherError`. No process is left behind, whatever happens.
+        """Run `plan` until the frames of all networks have ended; raises `LauncherError`.
 
-        If each network has its own frames, it has its own `on_result` too, and this one is unused.
+        No process is left behind, whatever happens.
         """
         ...

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from launcher.config.run import StrictModel
-from launcher.core.intake import Overload
 from launcher.errors import LauncherError
+from launcher.streaming.overload import Overload
 from launcher.tasks.base import Predictions
 
 Array: TypeAlias = NDArray[Any]

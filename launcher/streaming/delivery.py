@@ -11,12 +11,11 @@ import threading
 from dataclasses import dataclass
 
 from launcher.config.reconnect import ReconnectConfig
-from launcher.core.intake import Overload
 from launcher.errors import RunFailedError
 from launcher.sinks.base import FrameResult, ResultRefusedError, Sink, SinkLostError
 from launcher.streaming.clock import Clock
 from launcher.streaming.latencies import Latencies
-from launcher.streaming.overload import OverloadQueue
+from launcher.streaming.overload import Overload, OverloadQueue
 from launcher.streaming.reading import Say
 
 MOST_TOLD = 10

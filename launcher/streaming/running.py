@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from cnn.model import Model
 from launcher.config.load import Cluster
 from launcher.config.reconnect import ReconnectConfig
-from launcher.core.intake import Overload
 from launcher.errors import BadInputError
 from launcher.plan.planning import with_warmup
 from launcher.progress import ProgressDisplay
@@ -28,7 +27,7 @@ from launcher.sinks.base import FrameResult, Sink, SinkConfig
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.in_flight import frames_in_flight
 from launcher.streaming.opening import Ends, open_ends
-from launcher.streaming.overload import OverloadQueue
+from launcher.streaming.overload import Overload, OverloadQueue
 from launcher.streaming.reading import Reader
 from launcher.streaming.report import StreamReport, stream_report
 from launcher.streaming.source_stream import SourceStream

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -17,9 +17,9 @@ import onnxruntime as ort
 
 from launcher.run.runtime import (
     Node,
-    OnResult,
     OnUpdate,
     PushedFrames,
+    PushedNetwork,
     Runner,
     RunOptions,
     RunResult,
@@ -57,12 +57,13 @@ class InProcess:
         plan: Plan,
         nodes: tuple[Node, ...],
         subnets: Mapping[str, SubnetFiles],
-        frames: PushedFrames,
-        on_result: OnResult,
+        networks: Sequence[PushedNetwork],
         on_update: OnUpdate,
         options: RunOptions,
     ) -> RunResult:
         """A `launcher.run.runtime.Runner`."""
+        (network,) = networks
+        frames, on_result = network.frames, network.on_result
         self.options = options
         self.plans.append(plan)
         began_s = time.perf_counter()
@@ -108,6 +109,7 @@ def _pushed(frames: PushedFrames) -> Iterator[int]:
     taken, (pushed, is_end) = 0, frames.seen()
     while taken < pushed or not (is_end or taken == frames.count):
         while taken == pushed and not is_end:
+            assert frames.descriptor is not None
             select.select([frames.descriptor], [], [])
             pushed, is_end = frames.seen()
         if taken < pushed:

@@ -6,6 +6,7 @@ import io
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,15 @@ def cluster(tmp_path: Path) -> Path:
 class Camera(InProcess):
     """Computes the first frame when the source has made all others: there is room for a few."""
 
-    def run(self, plan, nodes, subnets, frames, on_result, on_update, options) -> RunResult:
+    def run(self, plan, nodes, subnets, networks, on_update, options) -> RunResult:
         def late(index: int, outputs: Any) -> None:
             for thread in threading.enumerate():
                 if thread.name == "csdf-edge pace":
                     thread.join()
-            on_result(index, outputs)
+            networks[0].on_result(index, outputs)
 
-        return super().run(plan, nodes, subnets, frames, late, on_update, options)
+        held = (replace(networks[0], on_result=late),)
+        return super().run(plan, nodes, subnets, held, on_update, options)
 
 
 def run(request: Request, nodes: InProcess) -> Report:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -288,11 +289,11 @@ class Strikes:
                 if frame in self._victims:
                     os.kill(agents[self._victims[frame]].pid, signal.SIGKILL)
 
-            def struck(
-                plan: Any, nodes: Any, subnets: Any, frames: Any, on_result: Any, *rest: Any
-            ):
-                take = functools.partial(strike, on_result)
-                result = run(plan, nodes, subnets, frames, take, *rest, agents)
+            def struck(plan: Any, nodes: Any, subnets: Any, networks: Any, *rest: Any):
+                (network,) = networks
+                take = functools.partial(strike, network.on_result)
+                held = (replace(network, on_result=take),)
+                result = run(plan, nodes, subnets, held, *rest, agents)
                 self.recovered = [node for past in result.recoveries for node in past.nodes]
                 return result
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from onnx import helper, numpy_helper
 from cnn import read
 from cnn.rewrite.rewrites import Copies, Rewrite, copy_name
 from launcher.run.access import Access
+from launcher.run.frame_list import listed
 from launcher.run.processes import LocalAgents
 from launcher.run.runner import run
 from launcher.run.runtime import (
@@ -32,6 +33,7 @@ from launcher.run.runtime import (
     OnResult,
     OnUpdate,
     PushedFrames,
+    PushedNetwork,
     RunOptions,
     RunResult,
     SubnetFiles,
@@ -154,7 +156,12 @@ class Cluster:
         """`launcher.run.runner.run` with this plan; without `nodes`, all of them are started
         here."""
         nodes = self.nodes() if nodes is None else nodes
-        return run(self.plan, nodes, self.subnets, frames, take, on_update, options, agents)
+        networks = (
+            listed(frames, take)
+            if isinstance(frames, Sized)
+            else (PushedNetwork((), frames, take),)
+        )
+        return run(self.plan, nodes, self.subnets, networks, on_update, options, agents)
 
     @property
     def most_under_way(self) -> int:

@@ -17,7 +17,6 @@ from typing import Any
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
-from launcher.core.intake import Pace
 from launcher.core.watch import Limits
 from nodes.core import actions as act
 from nodes.core import events as nev
@@ -67,7 +66,6 @@ class FaultyWorld(World):
         nodes: int,
         standby: int,
         room: int | None,
-        pace: Pace | None = None,
         keeps: Collection[int] = (),
         programs: Sequence[Program] = (),
         **given: Any,
@@ -109,7 +107,7 @@ class FaultyWorld(World):
         rebalance = random.choice(("auto", "auto", "ask", "never"))
         few = random.randint(1, 40)
         drawn = {
-            "frames": random.choice((few, few if pace else random.randint(100, 400) // 4)),
+            "frames": random.choice((few, random.randint(100, 400) // 4)),
             "delay_s": lambda: random.choice(delays),
             "started_by_us": random.random() < 0.5,
             "limits": recovering(rebalance=rebalance, adapt=True),
@@ -124,7 +122,6 @@ class FaultyWorld(World):
             replan=self._plan_again,
             standby=tuple(names[nodes:]),
             bytes_each=BLOB_BYTES,
-            pace=pace,
         )
         self.gain = lambda: random.choice((0.9, 1.1, 1.5, 3.0))
         for name, node in self.nodes.items():

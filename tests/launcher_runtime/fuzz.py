@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from launcher.core.intake import Pace
 from nodes.protocol.messages import HOST
 from tests.launcher_runtime.outages import Outages
 from tests.launcher_runtime.simulated_host import Program
@@ -66,7 +65,6 @@ def history(seed: int, faults: Sequence[str] = FAULTS) -> Outages:
         nodes=random.randint(1, 4),
         standby=random.choice((0, 0, 1, 2)),
         room=random.choice((None, None, 2, 3)),
-        pace=None if long or pushed else own_pace(Random(f"pace {seed}")),
         programs=pushed,
         keys=seed % 2 == 0,
         keeps=keeping(Random(f"state {seed}")),
@@ -108,14 +106,6 @@ def long_run(random: Random) -> dict[str, Any]:
 def keeping(random: Random) -> list[int]:
     """The phases that keep state from frame to frame: some in a third of all histories."""
     return [random.randrange(12) for _ in range(random.choice((0, 0, 0, 0, 1, 2)))]
-
-
-def own_pace(random: Random) -> Pace | None:
-    """Of the source, in a third of all histories: from too fast to very slow, any policy."""
-    if random.random() < 2 / 3:
-        return None
-    policy = random.choice(("block", "drop-oldest", "drop-newest"))
-    return Pace(random.choice((0.05, 1.0, 8.0, 100.0)), policy, random.randint(1, 4))
 
 
 def programs(random: Random) -> tuple[Program, ...]:

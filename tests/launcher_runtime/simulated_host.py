@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
-from launcher.core.intake import ENDLESS, Pace
+from launcher.core.intake import ENDLESS
 from launcher.core.networks import NetworkStreams
 from launcher.core.stream import RunStream
 from nodes.protocol.messages import (
@@ -54,6 +54,7 @@ class Lane:
 
     plan: Plan
     stream: RunStream[object]
+    count: int
     program: Program | None
     state: dict[str, int]
     """What the network keeps of the last frame whose result was taken."""
@@ -64,7 +65,7 @@ class Lane:
     @property
     def frames(self) -> int:
         """How many frames there are, those that are dropped included."""
-        return self.program.frames if self.program else self.stream.intake.frames
+        return self.program.frames if self.program else self.count
 
     def send(self) -> list[tuple[str, TensorHeader, object]]:
         """The next frame, as it goes to the nodes."""
@@ -99,7 +100,7 @@ class Lane:
 class SimulatedHost:
     """Every result must be the next one and the whole network's; the user takes `take_s` for it.
 
-    A frame that the source dropped, or a program withdrew, is passed over. Of several networks each
+    A frame that a program withdrew is passed over. Of several networks each
     has a program.
     """
 
@@ -118,21 +119,19 @@ class SimulatedHost:
         take_s: float,
         *,
         frames: int,
-        pace: Pace | None,
         programs: Sequence[Program],
     ) -> None:
         self.lanes = []
         for number, plan in enumerate(networks):
             own = share if len(networks) == 1 else share.of_network(number)
-            count = None if programs else frames
-            stream = RunStream[object](count, own, pace, begins_with(plan))
+            count = ENDLESS if programs else frames
+            stream = RunStream[object](own, begins_with(plan), frames=count)
             program = programs[number] if programs else None
-            self.lanes.append(Lane(plan, stream, program, begins_with(plan)))
+            self.lanes.append(Lane(plan, stream, count, program, begins_with(plan)))
         self.streams_of = NetworkStreams(share, [lane.stream for lane in self.lanes])
         self._programs_began = False
         self.data: dict[str, Connection] = {}
         self._take_s = take_s
-        self._looks: set[float] = set()
         self._told: lev.ResultsTaken | None = None
         self._put_off: list[Happening] = []
 
@@ -250,8 +249,8 @@ class SimulatedHost:
             for lane in self.lanes:
                 if lane.program is not None:
                     self.launcher_at(self.clock.now_s, lambda own=lane: self._push(own, 0))
-        for lane in self.lanes:
-            lane.stream.intake.begin(self.clock.now_s)
+                else:
+                    lane.stream.push(lane.count, is_end=True)
         for node in addresses:
             over = self.data[node] = self.connect(HOST, node)
             if node not in self.closed_data_ports:
@@ -275,13 +274,7 @@ class SimulatedHost:
                 assert self.streams_of.tensor(over.dialled, message, payload)
         self._host_works()
 
-    def _source_works(self, lane: Lane) -> None:
-        """Take in what the source has made; look again when it makes the next frame."""
-        lane.dropped += lane.stream.advance(self.clock.now_s)
-        due_s = lane.stream.intake.due_s
-        if due_s is not None and due_s not in self._looks:
-            self._looks.add(due_s)
-            self.launcher_at(due_s, self._host_works)
+    def _report(self) -> None:
         if self.streams_of.progress != self._told:
             self._told = self.streams_of.progress
             self.event(self._told)
@@ -293,13 +286,12 @@ class SimulatedHost:
 
     def _works_for(self, lane: Lane) -> None:
         stream = lane.stream
-        if stream.intake.pace is not None or lane.program is not None:
-            self._source_works(lane)
+        self._report()
         while stream.may_send:
             if lane.program and stream.is_new and stream.next_frame in lane.program.withdrawn:
                 lane.dropped.append(stream.next_frame)
                 stream.withdraw()
-                self._source_works(lane)
+                self._report()
                 continue
             for node, header, value in lane.send():
                 self.send_data(self.data[node], HOST, header, value)

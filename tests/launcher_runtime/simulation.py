@@ -15,7 +15,7 @@ from math import prod
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
-from launcher.core.intake import ENDLESS, Pace
+from launcher.core.intake import ENDLESS
 from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
@@ -73,7 +73,6 @@ class World(SimulatedHost):
         replan: Replan = no_plan,
         standby: tuple[str, ...] = (),
         bytes_each: int = 3 << 20,
-        pace: Pace | None = None,
         programs: Sequence[Program] = (),
         networks: Sequence[Plan] = (),
     ) -> None:
@@ -101,7 +100,7 @@ class World(SimulatedHost):
         count = ENDLESS if programs else frames
         self.supervisor = Supervisor(share, contacts, count, hello, limits)
         self.key = b""
-        super().__init__(self.networks, share, take_s, frames=frames, pace=pace, programs=programs)
+        super().__init__(self.networks, share, take_s, frames=frames, programs=programs)
         self.clock = Clock()
         self.end: lev.End | None = None
         self.end_s = 0.0

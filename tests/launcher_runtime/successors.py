@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from launcher.core import events as lev
-from launcher.core.intake import ENDLESS, Pace
+from launcher.core.intake import ENDLESS
 from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
 from nodes.core import actions as act
@@ -44,12 +44,11 @@ class Successors(FaultyWorld):
         nodes: int,
         standby: int,
         room: int | None,
-        pace: Pace | None = None,
         keys: bool = True,
         **given: Any,
     ) -> None:
-        super().__init__(random, nodes=nodes, standby=standby, room=room, pace=pace, **given)
-        self._pace, self._frames = pace, self.supervisor.frames
+        super().__init__(random, nodes=nodes, standby=standby, room=room, **given)
+        self._frames = self.supervisor.frames
         self.key = MINE if keys else b""
         self._stranger_key = THEIRS if keys else b""
         self._said: dict[bytes, list[Said]] = {}
@@ -100,7 +99,6 @@ class Successors(FaultyWorld):
             share,
             self._take_s,
             frames=count,
-            pace=self._pace,
             programs=self.programs,
         )
         for node in self.nodes.values():

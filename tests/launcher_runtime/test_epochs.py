@@ -31,7 +31,8 @@ def result(stream: RunStream[int], epoch: int, frame: int, value: int) -> bool:
 def test_over_any_epochs_every_frame_has_one_result_in_order(steps, data) -> None:
     """In each epoch some frames are sent, some results come, some of those are taken."""
     frames = 10
-    stream: RunStream[int] = RunStream(frames, share(1))
+    stream: RunStream[int] = RunStream(share(1), frames=frames)
+    stream.push(frames)
     stream.begin(share(1))
     taken: list[int] = []
     for epoch, (sent, came) in enumerate([*steps, *[(2, 2)] * frames], start=1):
@@ -68,7 +69,8 @@ class Recurrent:
         plan = in_a_row(1, capacity_frames=frames)
         before = replace(plan.channels[-1].tensor, name="before")
         self.plan = replace(plan, phases=(replace(plan.phases[0], state=((before, "t1"),)),))
-        self.stream: RunStream[int] = RunStream(frames, self.share(1), None, {"before": 1000})
+        self.stream: RunStream[int] = RunStream(self.share(1), {"before": 1000})
+        self.stream.push(frames, is_end=True)
         self.stream.begin(self.share(1))
         self.grants()
 

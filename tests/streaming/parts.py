@@ -10,12 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from launcher.config.reconnect import ReconnectConfig
-from launcher.core.intake import Overload
 from launcher.sinks.base import FrameResult, ResultRefusedError, SinkLostError
 from launcher.sources.base import FrameRefusedError, SourceFrame, SourceLostError
 from launcher.streaming.clock import Clock
 from launcher.streaming.delivery import Delivery
-from launcher.streaming.overload import OverloadQueue
+from launcher.streaming.overload import Overload, OverloadQueue
 from launcher.streaming.reading import NumberedFrame, Reader
 
 WAIT_S = 20.0

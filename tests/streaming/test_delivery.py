@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.config.reconnect import ReconnectConfig
-from launcher.core.intake import Overload
 from launcher.errors import RunFailedError
 from launcher.sinks.base import FrameResult
 from launcher.streaming.delivery import SinkCounts
+from launcher.streaming.overload import Overload
 from tests.streaming.parts import (
     WAIT_S,
     Answer,

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.core.intake import Overload
-from launcher.streaming.overload import OverloadQueue
+from launcher.streaming.overload import Overload, OverloadQueue
 
 WAIT_S = 20.0
 POLICIES: tuple[Overload, ...] = ("block", "drop-oldest", "drop-newest")

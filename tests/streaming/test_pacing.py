@@ -6,9 +6,8 @@ import threading
 
 import pytest
 
-from launcher.core.intake import Pace
 from launcher.streaming.overload import OverloadQueue
-from launcher.streaming.pacing import PacedNumbers, offer
+from launcher.streaming.pacing import Pace, PacedNumbers, offer
 from tests.streaming.parts import SimulatedClock
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.config.reconnect import ReconnectConfig
-from launcher.core.intake import Overload
 from launcher.errors import BadInputError, RunFailedError
 from launcher.streaming.gaps import KEPT
+from launcher.streaming.overload import Overload
 from tests.streaming.parts import ScriptedSource, SimulatedClock, Step, reader
 
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.config.reconnect import ReconnectConfig
-from launcher.core.intake import Overload
 from launcher.errors import BadInputError, RunFailedError
 from launcher.sinks.base import FrameResult
 from launcher.sources.base import SourceFrame
+from launcher.streaming.overload import Overload
 from launcher.streaming.source_stream import CLOSING_S, STOPPING_S, SourceStream, Submit
 from launcher.tasks.base import ImagePlacement, Predictions
 from tests.streaming.parts import (

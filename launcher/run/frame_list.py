@@ -1,0 +1,37 @@
+"""Frames that are all there when a run begins, pushed into it as a program pushes them."""
+
+from __future__ import annotations
+
+from launcher.errors import BadInputError
+from launcher.run.runtime import Frame, Frames, OnResult, PushedNetwork
+
+
+class FrameList:
+    """A sequence of frames as `launcher.run.runtime.PushedFrames`; one is read when it is sent."""
+
+    descriptor = None
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self.count = len(frames)
+
+    def hold(self, frames: int) -> None:
+        """Nothing: frames are not kept."""
+
+    def seen(self) -> tuple[int, bool]:
+        """All are pushed, and no more come."""
+        return self.count, True
+
+    def claim(self, _index: int) -> bool:
+        """Every frame is to be computed."""
+        return True
+
+    def __getitem__(self, index: int) -> Frame:
+        return self._frames[index]
+
+
+def listed(frames: Frames, on_result: OnResult) -> tuple[PushedNetwork, ...]:
+    """Return `frames` for a run of one stream; raises `BadInputError` if there are none."""
+    if not len(frames):
+        raise BadInputError("there is no frame to run")
+    return (PushedNetwork((), FrameList(frames), on_result),)
