@@ -16,7 +16,7 @@ from rich.console import Console
 
 from launcher.errors import BadInputError
 from launcher.progress import LineProgress
-from launcher.results.report import PaceReport, Report, frame_ranges
+from launcher.results.report import PaceReport, Report
 from launcher.results.report_text import print_report
 from launcher.run.job import launch
 from launcher.run.request import Request
@@ -65,11 +65,17 @@ def told(report: Report) -> str:
     return text.getvalue()
 
 
-def ranges(frames: list[int]) -> str:
-    found = []
-    for first, last in frame_ranges(frames):
-        found.append(f"{first}" if first == last else f"{first}–{last}")
-    return ", ".join(found)
+def ranges(frames: list[int]) -> tuple[tuple[int, int], ...]:
+    """Rows of frames that follow each other: their first and last."""
+    return tuple(
+        (first, next(last for last in range(first, 99) if last + 1 not in frames))
+        for first in frames
+        if first - 1 not in frames
+    )
+
+
+def in_words(frames: list[int]) -> str:
+    return ", ".join(f"{a}" if a == b else f"{a}–{b}" for a, b in ranges(frames))
 
 
 @pytest.mark.parametrize("policy", ["drop-newest", "drop-oldest"])
@@ -85,8 +91,8 @@ def test_drops_are_counted_told_and_journalled_and_results_keep_their_numbers(
     dropped = [frame for frame in range(20) if frame not in written]
     assert len(dropped) >= 12, "two wait, and few are under way"
     assert report.frames == len(written)
-    assert report.pace == PaceReport(5000, policy, 2, len(dropped), frame_ranges(dropped))
-    words = f"{len(dropped)} of 20 were dropped ({policy}, 2 may wait): {ranges(dropped)}"
+    assert report.pace == PaceReport(5000, policy, 2, len(dropped), ranges(dropped))
+    words = f"{len(dropped)} of 20 were dropped ({policy}, 2 may wait): {in_words(dropped)}"
     assert f"5000 frames/s; {words}" in told(report)
     rows = np.load(cluster.parent / "kept" / "score.npy")
     for frame in written:
@@ -98,7 +104,7 @@ def test_drops_are_counted_told_and_journalled_and_results_keep_their_numbers(
         runtime=InProcess().runtime,
     )
     assert again.complete is not None
-    assert again.complete.as_json()["dropped_frames"] == frame_ranges(dropped)
+    assert again.complete.as_json()["dropped_frames"] == ranges(dropped)
 
 
 def test_the_nodes_are_not_blamed_for_the_pace_of_the_source(cluster: Path) -> None:
