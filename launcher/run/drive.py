@@ -120,14 +120,14 @@ class Drive:
     def run(self) -> None:
         """Run to the end; raises the `LauncherError` with which the run ended, if any.
 
-        It is a `BadInputError` only if no frame was streamed, or if nodes do not agree on their
+        It is a `BadInputError` only if no frame was sent, or if nodes do not agree on their
         keys and there is no result.
         """
         try:
             self._run()
         except BadInputError as error:
             barred = isinstance(error, BarredError) and not self._supervisor.taken
-            if barred or not self._supervisor.life.has_streamed:
+            if barred or not self._host.has_sent:
                 raise
             raise RunFailedError(str(error)) from error
 

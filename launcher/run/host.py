@@ -68,6 +68,11 @@ class Host:
         """The progress of all networks, for the supervisor."""
         return self._streams.progress
 
+    @property
+    def has_sent(self) -> bool:
+        """Whether any frame was sent."""
+        return any(stream.first + stream.source.next_frame for stream in self._streams)
+
     def look(self) -> None:
         """Take in what programs have pushed by now (`PushedFrames.seen`)."""
         for lane in self._lanes:
