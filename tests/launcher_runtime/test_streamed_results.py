@@ -162,23 +162,6 @@ def test_a_chain_holds_the_places_of_all_its_channels() -> None:
     assert blueprint_of(in_a_row(3, capacity_frames=2)).frames_held == 8
 
 
-@settings(deadline=None, max_examples=20)
-@given(plans())
-def test_no_more_frames_than_are_held_can_be_under_way(plan) -> None:
-    """However slow the user is: nodes compute until every channel is full."""
-    world = World(plan, frames=40, take_s=5.0)
-    held, most = world.stream.blueprint.frames_held, 0
-
-    def look() -> None:
-        nonlocal most
-        most = max(most, world.stream.first + world.stream.source.next_frame - world.stream.taken)
-
-    for second in range(200):
-        world.at(float(second), look)
-    world.run()
-    assert 0 < most <= held
-
-
 def test_copies_hold_as_many_frames_as_the_slower_of_them_admits() -> None:
     share = blueprint_of(in_a_row(1, capacity_frames=2))
     channels = {channel.number: 1 for channel in (*share.from_host, *share.to_host)}
