@@ -166,8 +166,8 @@ SECRETS = """\
 def test_a_saved_plan_has_the_sinks_with_whole_paths_and_without_passwords(tmp_path: Path) -> None:
     write_branches(tmp_path / "branches.onnx")
     (tmp_path / "cluster.yaml").write_text(
-        "model: branches.onnx\nstrategy: sequential\nnodes: [{name: a}, {name: b}]\ninput: {source: '-'}\nsinks:\n"
-        + SECRETS
+        "model: branches.onnx\nstrategy: sequential\nnodes: [{name: a}, {name: b}]\n"
+        "input: {source: '-'}\nsinks:\n" + SECRETS
     )
     request = Request(tmp_path / "cluster.yaml", plan_only=True, save=tmp_path / "plan")
     with LineProgress(io.StringIO()) as progress:
