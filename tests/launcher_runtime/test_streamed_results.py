@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from launcher.core.blueprint import Dealing
 from launcher.errors import BadInputError, FullError, RunFailedError
@@ -20,8 +19,8 @@ from launcher.run.streamed_files import StreamedFiles
 from launcher.run.streamed_results import StreamedResults
 from launcher.streaming.pacing import Pace
 from tests.launcher_runtime.clusters import WAIT_S
-from tests.launcher_runtime.plans import in_a_row, plans
-from tests.launcher_runtime.simulation import World, blueprint_of
+from tests.launcher_runtime.plans import in_a_row
+from tests.launcher_runtime.simulation import blueprint_of
 
 Frame = dict[str, np.ndarray]
 
