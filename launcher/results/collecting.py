@@ -173,7 +173,8 @@ class Results:
         number = frame if self.state else self.inputs.source(frame)
         self._taken[number] += 1
         if self.infinite is not None:
-            self.infinite = self.infinite.seen(frame, outputs)
+            computed = {name: outputs[name] for name in self.outputs}
+            self.infinite = self.infinite.seen(frame, computed)
         if self._writer is not None:
             self._writer.write(frame, {**outputs, **self._constants})
         if self.first is not None:
