@@ -23,6 +23,7 @@ from launcher.config.cluster import (
     VerticalTuning,
 )
 from launcher.config.load import validated
+from launcher.config.reconnect import ReconnectConfig
 from launcher.config.serve import ServeConfig
 from launcher.config.source import parse_source
 from launcher.sinks.kinds import SINKS
@@ -144,6 +145,7 @@ REFERENCE = {
     InputConfig: "cluster-yaml.md",
     RunConfig: "cluster-yaml.md",
     RecoveryConfig: "cluster-yaml.md",
+    ReconnectConfig: "streaming.md",
     ServeConfig: "cluster-yaml.md",
     **{SINKS.find(kind): "sinks.md" for kind in SINKS.built_in},
     VerticalTuning: "measuring.md",
