@@ -55,8 +55,8 @@ def _gaps(report: StreamReport) -> Iterator[str]:
     if gaps.number:
         last = gaps.last[-1]
         yield (
-            f"the source was lost {gaps.number} times, for {seconds(gaps.total_s)} in all and "
-            f"{seconds(gaps.longest_s)} at the longest; the last time after frame "
+            f"the source was lost {_times(gaps.number)}, for {seconds(gaps.total_s)} in all and "
+            f"{seconds(gaps.longest_s)} at the longest, the last time after frame "
             f"{last.after_frame} ({last.reason})"
         )
 
@@ -77,5 +77,9 @@ def _sink(sink: SinkReport) -> str:
         if number:
             counts.append(f"{number} {what}")
     if sink.losses:
-        counts.append(f"lost {sink.losses} times")
+        counts.append(f"lost {_times(sink.losses)}")
     return f"{sink.sink}: {', '.join(counts)}; latency {_latency(sink.latency)}"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

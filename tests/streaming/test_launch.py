@@ -23,6 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.csdf_edge.test_live import agents_of
 from tests.launcher.test_end_to_end import MARK, Launcher
+from tests.sources.media import free_port, serving
 
 pytestmark = pytest.mark.slow
 
@@ -192,6 +193,28 @@ def test_a_reader_that_leaves_standard_output_ends_the_stream(launcher: Launcher
         assert process.wait(WAIT_S) == 1
 
 
+def test_a_source_that_is_killed_and_comes_back_is_streamed_on_and_its_gap_is_counted(
+    launcher: Launcher,
+) -> None:
+    port = free_port()
+    change(launcher, "video.mkv", f"'tcp://127.0.0.1:{port}'")
+    change(launcher, "{kind: json-lines, path: results.jsonl}", "{kind: stdout}")
+    with serving(port):
+        process = started(launcher, stderr=subprocess.PIPE)
+        assert process.stdout is not None
+        before = [json.loads(process.stdout.readline()) for _ in range(10)]
+    with process, serving(port):
+        # What was under way when the connection broke comes first.
+        after = [json.loads(process.stdout.readline()) for _ in range(100)]
+        process.send_signal(signal.SIGINT)
+        rest, said = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0
+    indices = [result["index"] for result in (*before, *after, *lines(rest.decode()))]
+    assert indices == sorted(set(indices))
+    assert "connecting again" in said.decode()
+    assert "the source was lost once, for " in said.decode()
+
+
 def test_a_video_that_is_none_is_the_user_s_mistake(launcher: Launcher) -> None:
     (launcher.folder / "video.mkv").write_bytes(b"not a video" * 100)
     code, out, err = launcher.run("cluster.yaml", "--json")
@@ -209,12 +232,14 @@ def test_what_a_source_cannot_do_is_refused(launcher: Launcher) -> None:
     assert "phase" in out
 
 
-def started(launcher: Launcher, *arguments: str) -> subprocess.Popen[bytes]:
+def started(
+    launcher: Launcher, *arguments: str, stderr: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "launcher.commands.launch", "cluster.yaml", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=stderr,
         cwd=launcher.folder,
         env=launcher.environment,
     )
