@@ -22,7 +22,7 @@ def _lines(report: StreamReport) -> Iterator[str]:
     planned = f"{1 / report.period_planned_s:.2f} frames/s" if report.period_planned_s > 0 else "0"
     yield (
         f"{report.results} results in {report.seconds:.2f} s: {report.frames_per_second:.2f} "
-        f"frames/s; at most {planned} were planned, with {report.in_flight} frames in flight"
+        f"frames/s; {planned} were planned; {report.in_flight} frames in flight"
     )
     yield f"{report.source}: {_read(report)}"
     yield from _gaps(report)

@@ -7,11 +7,13 @@ its file before the first frame.
 
 from __future__ import annotations
 
+import functools
 import queue
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
 
 from cnn.model import Model
 from launcher.config.load import Cluster
@@ -54,13 +56,21 @@ class _GivenUpError(Exception):
     """Frames that are under way are not waited for."""
 
 
+@dataclass
+class _Ran:
+    """A stream that has ended, on a cluster that is closed."""
+
+    live: job.Live
+    in_flight: int
+    signal: int | None = None
+
+
 def stream(
     request: Request,
     progress: ProgressDisplay,
     *,
     loaded: job.Loaded,
     open_ends: OpenEnds = open_ends,
-    runtime: job.Runtime = job.real_runtime,
 ) -> StreamReport:
     """Stream a source through the cluster that was `loaded`, to sinks, until it ends or a signal.
 
@@ -70,56 +80,50 @@ def stream(
     config = loaded.cluster.config
     infinite = NonFiniteCount(checked=config.check != "none")
     said: queue.SimpleQueue[str] = queue.SimpleQueue()
-    streams: list[SourceStream] = []
     with ExitStack() as stack:
+        streams: list[SourceStream] = []
 
         def prepare(model: Model) -> None:
             ends = open_ends(request, loaded.cluster, model)
             opened = _source_stream(ends, loaded.cluster, said.put, infinite.seen)
             streams.append(stack.enter_context(opened))
 
-        stopped = None
-        try:
-            with ExitStack() as inner:
-                live = inner.enter_context(
-                    job.open_live(
-                        request,
-                        progress,
-                        most=MOST_IN_FLIGHT,
-                        runtime=runtime,
-                        loaded=loaded,
-                        check=prepare,
-                    )
-                )
-                (frames,) = streams
-                cluster = live_cluster(live, ExitStack())
-                cluster.ended.add_done_callback(frames.cluster_ended)
-                in_flight = min(frames_in_flight(live.plan), MOST_IN_FLIGHT)
-                progress.say(
-                    f"streaming {frames.reader.source.description}, {in_flight} frames in flight; "
-                    "of the whole model, only the simplified network was compared"
-                )
-                show = _Progress(progress, frames, said, config.frames)
-                with stopping_on_signals(frames.stop) as stopped:
-                    frames.run(submit_to(cluster), in_flight, show)
-                if frames.is_given_up:
-                    raise _GivenUpError
-        except _GivenUpError:
-            pass
-        result = live.run.result
-        plan = live.plan if result is None else result.replanned or live.plan
+        opening = job.open_live(
+            request, progress, most=MOST_IN_FLIGHT, loaded=loaded, check=prepare
+        )
+        ran = _run(opening, streams, _Progress(progress, said, config.frames))
+        result = ran.live.run.result
+        plan = ran.live.plan if result is None else result.replanned or ran.live.plan
         return stream_report(
-            frames,
+            streams[0],
             plan,
             result,
             order=config.run.order,
-            in_flight=in_flight,
+            in_flight=ran.in_flight,
             infinite=infinite.found,
-            signal=None if stopped is None else stopped.number,
+            signal=ran.signal,
             frames=config.frames,
             measured=None if result is None else with_warmup(plan, result),
             cpus={node.name: node.cpus for node in config.nodes},
         )
+
+
+def _run(
+    opening: AbstractContextManager[job.Live], streams: list[SourceStream], progress: _Progress
+) -> _Ran:
+    """Open the cluster, which opens the stream, stream to the end, and close the cluster."""
+    with suppress(_GivenUpError), opening as live:
+        (frames,) = streams
+        cluster = live_cluster(live, ExitStack())
+        cluster.ended.add_done_callback(frames.cluster_ended)
+        ran = _Ran(live, min(frames_in_flight(live.plan), MOST_IN_FLIGHT))
+        progress.begin(frames, ran.in_flight)
+        with stopping_on_signals(frames.stop) as stopped:
+            frames.run(submit_to(cluster), ran.in_flight, functools.partial(progress.show, frames))
+        ran.signal = stopped.number
+        if frames.is_given_up:
+            raise _GivenUpError
+    return ran
 
 
 def check_request(request: Request, cluster: Cluster) -> None:
@@ -186,35 +190,36 @@ class _Progress:
     """Shows a stream now and then, and the sentences of its threads."""
 
     def __init__(
-        self,
-        progress: ProgressDisplay,
-        frames: SourceStream,
-        said: queue.SimpleQueue[str],
-        most: int | None,
+        self, progress: ProgressDisplay, said: queue.SimpleQueue[str], most: int | None
     ) -> None:
         self._progress = progress
-        self._frames = frames
         self._said = said
         self._most = most
         self._results: deque[tuple[float, int]] = deque(maxlen=RATE_TICKS)
 
-    def __call__(self) -> None:
+    def begin(self, frames: SourceStream, in_flight: int) -> None:
+        self._progress.say(
+            f"streaming {frames.reader.source.description}, {in_flight} frames in flight; results "
+            "are not compared with the whole model's"
+        )
+
+    def show(self, frames: SourceStream) -> None:
         while not self._said.empty():
             self._progress.say(self._said.get())
-        self._progress.update("streaming", self._frames.results, self._most, self._note())
+        self._progress.update("streaming", frames.results, self._most, self._note(frames))
 
-    def _note(self) -> str:
-        self._results.append((time.monotonic(), self._frames.results))
+    def _note(self, frames: SourceStream) -> str:
+        self._results.append((time.monotonic(), frames.results))
         (began_s, first), (now_s, last) = self._results[0], self._results[-1]
         parts = []
         if now_s > began_s:
             parts.append(f"{(last - first) / (now_s - began_s):.1f} frames/s")
-        if dropped := self._frames.reader.frames.counts.dropped:
+        if dropped := frames.reader.frames.counts.dropped:
             parts.append(f"{dropped} dropped")
-        for delivery in self._frames.deliveries:
+        for delivery in frames.deliveries:
             counts = delivery.counts
             if counts.waiting:
                 parts.append(f"{counts.waiting} wait for {delivery.description}")
             if counts.dropped:
-                parts.append(f"{counts.dropped} not for {delivery.description}")
+                parts.append(f"{delivery.description} missed {counts.dropped}")
         return ", ".join(parts)

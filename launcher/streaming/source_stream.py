@@ -161,8 +161,10 @@ class SourceStream:
                 event = None
             now_s = self._clock.now_s()
             match event:
+                case _Ended("reader", _) if self.is_stopped:  # however its closing ended it
+                    running.discard("reader")
                 case _Ended(_, BaseException() as error):
-                    raise self._told(error)
+                    raise self._after_results(error)
                 case _Ended("collector"):
                     running.discard("collector")
                     closing = self._close(now_s)
@@ -188,12 +190,13 @@ class SourceStream:
             closing[f"sink {number}"] = _Closing(delivery.left, delivery.abandon, now_s)
         return closing
 
-    def _told(self, error: BaseException) -> BaseException:
-        if isinstance(error, BadInputError) and self.results:
-            told = RunFailedError(str(error))
-            told.__cause__ = error
-            return told
-        return error
+    def _after_results(self, error: BaseException) -> BaseException:
+        """Return the error; it is no mistake in the user's file any more once there is a result."""
+        return (
+            _caused(str(error), error)
+            if isinstance(error, BadInputError) and self.results
+            else error
+        )
 
     def _abandon(self) -> None:
         """Let every thread end as soon as it can."""
@@ -212,27 +215,28 @@ class SourceStream:
             error: BaseException | None = None
             try:
                 work()
-            except (LauncherError, BrokenPipeError) as failed:  # standard output has no reader
-                error = failed
-            except OSError as failed:
-                what = f"{self._subject(name)}: {failed.strerror or failed}"
-                error = RunFailedError(what)
-                error.__cause__ = failed
             except BaseException as failed:  # noqa: BLE001 - a plugin's, which must reach the user
-                error = RunFailedError(f"{self._subject(name)}: {type(failed).__name__}: {failed}")
-                error.__cause__ = failed
+                error = self._named(name, failed)
             self._events.put(_Ended(name, error))
 
         thread = threading.Thread(target=run, name=f"csdf-edge {name}", daemon=True)
         self._threads[name] = thread
         thread.start()
 
-    def _subject(self, thread: str) -> str:
+    def _named(self, thread: str, error: BaseException) -> BaseException:
+        """Return an error of a thread as one that says where it comes from."""
+        subject = "the stream"
         if thread == "reader":
-            return self.reader.source.description
-        if thread.startswith("sink "):
-            return self.deliveries[int(thread.removeprefix("sink "))].description
-        return "the stream"
+            subject = self.reader.source.description
+        elif thread.startswith("sink "):
+            subject = self.deliveries[int(thread.removeprefix("sink "))].description
+            if isinstance(error, BrokenPipeError):  # standard output has no reader any more
+                return error
+        if isinstance(error, LauncherError):
+            return error
+        if isinstance(error, OSError) and error.strerror:
+            return _caused(f"{subject}: {error.strerror}", error)
+        return _caused(f"{subject}: {type(error).__name__}: {error}", error)
 
     def _feed(self, submit: Submit) -> None:
         try:
@@ -248,7 +252,7 @@ class SourceStream:
         return not self._abandoned.is_set()
 
     def _submitted(self, frame: NumberedFrame, submit: Submit) -> _InFlight:
-        data, placement = frame.frame.data, None
+        data = frame.frame.data
         if isinstance(data, Mapping):
             return _InFlight(frame, None, None, submit(data))
         if self._task is None:
@@ -291,6 +295,12 @@ class SourceStream:
             predictions=predictions,
             image=each.image,
         )
+
+
+def _caused(sentence: str, error: BaseException) -> RunFailedError:
+    failed = RunFailedError(sentence)
+    failed.__cause__ = error
+    return failed
 
 
 class _Closing:

@@ -190,6 +190,31 @@ def test_a_stream_that_is_stopped_delivers_what_is_under_way() -> None:
     assert threads_of_streams() == []
 
 
+class NoisySource(EndlessSource):
+    """Fails when it is closed."""
+
+    def frames(self) -> Iterator[SourceFrame]:
+        yield from super().frames()
+        raise OSError("closed while it was read")
+
+
+def test_however_a_source_ends_when_it_is_closed_the_stream_is_fine() -> None:
+    source, sink = NoisySource(), GatedSink()
+    stream = SourceStream(reader(source), [delivery(sink)])
+    running = in_background(stream)
+    source.next.release()
+    assert sink.began.acquire(timeout=WAIT_S)
+    sink.gate.release()
+    stream.stop()
+    running.join()
+    assert sink.indices == [0]
+    broken = NoisySource()
+    broken.next.release()
+    broken.close()
+    with pytest.raises(RunFailedError, match="the test's source: OSError: closed while"):
+        run(SourceStream(reader(broken), []))
+
+
 class PassingClock(SimulatedClock):
     """Five seconds pass whenever somebody looks."""
 
