@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import secrets
 import signal
 import subprocess
@@ -221,15 +220,6 @@ def test_a_video_that_is_none_is_the_user_s_mistake(launcher: Launcher) -> None:
     assert code == 2
     assert "video.mkv" in json.loads(out)["error"]
     assert err.splitlines()[-1].startswith("launch: ")
-
-
-def test_what_a_source_cannot_do_is_refused(launcher: Launcher) -> None:
-    code, _, err = launcher.run("cluster.yaml", "--output", "out")
-    assert code == 2
-    assert re.search(r"launch: --output: .* a source may never end", err)
-    code, out, err = launcher.run("cluster.yaml", "--plan-only")
-    assert code == 0, err
-    assert "phase" in out
 
 
 def started(

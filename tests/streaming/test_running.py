@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+from launcher.config.cluster import InputConfig
 from launcher.config.run import RecoveryConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.plan.planning import read_model
@@ -126,19 +127,6 @@ def test_every_frame_of_a_source_reaches_every_sink_in_order() -> None:
 
 
 @slow
-def test_no_result_is_lost_or_doubled_when_a_node_is_killed() -> None:
-    def kill(result: FrameResult) -> None:
-        if result.index == 100:
-            os.kill(agents_of(os.getpid())[1], signal.SIGKILL)
-
-    sink, said = CallingSink(kill), list[str]()
-    report = run(Images(600), sink, said=said)
-    check(sink, 600)
-    assert len(report.recoveries) == 1
-    assert any("middle" in sentence for sentence in said)
-
-
-@slow
 def test_a_signal_stops_an_endless_source_and_all_that_is_under_way_is_delivered() -> None:
     def stop(result: FrameResult) -> None:
         if result.index == 50:
@@ -231,3 +219,14 @@ def test_what_cannot_be_opened_ends_the_run_before_an_agent_is_started() -> None
         stream(
             Request(DIGITS / "cluster.yaml"), LineProgress(nowhere), loaded=loaded(), open_ends=none
         )
+
+
+def test_the_plan_of_a_stream_can_be_shown_and_programs_give_files() -> None:
+    target = loaded(input=InputConfig(source="-"))  # type: ignore[arg-type]
+    request = Request(DIGITS / "cluster.yaml", plan_only=True)
+    with Path(os.devnull).open("w") as nowhere:
+        shown = job.launch(request, LineProgress(nowhere), started_s=0.0, loaded=target)
+        assert shown.plan is not None
+        request = replace(request, plan_only=False)
+        with pytest.raises(BadInputError, match="input: names a source"):
+            job.launch(request, LineProgress(nowhere), started_s=0.0, loaded=target)
