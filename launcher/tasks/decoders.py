@@ -198,12 +198,24 @@ class MapDecoder:
         scores = np.moveaxis(found, self.axis, 0)
         if len(scores) == 1:
             is_probability = scores.min() >= 0 and scores.max() <= 1
-            classes: Array = (scores[0] > (0.5 if is_probability else 0)).astype(np.uint16)
-        else:
-            classes = scores.argmax(axis=0).astype(np.uint16)
-        if not np.isfinite(scores.sum()):  # one pass finds NaN and infinity; they are rare
-            classes[~np.isfinite(scores).all(axis=0)] = NO_CLASS
-        return classes
+            classes = (scores[0] > (0.5 if is_probability else 0)).astype(np.uint16)
+            return np.where(np.isnan(scores[0]), np.uint16(NO_CLASS), classes)
+        return _first_of_the_best(scores)
+
+
+def _first_of_the_best(scores: Array) -> Array:
+    """Return the index of the best score along the first axis as uint16; `NO_CLASS` for NaN.
+
+    This is `argmax`, many times as fast: NumPy compares whole planes, and not columns of them.
+    """
+    count = min(len(scores), NO_CLASS)
+    best = scores[:count].max(axis=0)
+    places_from_end = np.zeros(best.shape, np.uint16)
+    for number, plane in enumerate(scores[:count]):
+        places = (plane == best) * np.uint16(count - number)
+        np.maximum(places_from_end, places, out=places_from_end)
+    known = places_from_end > 0  # NaN equals nothing
+    return np.where(known, np.uint16(count) - places_from_end, np.uint16(NO_CLASS))
 
 
 def _to_source(points: Array, placement: ImagePlacement) -> Array:

@@ -75,12 +75,11 @@ class ObjectMask:
         change = np.diff(columns, axis=1)
         (column, begins), (_, ends) = np.nonzero(change == 1), np.nonzero(change == -1)
         offset = (column + self.left) * height + self.top
-        edges = np.stack([begins + offset, ends + offset], axis=1).reshape(-1)
+        begins, ends = begins + offset, ends + offset
         # A run that reaches the bottom goes on at the top of the next column.
-        again = np.flatnonzero(edges[1:-1:2] == edges[2::2]) * 2 + 1
-        edges = np.delete(edges, np.concatenate([again, again + 1]))
-        found: list[int] = np.diff(edges, prepend=0, append=width * height).tolist()
-        return found if found[-1] else found[:-1]
+        goes_on = begins[1:] == ends[:-1]
+        begins = np.delete(begins, np.flatnonzero(goes_on) + 1)
+        return _counts(begins, np.delete(ends, np.flatnonzero(goes_on)), width * height)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,20 +149,32 @@ class ClassMap:
     def as_json(self) -> dict[str, Any]:
         """Return the classes that occur, each with its share of the pixels and a mask."""
         height, width = self.classes.shape
+        pixels = self.classes.T.reshape(-1)
+        changes = np.flatnonzero(pixels[1:] != pixels[:-1]) + 1
+        begins, ends = np.append(0, changes), np.append(changes, pixels.size)
+        classes = pixels[begins]
         found = []
-        for number in np.unique(self.classes).tolist():
+        for number in np.unique(classes).tolist():
             if number == NO_CLASS:
                 continue
-            pixels = self.classes == number
-            counts = ObjectMask(0, 0, pixels).run_lengths(width, height)
+            own = classes == number
+            share = (ends[own] - begins[own]).sum() / pixels.size
+            counts = _counts(begins[own], ends[own], pixels.size)
             found.append(
                 {
                     **_class(number, name_of(number, self.names)),
-                    "share": _rounded(float(pixels.mean()), 6),
+                    "share": _rounded(float(share), 6),
                     "mask": {"size": [height, width], "counts": counts},
                 }
             )
         return {"kind": "semantic", "width": width, "height": height, "classes": found}
+
+
+def _counts(begins: Array, ends: Array, total: int) -> list[int]:
+    """Return the lengths of what is outside and inside of runs in turn; they sum to `total`."""
+    edges = np.stack([begins, ends], axis=1).reshape(-1)
+    found: list[int] = np.diff(edges, prepend=0, append=total).tolist()
+    return found if found[-1] else found[:-1]
 
 
 def name_of(number: int, names: tuple[str, ...]) -> str:

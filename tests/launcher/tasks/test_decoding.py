@@ -254,6 +254,15 @@ def test_classes_of_pixels_are_mapped_to_the_source(mode: str, axis: int | None)
     json.dumps(found.as_json(), allow_nan=False)
 
 
+def test_the_first_of_the_best_classes_is_taken_and_none_where_a_score_is_nan() -> None:
+    scores = np.random.default_rng(2).integers(0, 3, (1, 5, 8, 12)).astype(np.float32)
+    expected = scores[0].argmax(axis=0)
+    scores[0, 3, 0, 0] = np.nan
+    found = MapDecoder("o", 1, (12, 8)).decode({"o": scores}, ImagePlacement(12, 8)).classes
+    assert found[0, 0] == NO_CLASS
+    np.testing.assert_array_equal(found.reshape(-1)[1:], expected.reshape(-1)[1:])
+
+
 def test_one_score_per_pixel_is_that_of_class_1() -> None:
     probabilities = np.array([[[[0.2, 0.8], [0.6, 0.4]]]])
     for values in (probabilities, np.log(probabilities / (1 - probabilities))):
