@@ -8,7 +8,7 @@ angle). N is the number of candidates, C of classes, E of extras.
 | yolov8 | [1, 4 + C + E, N] | centre and size in the network's pixels |
 | yolov5 | [1, N, 5 + C + E], an objectness behind the box | the same |
 | end-to-end | [1, N, 6 + E]: box, score, class, extras | corners; with an angle centre and size |
-| rt-detr | [1, N, 4 + C] | centre and size in 0..1 |
+| rt-detr | [1, N, 6]: box, score, class; or [1, N, 4 + C] | centre and size in 0..1 |
 | ssd | boxes [1, N, 4] and scores [1, N, C], class 0 being the background | corners in 0..1 |
 | torchvision | boxes [N, 4], scores [N], integer labels [N] | corners in the network's pixels |
 | torchvision | the same with a batch axis, as the ONNX zoo's SSD | corners in 0..1 |
@@ -118,17 +118,25 @@ class GridHead:
 
 @dataclass(frozen=True, slots=True)
 class EndToEndHead:
-    """Boxes of which the network has chosen the best itself."""
+    """A box, a score and a class in each row, of which the network has chosen the best itself.
+
+    Boxes are corners, or as RT-DETR has them centre and size (`is_centred`). `unit` is as that of
+    `GridHead`.
+    """
 
     output: str
     extras: int = 0
+    is_centred: bool = False
+    unit: tuple[float, float] = (1.0, 1.0)
     overlaps: bool = False
 
     def candidates(self, outputs: Mapping[str, Array], confidence: float) -> Candidates:
         """See `Head`."""
         rows = read(outputs, self.output, (1, None, 6 + self.extras))[0]
         rows = rows[best_indices(rows[:, 4], confidence)].astype(np.float64)
-        return finite(rows[:, :4], rows[:, 4], rows[:, 5], rows[:, 6:])
+        boxes = rows[:, :4] * (self.unit * 2)
+        boxes = _corners(boxes) if self.is_centred else boxes
+        return finite(boxes, rows[:, 4], rows[:, 5], rows[:, 6:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from launcher.results.outputs import is_classifier, read_labels
 from launcher.tasks.base import Array, ImagePlacement, Predictions, Task
 from launcher.tasks.decoders import Decoder
 from launcher.tasks.metadata import model_facts, printable
-from launcher.tasks.recognition import Recognition
+from launcher.tasks.recognition import RT_DETR, Recognition
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,14 @@ def usual_fitting(task: TaskConfig | None, model: Model) -> tuple[bool, Resize]:
 
     That is, whether pixels are normalised with ImageNet's mean and deviation, as almost all
     classifiers but ultralytics' need it, and the way of resizing: letterbox for a `task` that finds
-    places in the image, which should show all of it.
+    places in the image, which should show all of it, and stretch for RT-DETR, which is trained so.
     """
     facts = model_facts(model.metadata)
     kind = "none" if task is None else facts.task if task.kind == "auto" else task.kind
     is_normalised = is_classifier(model.network) and not facts.is_ultralytics
-    return is_normalised, "letterbox" if kind in FINDS_PLACES else "crop"
+    if kind not in FINDS_PLACES:
+        return is_normalised, "crop"
+    return is_normalised, "stretch" if facts.head == RT_DETR else "letterbox"
 
 
 def _decoder(cluster: Cluster, model: Model, wanted: ImageFormat) -> Decoder | None:

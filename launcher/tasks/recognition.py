@@ -27,7 +27,7 @@ MOST_FINAL_ROWS = 1000
 """Rows [1, N, 6] up to so many are boxes that the network has chosen itself; YOLOv5 with one class
 has the same rows, and at least 1575 of them from 160 × 160 pixels on."""
 
-_RT_DETR = "RTDETRDecoder"
+RT_DETR = "RTDETRDecoder"
 """The metadata's name of RT-DETR's head."""
 
 
@@ -150,7 +150,7 @@ class Recognition:
         self, forms: dict[HeadName, Callable[[int], Head | None]], extras: int
     ) -> Head | None:
         for name, form in forms.items():
-            if name == "rt-detr" and self.facts.head != _RT_DETR:
+            if name == "rt-detr" and self.facts.head != RT_DETR:
                 continue
             if extras and name in ("tensorflow", "torchvision", "ssd"):
                 continue
@@ -201,6 +201,8 @@ class Recognition:
         tensor = self._alone()
         if tensor is None or extras or tensor.shape[2] < 5:
             return None
+        if tensor.shape[2] == 6:  # what ultralytics exports now
+            return EndToEndHead(tensor.name, is_centred=True, unit=self.size)
         return GridHead(
             tensor.name, tensor.shape[2] - 4, rows_last=False, unit=self.size, overlaps=False
         )

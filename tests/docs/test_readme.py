@@ -26,6 +26,7 @@ from launcher.config.load import validated
 from launcher.config.reconnect import ReconnectConfig
 from launcher.config.serve import ServeConfig
 from launcher.config.source import parse_source
+from launcher.config.task import TaskConfig
 from launcher.sinks.kinds import SINKS
 from tests.docs import markdown
 
@@ -148,6 +149,7 @@ REFERENCE = {
     ReconnectConfig: "streaming.md",
     ServeConfig: "cluster-yaml.md",
     **{SINKS.find(kind): "sinks.md" for kind in SINKS.built_in},
+    TaskConfig: "tasks.md",
     VerticalTuning: "measuring.md",
     PaperTuning: "measuring.md",
 }

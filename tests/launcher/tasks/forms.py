@@ -77,6 +77,11 @@ def rt_detr(of: Scene) -> tuple[Head, Outputs]:
     return head, {"o": _rows(of.centred / (SIZE * 2), of.one_hot)}
 
 
+def rt_detr_chosen(of: Scene) -> tuple[Head, Outputs]:
+    output = _rows(of.centred / (SIZE * 2), of.scores[:, None], of.classes[:, None])
+    return EndToEndHead("o", is_centred=True, unit=SIZE), {"o": output}
+
+
 def end_to_end(of: Scene) -> tuple[Head, Outputs]:
     output = _rows(of.boxes, of.scores[:, None], of.classes[:, None], of.extras)
     return EndToEndHead("o", of.extras.shape[1]), {"o": output}
@@ -116,6 +121,7 @@ FORMS: dict[str, Callable[[Scene], tuple[Head, Outputs]]] = {
     "yolov8": yolov8,
     "yolov5": yolov5,
     "rt-detr": rt_detr,
+    "rt-detr, chosen": rt_detr_chosen,
     "end-to-end": end_to_end,
     "ssd": ssd,
     "torchvision": torchvision,

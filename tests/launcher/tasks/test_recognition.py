@@ -99,6 +99,8 @@ def test_metadata_name_the_task_its_classes_and_its_key_points() -> None:
     says = {**COCO, "task": "detect", "head": "RTDETRDecoder"}
     detr = head_of(recognised(output("o", 1, 300, 84), metadata=says))
     assert detr == GridHead("o", 80, rows_last=False, unit=SIZE, overlaps=False)
+    detr = head_of(recognised(output("o", 1, 300, 6), metadata=says))
+    assert detr == EndToEndHead("o", is_centred=True, unit=SIZE)
 
 
 def test_the_user_may_say_how_many_key_points_there_are() -> None:
