@@ -171,6 +171,7 @@ _SHORT: dict[Location, str] = {
     ("model",): "must be a path, or a mapping with the key path, or a list of these",
     ("input",): "must be a glob, a list of globs, random, a source such as rtsp://HOST/PATH, or a "
     "mapping with the key files or source",
+    ("task",): "must be a kind such as detect, or a mapping with the key kind",
 }
 
 _REQUIRED = {

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from launcher.config.cluster import ClusterConfig, InputConfig, ModelConfig
+from launcher.config.task import TaskConfig
 from launcher.sinks.kinds import SINKS
 from launcher.sources.kinds import SOURCES
 
@@ -31,6 +32,8 @@ def cluster_schema() -> dict[str, Any]:
     }
     for key, form in forms.items():
         properties[key] = {"description": properties[key]["description"], **form}
+    kind = f"#/$defs/{TaskConfig.__name__}/properties/kind"
+    properties["task"]["anyOf"].insert(0, {"$ref": kind})
     form, definitions = SINKS.schema()
     properties["sinks"] |= {"type": "array", "items": form}
     schema["$defs"] |= definitions

@@ -25,6 +25,9 @@ from launcher.tasks.predictions import (
     name_of,
 )
 
+MOST_MASK_PIXELS = 1 << 26
+"""Pixels of all masks of an image, eight times those of a 4K frame; the best objects get theirs."""
+
 
 class Decoder(Protocol):
     """Turns outputs into predictions."""
@@ -64,7 +67,7 @@ class ObjectDecoder:
 
     `size` is the width and height of the network's input. `points` are the number of key points and
     of the values of each. `prototypes` is the output [1, M, rows, columns] of which a candidate's M
-    extras make its mask.
+    extras make its mask. Masks take a byte per pixel of their box, and `MOST_MASK_PIXELS` together.
     """
 
     kind: str
@@ -145,7 +148,7 @@ class ObjectDecoder:
         boxes: Array,
         outputs: Mapping[str, Array],
         placement: ImagePlacement,
-    ) -> list[ObjectMask]:
+    ) -> list[ObjectMask | None]:
         if not self.prototypes:
             return []
         shape = (1, found.extras.shape[1], None, None)
@@ -154,9 +157,12 @@ class ObjectDecoder:
         if 0 in (rows, columns):
             raise RunFailedError(f"the output {self.prototypes!r} is empty")
         values = found.extras.astype(np.float32) @ prototypes.reshape(count, -1)
+        areas = (boxes[:, 2:] - boxes[:, :2] + 1).prod(axis=1)
         return [
             mask_in(tuple(box), value.reshape(rows, columns), placement, self.size)
-            for box, value in zip(boxes.tolist(), values, strict=True)
+            if total <= MOST_MASK_PIXELS
+            else None
+            for box, value, total in zip(boxes.tolist(), values, areas.cumsum(), strict=True)
         ]
 
 

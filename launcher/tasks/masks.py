@@ -15,6 +15,9 @@ import numpy as np
 from launcher.tasks.base import Array, ImagePlacement
 from launcher.tasks.predictions import NO_CLASS, ObjectMask
 
+_BLOCK_PIXELS = 1 << 16
+"""Pixels of a mask that are computed at a time, so that they stay in the processor's cache."""
+
 _ROUNDING = 1e-3
 """What 32 bits may add to the edge of a box that lies between two pixels."""
 
@@ -73,8 +76,13 @@ def mask_in(
     before, behind, weight_x = axis_x.between(left, right)
     first = values[above]
     rows = first + (values[below] - first) * weight_y[:, None]
-    first = rows[:, before]
-    return ObjectMask(left, top, first + (rows[:, behind] - first) * weight_x > 0)
+    pixels = np.empty((len(above), len(before)), np.bool_)
+    step = max(1, _BLOCK_PIXELS // max(1, len(before)))
+    for begin in range(0, len(rows), step):
+        block = rows[begin : begin + step]
+        first = block[:, before]
+        np.greater(first + (block[:, behind] - first) * weight_x, 0, out=pixels[begin:][:step])
+    return ObjectMask(left, top, pixels)
 
 
 def classes_in_source(classes: Array, placement: ImagePlacement, size: tuple[int, int]) -> Array:

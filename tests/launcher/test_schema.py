@@ -11,6 +11,7 @@ from launcher.config.cluster import ClusterConfig, InputConfig, ModelConfig, Nod
 from launcher.config.load import load_cluster
 from launcher.config.schema import cluster_schema, schema_text
 from launcher.config.serve import ServeConfig
+from launcher.config.task import TaskConfig
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = [ROOT / "cluster.yaml", *sorted(ROOT.glob("examples/**/cluster*.yaml"))]
@@ -24,7 +25,7 @@ def test_the_committed_schema_is_the_models_schema() -> None:
 def test_every_key_is_described() -> None:
     schema = cluster_schema()
     models = (ClusterConfig, ModelConfig, NodeConfig, InputConfig, RunConfig, ServeConfig)
-    for model in models:
+    for model in (*models, TaskConfig):
         part = schema if model is ClusterConfig else schema["$defs"][model.__name__]
         assert set(part["properties"]) == set(model.model_fields)
         assert part["additionalProperties"] is False
@@ -36,6 +37,7 @@ def test_short_forms_are_in_the_schema() -> None:
     properties = cluster_schema()["properties"]
     assert {"type": "string"} in properties["model"]["anyOf"]
     assert {"type": "string"} in properties["input"]["anyOf"]
+    assert {"$ref": "#/$defs/TaskConfig/properties/kind"} in properties["task"]["anyOf"]
 
 
 @pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -219,6 +219,19 @@ def test_a_mask_is_what_its_prototypes_say_between_cells_and_within_its_box(mode
                 assert found.mask.pixels[row, column] == (value > 0)
 
 
+def test_the_masks_of_an_image_are_bounded_together() -> None:
+    huge = ImagePlacement(6000, 6000, SIZE[0] / 6000, SIZE[1] / 6000)
+    boxes = [[0, 0, *SIZE], [0, 0, *SIZE], [10, 10, 20, 20]]
+    of = scene(boxes, classes=[1, 2, 3], scores=[0.9, 0.8, 0.7], extras=np.ones((3, 1)))
+    head, outputs = yolov8(of)
+    task = decoder(head, "segment", prototypes="p")
+    found = task.decode({**outputs, "p": np.ones((1, 1, 4, 6), np.float32)}, huge).objects
+    assert [one.mask is not None for one in found] == [True, False, False]
+    assert found[0].mask is not None
+    assert found[0].mask.pixels.shape == (6000, 6000)
+    assert "mask" not in found[1].as_json(6000, 6000)
+
+
 def test_run_lengths_count_columns_and_say_what_coco_reads() -> None:
     random = np.random.default_rng(0)
     prototypes = np.where(random.random((1, 1, 64, 96)) < 0.5, -1, 1).astype(np.float32)

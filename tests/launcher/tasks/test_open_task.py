@@ -180,7 +180,7 @@ def test_a_network_that_takes_no_image_says_so_at_the_first_image(tmp_path: Path
         ("task: {kind: detect, score: 1}", "task.score: unknown key"),
         ("task: {kind: pose, points: [17, 4]}", "task.points: [17, 4] cannot be"),
         ("task: {kind: pose, points: 17}", "task.points: must be a list, not 17"),
-        ("task: 3", "task: must be"),
+        ("task: 3", "line 3, task: must be a kind such as detect, or a mapping with the key kind"),
         ("task: auto", "line 3, task: the model does not say what its outputs mean"),
     ],
 )
