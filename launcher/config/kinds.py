@@ -7,12 +7,12 @@ if the file names it, so that what other packages do wrong concerns only those w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import InitErrorDetails
@@ -146,9 +146,16 @@ def file_names(config: StrictModel) -> dict[str, str]:
     return {
         name: str(value)
         for name, field in type(config).model_fields.items()
-        if any(isinstance(mark, FileMark) for mark in field.metadata)
+        if _is_marked(field.annotation, field.metadata)
         and (value := getattr(config, name)) is not None
     }
+
+
+def _is_marked(annotation: object, metadata: Sequence[object] = ()) -> bool:
+    """Whether a key's type is a path, or a union with one."""
+    own = (*metadata, *getattr(annotation, "__metadata__", ()))
+    parts = get_args(annotation)
+    return any(isinstance(mark, FileMark) for mark in own) or any(map(_is_marked, parts))
 
 
 def imported(module: str, needed_by: str, extra: str) -> ModuleType:

@@ -54,11 +54,9 @@ class FolderConfig(SourceConfig):
         After, Field(description="What happens to a file that was taken: keep, delete or move")
     ] = "keep"
     move_to: Annotated[
-        str | None,
-        FileMark(),
+        FileName | None,
         Field(
-            min_length=1,
-            description="With after: move, the folder to which files are moved, on the same disk",
+            description="With after: move, the folder to which files are moved, on the same disk"
         ),
     ] = None
 
@@ -180,6 +178,8 @@ class FolderSource:
 
     def _put_away(self, name: str) -> None:
         path = self._folder / name
+        if self._identity(name) != self._taken.get(name):  # another file of that name has come
+            return
         try:
             if self._after == "delete":
                 path.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from PIL import Image
 
 from launcher.errors import BadInputError
-from launcher.sources.base import FrameRefusedError, SourceFrame, SourceLostError
+from launcher.sources.base import FrameRefusedError, Source, SourceFrame, SourceLostError
 from launcher.sources.folder import FolderConfig
 
 
@@ -24,14 +25,24 @@ def put(path: Path, number: int = 1) -> None:
     made.rename(path)
 
 
+PATIENCE_S = 30.0
+
+
+def opened(folder: Path, **keys: Any) -> Source:
+    """Open a folder; its frames end when patience does, so that a test fails instead of waiting."""
+    source = FolderConfig.model_validate({"path": str(folder), **keys}).open(folder)
+    end = threading.Timer(PATIENCE_S, source.close)
+    end.daemon = True
+    end.start()
+    return source
+
+
 @contextmanager
 def watching(folder: Path, **keys: Any) -> Iterator[Iterator[SourceFrame]]:
     """The frames of a folder; the watch has begun."""
-    source = FolderConfig.model_validate({"path": str(folder), **keys}).open(folder)
-    frames: Any = source.frames()
+    frames: Any = opened(folder, **keys).frames()
     with closing(frames):
         yield frames
-    source.close()
 
 
 @pytest.fixture
@@ -52,7 +63,7 @@ def test_files_that_are_there_come_first_in_order_of_name(folder: Path) -> None:
 
 
 def test_files_that_are_there_can_be_passed_over(folder: Path) -> None:
-    source = FolderConfig(path=str(folder), existing=False).open(folder)
+    source = opened(folder, existing=False)
     put(folder / "new.png", 7)
     frame = next(source.frames())
     assert frame.name == "new.png"
@@ -81,7 +92,7 @@ def test_a_file_that_is_being_written_at_the_start_is_a_frame_once_it_is_closed(
     with (folder / "0.png").open("wb") as slow:
         slow.write(content[:20])
         slow.flush()
-        source = FolderConfig(path=str(folder)).open(folder)
+        source = opened(folder)
         with pytest.raises(FrameRefusedError, match=r"0\.png: cannot be read as an image"):
             next(source.frames())
         frames = source.frames()
@@ -134,7 +145,7 @@ def test_hidden_files_and_other_kinds_of_file_are_no_frames(folder: Path) -> Non
 
 def test_a_broken_file_is_refused_and_the_others_come(folder: Path) -> None:
     (folder / "b.png").write_bytes(b"nothing")
-    source = FolderConfig(path=str(folder), after="delete").open(folder)
+    source = opened(folder, after="delete")
     frames = source.frames()
     assert next(frames).name == "a.png"
     with pytest.raises(FrameRefusedError, match=r"in/b\.png: cannot be read as an image: it is n"):
@@ -148,7 +159,7 @@ def test_a_broken_file_is_refused_and_the_others_come(folder: Path) -> None:
 def test_a_pipe_or_link_to_nowhere_does_not_hang(folder: Path) -> None:
     os.mkfifo(folder / "0.png")
     (folder / "1.png").symlink_to("nowhere")
-    source = FolderConfig(path=str(folder)).open(folder)
+    source = opened(folder)
     with pytest.raises(FrameRefusedError, match=r"0\.png"):
         next(source.frames())
     assert next(source.frames()).name == "a.png"
@@ -169,16 +180,29 @@ def test_files_can_be_moved_and_none_is_lost_because_of_its_name(folder: Path) -
     with watching(folder, after="move", move_to=str(done)) as frames:
         for _ in range(3):
             next(frames)
-        put(folder / "a.png", 2)
-        next(frames)
-        put(folder / "a.png", 3)
-        next(frames)
-    assert sorted(os.listdir(done)) == ["a-1.png", "a-2.png", "a.png", "b.png", "c.png"]
+        for name in ("a.png", "d.png", "a.png"):
+            put(folder / name, 2)
+            assert next(frames).name == name
+    assert sorted(os.listdir(done)) == ["a-1.png", "a-2.png", "a.png", "b.png", "c.png", "d.png"]
     assert os.listdir(folder) == []
 
 
+@pytest.mark.parametrize("after", ["delete", "move"])
+def test_a_file_that_replaces_the_one_that_was_taken_is_a_frame_too(
+    folder: Path, after: str
+) -> None:
+    (folder.parent / "done").mkdir()
+    keys = {"after": after, "move_to": str(folder.parent / "done") if after == "move" else None}
+    with watching(folder, existing=False, **keys) as frames:
+        for number in (1, 2, 3):
+            put(folder / "new.png", number)
+            data = next(frames).data
+            assert isinstance(data, np.ndarray)
+            assert data[0, 0, 0] == number
+
+
 def test_a_folder_that_is_gone_is_lost_and_goes_on_when_it_is_back(folder: Path) -> None:
-    source = FolderConfig(path=str(folder)).open(folder)
+    source = opened(folder)
     frames = source.frames()
     assert next(frames).name == "a.png"
     folder.rename(folder.with_name("elsewhere"))
