@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from launcher.config.kinds import FileMark, FileName
+from launcher.config.kinds import FileName
 from launcher.errors import BadInputError
 from launcher.inputs.arrays import SUFFIXES as ARRAY_SUFFIXES
 from launcher.inputs.arrays import read_arrays
