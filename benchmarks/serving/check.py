@@ -78,15 +78,22 @@ def _killed(requests: int) -> list[Figure]:
     rows = []
     for kind in KINDS:
         serving = Serving()
-        asked = Asked()
+        asked, before = Asked(), Asked()
 
-        async def both(serving: Serving = serving, kind: str = kind, asked: Asked = asked) -> None:
+        async def both(
+            serving: Serving = serving,
+            kind: str = kind,
+            asked: Asked = asked,
+            before: Asked = before,
+        ) -> None:
             address = getattr(serving, kind)
             asking = ask_all(
                 address, kind, "digits", given, wanted,
                 clients=CLIENTS, each=requests // CLIENTS, asked=asked,
             )  # fmt: skip
-            first = ask_all(address, kind, "digits", given, wanted, clients=1, each=requests // 8)
+            first = ask_all(
+                address, kind, "digits", given, wanted, clients=1, each=requests // 8, asked=before
+            )
             task = asyncio.create_task(asking)
             await first
             os.kill(serving.agents()[1], signal.SIGKILL)
@@ -97,8 +104,8 @@ def _killed(requests: int) -> list[Figure]:
         serving.end()
         rows += [
             Figure(f"answers to eight clients, {kind}", asked.answers, at_least=requests),
-            Figure(f"of them not their own, {kind}", asked.wrong, at_most=0),
-            Figure(f"errors, {kind}", len(asked.others), at_most=0),
+            Figure(f"of them not their own, {kind}", asked.wrong + before.wrong, at_most=0),
+            Figure(f"errors, {kind}", len(asked.others + before.others), at_most=0),
             Figure(
                 f"answers beyond requests, {kind}",
                 counted - requests - requests // 8,
