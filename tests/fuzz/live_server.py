@@ -240,8 +240,9 @@ class Attack:
         self._open.append(writer)
         if len(self._open) > MOST_OPEN:
             self._open.popleft().close()
-        with suppress(ConnectionError):
-            random.choice(self._open).write(b"a")
+        other = random.choice(self._open)
+        if not other.is_closing():
+            other.write(b"a")
         return "left open"
 
     # ------------------------------------------------------------ gRPC
