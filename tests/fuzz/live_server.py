@@ -343,13 +343,16 @@ def attacked(requests: int, seed: int, log: Path) -> tuple[Outcome, float]:
     """
     with log.open("wb") as file:
         serving = Serving(log=file)
-        asyncio.run(run(serving, requests // 5, seed + requests))
-        log_bytes = log.stat().st_size
-        before = _resident_bytes(serving)
-        outcome = asyncio.run(run(serving, requests, seed))
-        grown = (_resident_bytes(serving) - before) / 1e6
-        if serving.end() != 0:
-            outcome.findings.append(f"the server ended with {serving.process.returncode}")
+        try:
+            asyncio.run(run(serving, requests // 5, seed + requests))
+            log_bytes = log.stat().st_size
+            before = _resident_bytes(serving)
+            outcome = asyncio.run(run(serving, requests, seed))
+            grown = (_resident_bytes(serving) - before) / 1e6
+            if serving.end() != 0:
+                outcome.findings.append(f"the server ended with {serving.process.returncode}")
+        finally:
+            serving.process.terminate()  # if something has failed
     lines = log.read_bytes()[log_bytes:].decode("utf-8", "replace").splitlines()
     bad = [line for line in lines if "Traceback" in line or "Error" in line]
     outcome.findings += [f"log: {line[:200]}" for line in bad[:5]]
