@@ -21,7 +21,7 @@ from launcher.run.request import Request
 
 if TYPE_CHECKING:
     from launcher.progress import ProgressDisplay
-    from launcher.run.job import Loaded, Outcome
+    from launcher.run.job import LoadedTarget, Outcome
 
 _STARTED_S = time.monotonic()
 
@@ -53,7 +53,9 @@ def _launch(request: Request, as_json: bool) -> int:
     return _finish(outcome, as_json)
 
 
-def _stream(request: Request, progress: ProgressDisplay, loaded: Loaded, as_json: bool) -> int:
+def _stream(
+    request: Request, progress: ProgressDisplay, loaded: LoadedTarget, as_json: bool
+) -> int:
     from launcher.results.report_text import open_console  # noqa: PLC0415
     from launcher.sinks.opening import takes_standard_output  # noqa: PLC0415
     from launcher.streaming.report_text import stream_text  # noqa: PLC0415

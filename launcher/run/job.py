@@ -107,7 +107,7 @@ def real_runtime(nodes: tuple[Node, ...]) -> Iterator[Runner]:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedTarget:
     """The cluster that a request names, with what the request changes in it, and its plan if that
     is saved."""
 
@@ -121,7 +121,7 @@ def launch(
     *,
     started_s: float,
     runtime: Runtime = real_runtime,
-    loaded: Loaded | None = None,
+    loaded: LoadedTarget | None = None,
 ) -> Outcome:
     """Carry out a request; `started_s` is when the command began, on the monotonic clock.
 
@@ -213,7 +213,7 @@ def open_live(
     *,
     most: int,
     runtime: Runtime = real_runtime,
-    loaded: Loaded | None = None,
+    loaded: LoadedTarget | None = None,
     check: Callable[[Model], None] = lambda _: None,
 ) -> Iterator[Live]:
     """Plan and deploy what `request` names, and stream the frames that are submitted.
@@ -283,7 +283,7 @@ class _Ready:
         return self.runner(self.plan, self.nodes, self.subnets, frames, on_update, self.options)
 
 
-def _read(request: Request, progress: ProgressDisplay, loaded: Loaded | None) -> _Job:
+def _read(request: Request, progress: ProgressDisplay, loaded: LoadedTarget | None) -> _Job:
     loaded = loaded or load_target(request)
     cluster, saved = loaded.cluster, loaded.saved
     cluster = with_profile_option(cluster, request.profile)
@@ -388,7 +388,7 @@ def _subnets_folder(job: _Job, folder: Path) -> Path:
     return folder / SUBNETS
 
 
-def load_target(request: Request) -> Loaded:
+def load_target(request: Request) -> LoadedTarget:
     """Read what `request` names; raises `BadInputError`."""
     check_trace_file(request.trace)
     target, saved = request.target, None
@@ -423,7 +423,7 @@ def load_target(request: Request) -> Loaded:
         changes["input"] = cluster.config.input.model_copy(update=_given_input(request.inputs))
         cluster = cluster.changed(truth=None)  # it belongs to the inputs of cluster.yaml
     given = {key: value for key, value in changes.items() if value is not None}
-    return Loaded(cluster.changed(**given), saved)
+    return LoadedTarget(cluster.changed(**given), saved)
 
 
 def _given_input(inputs: Sequence[str]) -> dict[str, Any]:

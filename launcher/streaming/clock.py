@@ -6,7 +6,7 @@ import threading
 import time
 
 
-class Clock:
+class StreamClock:
     """The monotonic clock of the system."""
 
     def now_s(self) -> float:

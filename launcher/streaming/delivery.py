@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import RunFailedError
 from launcher.sinks.base import FrameResult, ResultRefusedError, Sink, SinkLostError
-from launcher.streaming.clock import Clock
+from launcher.streaming.clock import StreamClock
 from launcher.streaming.latencies import Latencies
 from launcher.streaming.overload import Overload, OverloadQueue
 from launcher.streaming.reading import Say
@@ -54,7 +54,7 @@ class Delivery:
         *,
         on_overload: Overload = "block",
         places: int = 64,
-        clock: Clock | None = None,
+        clock: StreamClock | None = None,
     ) -> None:
         self.description = sink.description
         self.needs_image = sink.needs_image
@@ -65,7 +65,7 @@ class Delivery:
         self._sink = sink
         self._reconnect = reconnect
         self._say = say
-        self._clock = clock or Clock()
+        self._clock = clock or StreamClock()
         self._results: OverloadQueue[_Outgoing] = OverloadQueue(places, on_overload)
         self._abandoned = threading.Event()
         self._delivered = self._refused = 0

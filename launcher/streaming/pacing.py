@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
-from launcher.streaming.clock import Clock
+from launcher.streaming.clock import StreamClock
 from launcher.streaming.overload import Overload, OverloadQueue
 
 
@@ -64,14 +64,14 @@ def offer(
     count: int,
     period_s: float,
     is_over: threading.Event,
-    clock: Clock | None = None,
+    clock: StreamClock | None = None,
 ) -> None:
     """Put 0, 1, … below `count` into a queue, one each `period_s`, and close it.
 
     If this has to wait for a place in the queue, the source's clock stands still meanwhile. Returns
     early once `is_over` is set or the queue is closed.
     """
-    clock = clock or Clock()
+    clock = clock or StreamClock()
     due_s = clock.now_s()
     for number in range(count):
         early_s = due_s - clock.now_s()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.sources.base import FrameRefusedError, Source, SourceFrame, SourceLostError
-from launcher.streaming.clock import Clock
+from launcher.streaming.clock import StreamClock
 from launcher.streaming.gaps import GapLog, Gaps
 from launcher.streaming.overload import OverloadQueue
 
@@ -40,14 +40,14 @@ class Reader:
         say: Say,
         *,
         most: int | None = None,
-        clock: Clock | None = None,
+        clock: StreamClock | None = None,
     ) -> None:
         self.source = source
         self.frames = frames
         self._reconnect = reconnect
         self._say = say
         self._most = most
-        self._clock = clock or Clock()
+        self._clock = clock or StreamClock()
         self.refused = 0
         """How many frames the source could not give; they have numbers."""
         self._gaps = GapLog()

@@ -69,7 +69,7 @@ def stream(
     request: Request,
     progress: ProgressDisplay,
     *,
-    loaded: job.Loaded,
+    loaded: job.LoadedTarget,
     open_ends: OpenEnds = open_ends,
 ) -> StreamReport:
     """Stream a source through the cluster that was `loaded`, to sinks, until it ends or a signal.

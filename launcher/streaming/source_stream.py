@@ -25,7 +25,7 @@ from typing import TypeAlias
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.run.runtime import Array
 from launcher.sinks.base import FrameResult
-from launcher.streaming.clock import Clock
+from launcher.streaming.clock import StreamClock
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.latencies import Latencies
 from launcher.streaming.reading import NumberedFrame, Reader
@@ -84,7 +84,7 @@ class SourceStream:
         *,
         task: Task | None = None,
         on_result: Callable[[FrameResult], None] | None = None,
-        clock: Clock | None = None,
+        clock: StreamClock | None = None,
     ) -> None:
         """`task` fits images and decodes; `on_result` is called for each result, in a thread."""
         self.reader = reader
@@ -103,7 +103,7 @@ class SourceStream:
         """Whether results that were under way were given up."""
         self._task = task
         self._on_result = on_result
-        self._clock = clock or Clock()
+        self._clock = clock or StreamClock()
         self._keeps_image = any(delivery.needs_image for delivery in deliveries)
         self._events: queue.SimpleQueue[_Ended | _Stop] = queue.SimpleQueue()
         self._in_flight: queue.SimpleQueue[_InFlight | None] = queue.SimpleQueue()

@@ -12,7 +12,7 @@ import numpy as np
 from launcher.config.reconnect import ReconnectConfig
 from launcher.sinks.base import FrameResult, ResultRefusedError, SinkLostError
 from launcher.sources.base import FrameRefusedError, SourceFrame, SourceLostError
-from launcher.streaming.clock import Clock
+from launcher.streaming.clock import StreamClock
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.overload import Overload, OverloadQueue
 from launcher.streaming.reading import NumberedFrame, Reader
@@ -24,7 +24,7 @@ Answer = Literal["taken", "lost", "refused"]
 Array = np.ndarray[Any, Any]
 
 
-class SimulatedClock(Clock):
+class SimulatedClock(StreamClock):
     """Goes on only while somebody waits, which takes no time."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ def reader(
     *,
     reconnect: ReconnectConfig | None = None,
     most: int | None = None,
-    clock: Clock | None = None,
+    clock: StreamClock | None = None,
     say: Callable[[str], None] = lambda _: None,
     on_drop: Callable[[NumberedFrame], None] | None = None,
 ) -> Reader:
@@ -182,7 +182,7 @@ def delivery(
     places: int = 1000,
     *,
     reconnect: ReconnectConfig | None = None,
-    clock: Clock | None = None,
+    clock: StreamClock | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Delivery:
     policy = reconnect or ReconnectConfig()

@@ -78,7 +78,7 @@ class CallingSink(ScriptedSink):
         self._call(result)
 
 
-def loaded(**changes: object) -> job.Loaded:
+def loaded(**changes: object) -> job.LoadedTarget:
     found = job.load_target(Request(DIGITS / "cluster.yaml", strategy="sequential"))
     return replace(found, cluster=found.cluster.changed(truth=None, **changes))
 
