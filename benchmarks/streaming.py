@@ -315,7 +315,7 @@ def streamed(
         disturbing.join()
     if process.returncode:
         raise SystemExit(f"launch ended with exit code {process.returncode}")
-    seen.report = json.loads(output[0])
+    seen.report = json.loads(output[0].decode().replace(f"{cluster.parent}/", ""))
     return seen
 
 
