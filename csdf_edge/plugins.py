@@ -1,16 +1,30 @@
-"""Exports what a package needs to add a kind of sink."""
+"""Exports what a package needs to add a kind of source or sink."""
 
 from launcher.config.kinds import FileName, Secret
+from launcher.errors import BadInputError
 from launcher.sinks.base import FrameResult, ResultRefusedError, Sink, SinkConfig, SinkLostError
 from launcher.sinks.result_json import result_as_json
+from launcher.sources.base import (
+    FrameRefusedError,
+    Source,
+    SourceConfig,
+    SourceFrame,
+    SourceLostError,
+)
 
 __all__ = [
+    "BadInputError",
     "FileName",
+    "FrameRefusedError",
     "FrameResult",
     "ResultRefusedError",
     "Secret",
     "Sink",
     "SinkConfig",
     "SinkLostError",
+    "Source",
+    "SourceConfig",
+    "SourceFrame",
+    "SourceLostError",
     "result_as_json",
 ]

@@ -28,6 +28,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/python.md",
         "docs/serving.md",
         "docs/streaming.md",
+        "docs/sources.md",
         "docs/sinks.md",
         "docs/plugins.md",
         "docs/tasks.md",

@@ -52,7 +52,8 @@ class Request:
         list[str] | None,
         typer.Option(
             "--input",
-            help="Glob of PNG, JPEG, .npy or .npz files, or 'random'; may be given several times",
+            help="Glob of PNG, JPEG, .npy or .npz files, or 'random'; may be given several times. "
+            "Or one source: a video, rtsp://…, /dev/video0, or - for standard input",
         ),
     ] = None
     output: Annotated[

@@ -25,7 +25,7 @@ from nodes.net.keys import KeyFolder, KeysError
 from nodes.protocol import codec
 from nodes.protocol import messages as words
 from nodes.protocol.errors import RemoteProtocolError
-from tests.fuzz import good, input_files, served, tasks
+from tests.fuzz import good, input_files, served, tasks, video_files
 from tests.fuzz.conversation import converse
 from tests.fuzz.model_files import ModelReader, changed_model
 from tests.fuzz.model_files import seeds as models
@@ -181,6 +181,8 @@ class Files:
             "journal": Target(journal.read_records, journal.records, share=2),
             "index.json": Target(index.read, index.seeds, _changed_text, share=4),
             "task": Target(tasks.read_task, tasks.TASKS, _changed_task, share=8),
+            "video": Target(video_files.video_reader(self._folder), video_files.videos(), share=4),
+            "standard input": Target(video_files.read_pipe, video_files.pipes(), share=4),
             "HTTP request": Target(served.read_http, served.HTTP, served.changed_http, share=64),
             "gRPC request": Target(served.read_grpc, served.GRPC, share=64),
         }

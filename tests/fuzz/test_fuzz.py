@@ -37,6 +37,8 @@ INPUTS = {
     "journal": 100,
     "index.json": 300,
     "task": 500,
+    "video": 300,
+    "standard input": 500,
     "HTTP request": 2000,
     "gRPC request": 2000,
 }
