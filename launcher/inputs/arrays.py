@@ -236,7 +236,9 @@ def read_array(file: ByteReader, most_bytes: int) -> Array:
 
     Raises `ValueError`, or `EOFError` if the file ends before.
     """
-    header = _header(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy's about headers that Python 2 wrote
+        header = _header(file)
     if header.dtype.kind not in "biuf":
         raise ValueError(f"it holds {shortened(str(header.dtype))} instead of numbers")
     count = math.prod(header.shape)

@@ -24,8 +24,8 @@ def is_address(text: str) -> bool:
 
 
 def is_device(text: str) -> bool:
-    """Whether a text is the path of a device such as /dev/video0."""
-    return text.startswith("/dev/")
+    """Whether a text is the path of a device such as /dev/video0; /dev/shm is a folder of files."""
+    return text.startswith("/dev/") and not text.startswith("/dev/shm/")  # noqa: S108
 
 
 def is_source(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import subprocess
@@ -26,6 +27,8 @@ _KINDS = (
 """Codec and format of each seed."""
 
 MOST_FRAMES = 200
+_ARENAS = -8
+"""M_ARENA_MAX of mallopt(3)."""
 
 
 @cache
@@ -48,6 +51,8 @@ def _video(path: Path, codec: str, form: str) -> bytes:
 
 def video_reader(folder: Path) -> Callable[[bytes], bool]:
     """Reads bytes as a video file."""
+    # Every thread may reserve 64 MiB of address space otherwise, which is bounded where this runs.
+    ctypes.CDLL(None).mallopt(_ARENAS, 1)
     path = folder / "input.mp4"
 
     def read(data: bytes) -> bool:

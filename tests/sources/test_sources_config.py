@@ -73,6 +73,8 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("udp://0.0.0.0:5000", {"kind": "video", "url": "udp://0.0.0.0:5000"}),
         ("/dev/video2", {"kind": "video", "url": "/dev/video2"}),
         ("clips/Clip.MP4", {"kind": "video", "url": "clips/Clip.MP4"}),
+        ("/dev/shm/clip.mp4", {"kind": "video", "url": "/dev/shm/clip.mp4"}),
+        ("{source: /dev/shm/incoming}", {"kind": "folder", "path": "/dev/shm/incoming"}),
         ('"-"', {"kind": "stdin"}),
         ("{source: incoming}", {"kind": "folder", "path": "incoming"}),
         ("{source: clip.mkv, scale: 1.0}", {"kind": "video", "url": "clip.mkv"}),
