@@ -184,10 +184,14 @@ class Network:
                 tensor = parent[tensor]
             return tensor
 
-        for layer in self.layers:
-            for tensor in (*layer.inputs, *layer.outputs):
-                parent[root(tensor)] = root(layer.outputs[0])
-        roots = [root(layer.outputs[0]) for layer in self.layers]
+        touched = [(*layer.inputs, *layer.outputs) for layer in self.layers]
+        for tensors in touched:
+            for tensor in tensors:
+                parent[root(tensor)] = root(tensors[0])
+        roots = [
+            root(tensors[0]) if tensors else layer.name
+            for layer, tensors in zip(self.layers, touched, strict=True)
+        ]
         number = {found: index for index, found in enumerate(dict.fromkeys(roots))}
         return tuple(number[found] for found in roots)
 

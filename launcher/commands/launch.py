@@ -47,7 +47,7 @@ def _launch(request: Request, as_json: bool) -> int:
 
     with open_progress() as progress:
         loaded = job.load_target(request)
-        if loaded.cluster.config.input.source is not None and not request.plan_only:
+        if loaded.cluster.config.is_stream and not request.plan_only:
             return _stream(request, progress, loaded, as_json)
         outcome = job.launch(request, progress, started_s=_STARTED_S, loaded=loaded)
     return _finish(outcome, as_json)

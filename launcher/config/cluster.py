@@ -525,6 +525,11 @@ class ClusterConfig(StrictModel):
     ] = ServeConfig()
 
     @property
+    def is_stream(self) -> bool:
+        """Whether `launch` streams from a source, or to sinks, in place of a run over files."""
+        return self.input.source is not None or bool(self.sinks)
+
+    @property
     def pace(self) -> Pace | None:
         """The rate at which the source makes frames; None if it waits for the nodes."""
         if self.rate is None:

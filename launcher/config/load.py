@@ -475,12 +475,6 @@ def _check_files(cluster: Cluster) -> None:
 
 
 def _check_sinks(cluster: Cluster) -> None:
-    if cluster.config.sinks and cluster.config.input.source is None:
-        raise cluster.error(
-            ("sinks",),
-            "have no effect without a source; write input: {source: …}, or remove them: launch "
-            "--output writes the results of files",
-        )
     seen: dict[Path, int] = {}
     for index, sink in enumerate(cluster.config.sinks):
         for key, name in file_names(sink).items():

@@ -110,7 +110,8 @@ class Blueprint:
 
     def _fewest_places(self, copy: int) -> int:
         """The places on the path through a copy of the network that has the fewest."""
-        channels = {c.number: c for d in self.deployments.values() for c in d.channels}
+        inner = (channel for each in self.deployments.values() for channel in each.channels)
+        channels = {c.number: c for c in (*self.from_host, *inner, *self.to_host)}
         after: dict[tuple[str, int | None], list[ChannelSpec]] = {}
         for channel in channels.values():
             if not channel.kept_from:

@@ -23,7 +23,7 @@ from launcher.inputs.arrays import SUFFIXES as ARRAY_SUFFIXES
 from launcher.inputs.arrays import ArrayFile, LastArchive, open_arrays
 from launcher.inputs.fitting import ImageFormat, image_format
 from launcher.inputs.images import SUFFIXES as IMAGE_SUFFIXES
-from launcher.inputs.images import read_image
+from launcher.inputs.images import read_image, read_pixels
 from launcher.results.journal.identity import frames_digest
 from launcher.run.runtime import Array, Frame
 
@@ -39,10 +39,14 @@ MOST_INPUTS = 10_000_000
 
 @dataclass(frozen=True)
 class Item:
-    """One distinct input: its name, and a function that makes its frame."""
+    """One distinct input: its name, and a function that makes its frame.
+
+    `picture` decodes the image, uint8 [height, width, 3] in RGB, from which the frame is made.
+    """
 
     name: str
     load: Callable[[], Frame]
+    picture: Callable[[], Array] | None = None
 
 
 class Items(Sequence[Item]):
@@ -154,7 +158,7 @@ def open_inputs(
     last = LastArchive()
     for path in paths:
         if wanted is not None and path in images:
-            parts.append((Item(path.name, _image(path, tensors[0].name, wanted)),))
+            parts.append((_image_item(path, tensors[0].name, wanted),))
         else:
             parts.append(_array_items(path, open_arrays(path, tensors, last)))
     found = chained(parts)
@@ -205,8 +209,8 @@ def _image_format(
     )
 
 
-def _image(path: Path, name: str, wanted: ImageFormat) -> Callable[[], Frame]:
-    return lambda: {name: read_image(path, wanted)}
+def _image_item(path: Path, name: str, wanted: ImageFormat) -> Item:
+    return Item(path.name, lambda: {name: read_image(path, wanted)}, lambda: read_pixels(path))
 
 
 def _array_items(path: Path, arrays: ArrayFile) -> Items:

@@ -116,10 +116,15 @@ def open_results(
 
 def check_inputs(request: Request, cluster: Cluster, model: Model) -> None:
     """Raise `BadInputError` for inputs that a run would refuse."""
-    parts = parts_of(model)
-    inputs = _together(cluster, parts, [_open_part(request, cluster, part) for part in parts])
+    inputs = run_inputs(request, cluster, model)
     inputs.check()
-    _known_classes(cluster, parts[0], inputs)
+    _known_classes(cluster, parts_of(model)[0], inputs)
+
+
+def run_inputs(request: Request, cluster: Cluster, model: Model) -> Inputs:
+    """Open the files, or the random numbers, that a run streams; raises `BadInputError`."""
+    parts = parts_of(model)
+    return _together(cluster, parts, [_open_part(request, cluster, part) for part in parts])
 
 
 def _together(cluster: Cluster, parts: Sequence[Part], opened: Sequence[Inputs]) -> Inputs:

@@ -147,13 +147,15 @@ def _sentences() -> Iterator[None]:
 
 def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Runtime) -> Outcome:
     request, cluster, model = job.request, job.cluster, job.model
-    is_stream = cluster.config.input.source is not None
     if request.plan_only:
-        if not is_stream:
+        if cluster.config.input.source is None:
             check_inputs(request, cluster, model)
         return Outcome(_plan(job, progress), None)
-    if is_stream:
-        raise BadInputError("input: names a source, which the command launch streams; name files")
+    if cluster.config.is_stream:
+        raise BadInputError(
+            f"{cluster.source.name}: names a source or sinks, between which only the command "
+            "launch streams; use the command, or csdf_edge.open"
+        )
     with ExitStack() as stack:
         folder = _scratch(stack)
         results = open_results(request, cluster, model, folder, stack)

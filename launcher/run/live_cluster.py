@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -42,15 +42,22 @@ class TensorInfo:
     varies: bool = False
 
 
-def open_cluster(request: Request, progress: ProgressDisplay, *, most: int) -> LiveCluster:
+def open_cluster(
+    request: Request,
+    progress: ProgressDisplay,
+    *,
+    most: int,
+    check: Callable[[Model], None] = lambda _: None,
+) -> LiveCluster:
     """Plan and deploy what `request` names; return once the nodes have loaded their subnets.
 
-    At most `most` frames of each network are under way. Raises `LauncherError`.
+    At most `most` frames of each network are under way. `check` is called with the model before
+    anything is started. Raises `LauncherError`.
     """
     if most < 1:
         raise BadInputError(f"most_in_flight={most}: at least one frame must be under way")
     with ExitStack() as stack:
-        live = stack.enter_context(job.open_live(request, progress, most=most))
+        live = stack.enter_context(job.open_live(request, progress, most=most, check=check))
         return live_cluster(live, stack.pop_all())
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from dataclasses import replace
 
 from launcher.config.load import Cluster
 from launcher.config.reconnect import ReconnectConfig
@@ -23,6 +24,7 @@ from launcher.sinks.opening import open_sinks
 from launcher.sources.clock import now_s
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.reading import Say
+from launcher.tasks.base import Task
 
 CLOSING_S = 10.0
 """How long a sink may take for its last results once the server has stopped."""
@@ -66,6 +68,8 @@ class ServedSinks:
             Delivery(sink, reconnect, say, on_overload=keys.on_overload, places=keys.queue_results)
             for keys, sink in opened
         ]
+        self.task: Task | None = None
+        """Decodes the outputs; without it, results have no predictions."""
         self._most = most
         self._say = say
         self._given = 0  # results, counted by the servers' thread
@@ -112,6 +116,8 @@ class ServedSinks:
         )
 
     def _put(self, result: FrameResult, read_s: float) -> None:
+        if self.task is not None:
+            result = replace(result, predictions=self.task.decode(result.outputs, None))
         for delivery in self._deliveries:
             delivery.put(result, read_s)
         self._queued += 1

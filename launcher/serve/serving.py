@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import ssl
@@ -15,6 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from cnn.model import Model
 from launcher.config.load import Cluster
 from launcher.config.serve import ServeConfig
 from launcher.console import print_text
@@ -24,11 +26,12 @@ from launcher.run.job import load_target
 from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
 from launcher.serve.http_server import http_server
-from launcher.serve.served_sinks import open_served_sinks
+from launcher.serve.served_sinks import ServedSinks, open_served_sinks
 from launcher.serve.service import Service
 from launcher.serve.tensors import ModelRepository, ServedModel
 from launcher.sinks.opening import takes_standard_output
 from launcher.streaming.reading import Say
+from launcher.tasks.opening import open_task
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it is read once, when grpcio is imported
 from launcher.serve.grpc_server import grpc_server
@@ -49,7 +52,12 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
     tls = _tls(cluster, config)
     with (
         open_served_sinks(cluster, config.most_in_flight, progress.say) as sinks,
-        open_cluster(request, progress, most=config.most_in_flight) as live,
+        open_cluster(
+            request,
+            progress,
+            most=config.most_in_flight,
+            check=functools.partial(_decode, sinks, cluster),
+        ) as live,
     ):
         service = Service(live, _repository(cluster, live), config.token, sinks=sinks)
         say = progress.say if takes_standard_output(cluster) else _print_line
@@ -57,6 +65,12 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     return 0
+
+
+def _decode(sinks: ServedSinks, cluster: Cluster, model: Model) -> None:
+    """Have the results that go to sinks decoded by the task of `cluster.yaml`."""
+    if cluster.config.sinks:
+        sinks.task = open_task(cluster, model)
 
 
 def _config(section: ServeConfig, given: Mapping[str, object]) -> ServeConfig:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from cnn.model import Model
 from launcher.config.load import Cluster
+from launcher.plan.networks import run_inputs
 from launcher.run.request import Request
 from launcher.sinks.base import Sink, SinkConfig
 from launcher.sinks.opening import open_sinks
 from launcher.sources.base import Source
+from launcher.sources.files import InputFiles
 from launcher.sources.opening import open_source
 from launcher.tasks.base import Task
 from launcher.tasks.opening import open_task
@@ -31,11 +33,17 @@ def open_ends(request: Request, cluster: Cluster, model: Model) -> Ends:
 
     Raises `BadInputError` for what can never be used.
     """
-    where = "--input" if request.inputs else cluster.source.where(("input",))
     task = open_task(cluster, model)
     with ExitStack() as stack:
-        source = open_source(cluster.config.input, cluster.folder, where)
+        source = _open_source(request, cluster, model)
         stack.callback(source.close)
         sinks = open_sinks(cluster)
         stack.pop_all()
     return Ends(source, task, sinks)
+
+
+def _open_source(request: Request, cluster: Cluster, model: Model) -> Source:
+    if cluster.config.input.source is None:
+        return InputFiles(run_inputs(request, cluster, model))
+    where = "--input" if request.inputs else cluster.source.where(("input",))
+    return open_source(cluster.config.input, cluster.folder, where)

@@ -1,8 +1,8 @@
-"""Carries out `launch` on a source: opens everything, deploys, streams until the end, and reports.
+"""Carries out `launch` from a source or to sinks: opens both, deploys, streams, and reports.
 
-Frames come from a source whose end nobody knows, so results are not kept: there is no comparison
-with the whole model, no journal and no folder of results. The simplified network is compared with
-its file before the first frame.
+Nobody knows when a source ends, so results are not kept: there is no comparison with the whole
+model, no journal and no folder of results. The simplified network is compared with its file before
+the first frame.
 """
 
 from __future__ import annotations
@@ -132,13 +132,13 @@ def check_request(request: Request, cluster: Cluster) -> None:
     for option, given in options.items():
         if given:
             raise BadInputError(
-                f"{option}: is possible only with files as input, since a source may never end; "
-                "name sinks in cluster.yaml for the results"
+                f"{option}: is for runs from files without sinks, since a stream may never end; "
+                "results go to the sinks that cluster.yaml names"
             )
     for key in ("journal", "truth", "rate"):
         if getattr(cluster.config, key) is not None:
             raise cluster.error(
-                (key,), "is possible only with files as input, since a source may never end"
+                (key,), "is for runs from files without sinks, since a stream may never end"
             )
 
 

@@ -283,9 +283,7 @@ class SourceStream:
 
     def _result(self, each: _InFlight, outputs: Outputs) -> FrameResult:
         frame = each.frame.frame
-        predictions = None
-        if self._task is not None and each.placement is not None:
-            predictions = self._task.decode(outputs, each.placement)
+        predictions = None if self._task is None else self._task.decode(outputs, each.placement)
         return FrameResult(
             index=each.frame.index,
             taken_s=frame.taken_s,

@@ -47,8 +47,13 @@ class Task(Protocol):
         """Return the network's inputs for an image, uint8 [height, width, 3] in RGB."""
         ...
 
-    def decode(self, outputs: Mapping[str, Array], placement: ImagePlacement) -> Predictions | None:
+    def decode(
+        self, outputs: Mapping[str, Array], placement: ImagePlacement | None
+    ) -> Predictions | None:
         """Return the predictions, None if the network has no known meaning.
+
+        Without a `placement`, the network's inputs were given as arrays; boxes and points are then
+        in pixels of the network's input.
 
         Raises `RunFailedError` for outputs of another form.
         """

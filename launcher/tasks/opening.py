@@ -36,9 +36,14 @@ class NetworkTask:
         array, placement = fit(image, self.wanted)
         return {self.input: array}, placement
 
-    def decode(self, outputs: Mapping[str, Array], placement: ImagePlacement) -> Predictions | None:
+    def decode(
+        self, outputs: Mapping[str, Array], placement: ImagePlacement | None
+    ) -> Predictions | None:
         """See `Task`."""
-        return self.decoder.decode(outputs, placement) if self.decoder is not None else None
+        if self.decoder is None or isinstance(self.wanted, BadInputError):
+            return None
+        whole = ImagePlacement(self.wanted.width, self.wanted.height)
+        return self.decoder.decode(outputs, placement or whole)
 
 
 def open_task(cluster: Cluster, model: Model) -> Task:

@@ -43,7 +43,7 @@ def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     [
         (51, "used a node again"),
         (345, "used one by consent"),
-        (115, "used a node again"),
+        (280, "used a node again"),
         (313, "adapted"),
         (409, "adapted"),
     ],

@@ -14,6 +14,7 @@ import zmq
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import DataConnected, Disconnected
 from launcher.run.connections import Arrival, Connections
+from launcher.run.frame_list import listed
 from launcher.run.host import Host
 from nodes.core.events import DataReceived
 from nodes.net.sockets import MAX_UNREAD
@@ -98,7 +99,9 @@ def test_a_shape_that_no_array_can_have_is_unreadable(
     header = encode(TensorHeader(1, 0, 0, "float32", shape))
     there.socket.send_multipart([launcher, header, b""])
     (found,) = (x for x in until(connections, DataReceived) if isinstance(x, DataReceived))
-    host = Host(Blueprint(1, {}, (), ()), RandomFrames(3), lambda *_: None, connections, 0.0)
+    host = Host(
+        Blueprint(1, {}, (), ()), listed(RandomFrames(3), lambda *_: None), connections, 0.0
+    )
     with pytest.raises(RemoteProtocolError, match="0 bytes came for float32"):
         host.arrived(NODE, found.message, found.payload, found.payload_bytes)
 
@@ -116,7 +119,9 @@ def test_what_may_not_come_on_a_data_connection_is_a_breach(
     message: Message, payload: bytes | None
 ) -> None:
     with Connections() as connections:
-        host = Host(Blueprint(1, {}, (), ()), RandomFrames(3), lambda *_: None, connections, 0.0)
+        host = Host(
+            Blueprint(1, {}, (), ()), listed(RandomFrames(3), lambda *_: None), connections, 0.0
+        )
         with pytest.raises(RemoteProtocolError):
             host.arrived(NODE, message, payload, len(payload or b""))
 
@@ -181,7 +186,7 @@ def test_what_was_agreed_is_what_the_channels_hold() -> None:
             pass
 
     with Noting() as connections:
-        host = Host(blueprint, RandomFrames(3), lambda *_: None, connections, 0.0)
+        host = Host(blueprint, listed(RandomFrames(3), lambda *_: None), connections, 0.0)
         host.attach(blueprint, {NODE: "tcp://[::1]:1"})
     assert opened == [(NODE, "tcp://[::1]:1", 4000, 130)]
 

@@ -39,7 +39,7 @@ def asked(image: np.ndarray, name: str) -> bytes:
 @pytest.mark.slow
 def test_every_result_is_delivered_under_the_id_of_its_request(tmp_path: Path) -> None:
     target, results = tmp_path / "cluster.yaml", tmp_path / "results.jsonl"
-    target.write_text(f"{HEAD}sinks: [{{kind: json-lines, path: {results}}}]\n")
+    target.write_text(f"{HEAD}task: none\nsinks: [{{kind: json-lines, path: {results}}}]\n")
     serving = Serving(target=target)
     for number, image in enumerate(images()[:10]):
         with connected(serving) as connection:
@@ -53,6 +53,20 @@ def test_every_result_is_delivered_under_the_id_of_its_request(tmp_path: Path) -
         np.testing.assert_allclose(
             line["outputs"]["probabilities"]["data"], wanted.ravel(), rtol=1e-4, atol=1e-6
         )
+
+
+@pytest.mark.slow
+def test_results_that_go_to_sinks_are_decoded(tmp_path: Path) -> None:
+    target, results = tmp_path / "cluster.yaml", tmp_path / "results.jsonl"
+    target.write_text(f"{HEAD}sinks: [{{kind: json-lines, path: {results}}}]\n")
+    serving = Serving(target=target)
+    with connected(serving) as connection:
+        connection.sendall(post(asked(images()[0], "gate")))
+        assert b'"probabilities"' in received(connection)
+    assert serving.end() == 0
+    (line,) = map(json.loads, results.read_text().splitlines())
+    best = line["predictions"]["classes"][0]
+    assert best["class"] == int(np.argmax(expected()[0]))
 
 
 @pytest.mark.slow

@@ -109,14 +109,6 @@ def test_a_mistake_is_named_with_file_line_and_key(
     assert sentence in mistake(tmp_path, sinks)
 
 
-def test_sinks_without_a_source_are_a_mistake(tmp_path: Path) -> None:
-    (tmp_path / "cluster.yaml").write_text(
-        "model: builtin:yolov2\nnodes: [{name: a}]\nsinks: [{kind: stdout}]\n"
-    )
-    with pytest.raises(BadInputError, match="line 3, sinks: have no effect without a source"):
-        load_cluster(tmp_path / "cluster.yaml")
-
-
 def test_an_unknown_kind_lists_those_there_are(tmp_path: Path, plugin: None) -> None:
     said = mistake(tmp_path, "  - {kind: kafka}")
     assert "line 5, sinks[0].kind: there is no kind of sink 'kafka'; there are " in said
