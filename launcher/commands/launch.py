@@ -60,7 +60,9 @@ def _stream(
     from launcher.sinks.opening import takes_standard_output  # noqa: PLC0415
     from launcher.streaming.report_text import stream_text  # noqa: PLC0415
     from launcher.streaming.running import stream  # noqa: PLC0415
+    from nodes.host.heap import keep_one_heap  # noqa: PLC0415
 
+    keep_one_heap()  # a stream of months has many threads, and frees in one what another allocates
     in_use = takes_standard_output(loaded.cluster)
     if in_use and as_json:
         raise BadInputError("--json: a sink of cluster.yaml writes to standard output already")

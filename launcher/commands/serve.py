@@ -83,6 +83,9 @@ def main(arguments: list[str]) -> None:
 def _serve(options: ServeOptions, _: bool) -> int:
     from launcher.progress import LineProgress  # noqa: PLC0415
     from launcher.serve.serving import serve  # noqa: PLC0415 - slow to import
+    from nodes.host.heap import keep_one_heap  # noqa: PLC0415
+
+    keep_one_heap()  # a server has many threads, and frees in one what another allocates
 
     request = Request(options.target, strategy=options.strategy, profile=options.profile)
     keys = {key.name for key in fields(options)} - {"target", "strategy", "profile"}

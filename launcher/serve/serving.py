@@ -32,6 +32,7 @@ from launcher.serve.tensors import ModelRepository, ServedModel
 from launcher.sinks.opening import takes_standard_output
 from launcher.streaming.reading import Say
 from launcher.tasks.opening import open_task
+from nodes.host.heap import give_back_free_memory
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it is read once, when grpcio is imported
 from launcher.serve.grpc_server import grpc_server
@@ -59,6 +60,7 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
             check=functools.partial(_decode, sinks, cluster),
         ) as live,
     ):
+        give_back_free_memory()  # that planning needed
         service = Service(live, _repository(cluster, live), config.token, sinks=sinks)
         say = progress.say if takes_standard_output(cluster) else _print_line
         number = asyncio.run(_until_stopped(service, config, tls, say))

@@ -185,7 +185,19 @@ class WebhookSink:
         raise ResultRefusedError(f"{what} to frame {result.index}")
 
     def _post(self, body: bytes) -> tuple[int, str]:
-        """Return the answer's status and its Retry-After; raises `SinkLostError`."""
+        """Return the answer's status and its Retry-After; raises `SinkLostError`.
+
+        The server may have closed a connection that was kept, so that one is replaced at once.
+        """
+        was_kept = self._connection is not None
+        try:
+            return self._post_once(body)
+        except SinkLostError as error:
+            if not (was_kept and isinstance(error.__cause__, ConnectionError)):
+                raise
+        return self._post_once(body)
+
+    def _post_once(self, body: bytes) -> tuple[int, str]:
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 - needs an extra
 
         try:

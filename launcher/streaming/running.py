@@ -35,6 +35,7 @@ from launcher.streaming.report import StreamReport, stream_report
 from launcher.streaming.source_stream import SourceStream
 from launcher.streaming.stopping import stopping_on_signals
 from launcher.streaming.submitting import submit_to
+from nodes.host.heap import give_back_free_memory
 
 LIVE_QUEUE_FRAMES = 1
 """How many frames of a live source wait by default, so that those computed are recent."""
@@ -118,6 +119,7 @@ def _run(
         cluster.ended.add_done_callback(frames.cluster_ended)
         ran = _Ran(live, min(frames_in_flight(live.plan), MOST_IN_FLIGHT))
         progress.begin(frames, ran.in_flight)
+        give_back_free_memory()  # that planning needed
         with stopping_on_signals(frames.stop) as stopped:
             frames.run(submit_to(cluster), ran.in_flight, functools.partial(progress.show, frames))
         ran.signal = stopped.number

@@ -202,7 +202,7 @@ def test_what_needs_an_end_is_refused_before_anything_is_opened(tmp_path: Path) 
     ):
         with (
             Path(os.devnull).open("w") as nowhere,
-            pytest.raises(BadInputError, match=rf"{named}.* a source may never end"),
+            pytest.raises(BadInputError, match=rf"{named}.* a stream may never end"),
         ):
             stream(request, LineProgress(nowhere), loaded=found, open_ends=never)
 
@@ -228,5 +228,5 @@ def test_the_plan_of_a_stream_can_be_shown_and_programs_give_files() -> None:
         shown = job.launch(request, LineProgress(nowhere), started_s=0.0, loaded=target)
         assert shown.plan is not None
         request = replace(request, plan_only=False)
-        with pytest.raises(BadInputError, match="input: names a source"):
+        with pytest.raises(BadInputError, match="names a source or sinks"):
             job.launch(request, LineProgress(nowhere), started_s=0.0, loaded=target)
