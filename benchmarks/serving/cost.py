@@ -28,6 +28,7 @@ from benchmarks.serving.client import Client
 from launcher.progress import open_progress
 from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
+from nodes.host.heap import keep_one_heap
 from launcher.serve.grpc_server import grpc_server
 from launcher.serve.http_server import http_server
 from launcher.serve.service import Service
@@ -39,6 +40,7 @@ ADDED_MS = 2.0
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """The figures, by kind of server; ratios and differences are medians over the rounds."""
+    keep_one_heap()  # as `launch serve` does
     with tempfile.TemporaryDirectory() as folder, open_progress() as progress:
         target = Path(folder) / "cluster.yaml"
         cpus = sorted(os.sched_getaffinity(0))
