@@ -28,11 +28,11 @@ from benchmarks.serving.client import Client
 from launcher.progress import open_progress
 from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
-from nodes.host.heap import keep_one_heap
 from launcher.serve.grpc_server import grpc_server
 from launcher.serve.http_server import http_server
 from launcher.serve.service import Service
 from launcher.serve.tensors import ModelRepository, ServedModel
+from nodes.host.heap import keep_one_heap
 
 SERVED_TO_DIRECT = 0.9
 ADDED_MS = 2.0
