@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import Figure, print_json, report
+from benchmarks.report import Figure, print_figures, report
 from cnn.network import Tensor
 from launcher.results.journal.identity import RunIdentity
 from launcher.results.journal.opening import open_journal
@@ -104,13 +104,7 @@ def main() -> int:
         ],
         data={"rates": rates, "saved_at_kills": batch.saved if batch else []},
     )
-    if options.json:
-        print_json(data)
-    else:
-        for one in figures:
-            asked = {None: "", True: " (asked: holds)", False: " (asked: DOES NOT HOLD)"}[one.holds]
-            print(f"{one.what}: {one.measured} {one.unit}{asked}")
-    return 0 if all(one.holds is not False for one in figures) else 1
+    return print_figures(data, figures, as_json=options.json)
 
 
 def write_cluster(folder: Path) -> Path:

@@ -14,7 +14,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -94,6 +94,18 @@ def report(
 def print_json(data: Mapping[str, Any]) -> None:
     """To standard output, one object and nothing else."""
     print(json.dumps(data, indent=1, ensure_ascii=False))
+
+
+def print_figures(data: Mapping[str, Any], figures: Iterable[Figure], *, as_json: bool) -> int:
+    """Print `data`, or a line for each figure; return 1 if one is not what was asked, else 0."""
+    figures = tuple(figures)
+    if as_json:
+        print_json(data)
+    else:
+        for one in figures:
+            asked = {None: "", True: " (asked: holds)", False: " (asked: DOES NOT HOLD)"}[one.holds]
+            print(f"{one.what}: {one.measured} {one.unit}{asked}")
+    return int(any(one.holds is False for one in figures))
 
 
 def command() -> str:

@@ -41,7 +41,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from benchmarks.report import Figure, print_json, report
+from benchmarks.report import Figure, print_figures, report
 
 SIDE, FILTERS, LAYERS = 64, 16, 4
 NODES = ("left", "middle", "right")
@@ -99,13 +99,7 @@ def main() -> int:
         ],
         data={"report": seen.report, "memory": thinned(seen.memory)},
     )
-    if options.json:
-        print_json(data)
-    else:
-        for one in figures:
-            asked = {None: "", True: " (asked: holds)", False: " (asked: DOES NOT HOLD)"}[one.holds]
-            print(f"{one.what}: {one.measured} {one.unit}{asked}")
-    return 0 if all(one.holds is not False for one in figures) else 1
+    return print_figures(data, figures, as_json=options.json)
 
 
 # ---------------------------------------------------------------- what is run

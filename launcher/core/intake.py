@@ -1,8 +1,8 @@
-"""Counts the frames that are pushed into a stream, until whoever pushes them ends it.
+"""Counts the frames that a program pushes into a stream, until the program ends the stream.
 
 Nobody need know in advance how many frames come: a camera goes on until it is switched off, and a
 program pushes frames while it runs. A frame that was pushed waits until it is sent, or is withdrawn
-before that; one that was sent is never withdrawn. Whoever pushes bounds what waits.
+before that; one that was sent is never withdrawn. The program bounds how many frames wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sends frames to the nodes, and hands results to whoever pushed them.
+"""Sends the frames of each network to the nodes, and hands over their results.
 
 This is the shell around `launcher.core.stream`, which decides which frame may be sent and which
 result is complete.

@@ -16,10 +16,7 @@ from launcher.sinks.base import FrameResult, ResultRefusedError, Sink, SinkLostE
 from launcher.streaming.clock import StreamClock
 from launcher.streaming.latencies import Latencies
 from launcher.streaming.overload import Overload, OverloadQueue
-from launcher.streaming.reading import Say
-
-MOST_TOLD = 10
-"""How many refused results are told one by one; all are counted."""
+from launcher.streaming.reading import MOST_REPORTED, Say
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +129,7 @@ class Delivery:
             return error
         except ResultRefusedError as error:
             self._refused += 1
-            if self._refused <= MOST_TOLD:
+            if self._refused <= MOST_REPORTED:
                 self._say(f"result {item.result.index} is left out: {error}")
         else:
             self._delivered += 1

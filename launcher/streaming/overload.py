@@ -1,6 +1,6 @@
 """A bounded queue between two threads that says what happens to an item that finds no place.
 
-- `block`: `put` waits for a place; nothing is dropped, and whoever puts is slowed down.
+- `block`: `put` waits for a place; nothing is dropped, and the producer is slowed down.
 - `drop-oldest`: the item that has waited longest is dropped, so that recent ones are used.
 - `drop-newest`: the new item is dropped, so that those in the queue are used.
 

@@ -13,8 +13,8 @@ from launcher.streaming.clock import StreamClock
 from launcher.streaming.gaps import GapLog, Gaps
 from launcher.streaming.overload import OverloadQueue
 
-MOST_TOLD = 10
-"""How many refused frames are told one by one; all are counted."""
+MOST_REPORTED = 10
+"""How many refused frames, and results of a sink, have a message of their own; all are counted."""
 
 Say = Callable[[str], None]
 """Shows a sentence to the user; it may be called in any thread."""
@@ -102,7 +102,7 @@ class Reader:
 
     def _refuse(self, error: FrameRefusedError) -> None:
         self.refused += 1
-        if self.refused <= MOST_TOLD:
+        if self.refused <= MOST_REPORTED:
             self._say(f"frame {self._next} is left out: {error}")
         self._next += 1
         if self._next == self._most:

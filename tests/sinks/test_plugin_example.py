@@ -14,33 +14,20 @@ from csdf_edge.testing.sink_contract import made_result
 from launcher.config.load import load_cluster
 from launcher.sinks.base import SinkLostError
 from launcher.sinks.opening import open_sinks
-from tests.docs import markdown
+from tests.docs import markdown, plugin
 from tests.sinks.disks import full_disk
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "plugins.md"
 MODULE, TESTS = (
     block
-    for block in markdown.blocks(PAGE, "python")
+    for block in markdown.blocks(plugin.PAGE, "python")
     if "qlite" in block and "sink" in block.lower()
 )
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The package, as pip would install it."""
-    (tmp_path / "csdf_sqlite.py").write_text(MODULE)
-    info = tmp_path / "csdf_sqlite-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: csdf-sqlite\nVersion: 1.0\n")
-    (entry_points,) = (b for b in markdown.blocks(PAGE, "toml") if "csdf_edge.sinks" in b)
-    written = (
-        entry_points.replace('[project.entry-points."', "[").replace('"]', "]").replace('"', "")
-    )
-    (info / "entry_points.txt").write_text(written)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    sys.modules.pop("csdf_sqlite", None)
+    yield from plugin.installed(tmp_path, monkeypatch, "csdf-sqlite", MODULE, "csdf_edge.sinks")
 
 
 def test_it_is_a_kind_like_others_and_a_full_disk_passes(installed: Path) -> None:

@@ -12,28 +12,17 @@ import pytest
 
 from launcher.config.load import load_cluster
 from launcher.sources.opening import open_source
-from tests.docs import markdown
+from tests.docs import markdown, plugin
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "plugins.md"
-MODULE, TESTS = (block for block in markdown.blocks(PAGE, "python") if "StackConfig" in block)
+MODULE, TESTS = (
+    block for block in markdown.blocks(plugin.PAGE, "python") if "StackConfig" in block
+)
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The package, as pip would install it."""
-    (tmp_path / "csdf_stack.py").write_text(MODULE)
-    info = tmp_path / "csdf_stack-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: csdf-stack\nVersion: 1.0\n")
-    (entry_points,) = (b for b in markdown.blocks(PAGE, "toml") if "csdf_edge.sources" in b)
-    written = (
-        entry_points.replace('[project.entry-points."', "[").replace('"]', "]").replace('"', "")
-    )
-    (info / "entry_points.txt").write_text(written)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    sys.modules.pop("csdf_stack", None)
+    yield from plugin.installed(tmp_path, monkeypatch, "csdf-stack", MODULE, "csdf_edge.sources")
 
 
 def test_it_is_a_kind_like_others(installed: Path) -> None:
