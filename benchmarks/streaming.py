@@ -6,6 +6,10 @@ on three local agents to JSON lines and .npy files, both with a bound. The repor
 memory of the launcher and of each agent after the warm-up and at the end, the disk use against the
 bounds, and what became of every frame. Memory is the median of a tenth of the readings.
 
+A channel takes memory when it is full for the first time, which may be hours after the start, and
+keeps it. During the warm-up the benchmark therefore stops each agent in turn for a second, in which
+all channels before it fill.
+
     python -m benchmarks.streaming --minutes 30 --rate 30
     python -m benchmarks.streaming --minutes 3 --broker      # mosquitto is stopped for 30 s
     python -m benchmarks.streaming --minutes 3 --cut-source  # ffmpeg is killed for 10 s
@@ -53,6 +57,9 @@ NPY_BYTES = 1_000_000
 MOST_GROWTH = 0.01
 LEAST_MINUTES = 20.0
 BROKER_OFF_S, SOURCE_OFF_S = 30.0, 10.0
+AGENT_STOPPED_S = 1.0
+WARM_UP = 0.1
+"""The part of the readings that is taken as the warm-up."""
 QUEUE_RESULTS = 200
 READ_EVERY_S = 2.0
 END_S = 60.0
@@ -297,7 +304,9 @@ def streamed(
     seen = Seen()
     with ended(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr)) as process:
         disturbing = threading.Thread(
-            target=disturb, args=(seconds / 2, camera, broker, cut_source), daemon=True
+            target=disturb,
+            args=(seconds, process.pid, camera, broker, cut_source),
+            daemon=True,
         )
         disturbing.start()
         output: list[bytes] = []
@@ -324,13 +333,28 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]
         process.wait()
 
 
-def disturb(after_s: float, camera: Camera, broker: Broker | None, cut_source: bool) -> None:
+def disturb(
+    seconds: float, launcher: int, camera: Camera, broker: Broker | None, cut_source: bool
+) -> None:
+    time.sleep(WARM_UP / 2 * seconds)
+    fill_channels(launcher)
     if broker is not None or cut_source:
-        time.sleep(after_s)
+        time.sleep((1 - WARM_UP) / 2 * seconds)
     if broker is not None:
         broker.off(BROKER_OFF_S)
     if cut_source:
         camera.off(SOURCE_OFF_S)
+
+
+def fill_channels(launcher: int) -> None:
+    """Stop each agent of a launcher for a moment, so that the channels before it fill."""
+    for name, pid in processes(launcher):
+        if name != "launcher":
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(AGENT_STOPPED_S)
+                os.kill(pid, signal.SIGCONT)
+            time.sleep(AGENT_STOPPED_S)
 
 
 def look(launcher: int, folder: Path, seen: Seen) -> None:
@@ -392,7 +416,7 @@ def memory_figures(seen: Seen, minutes: float) -> list[Figure]:
     figures = []
     most = 100 * MOST_GROWTH if minutes >= LEAST_MINUTES else None
     for name, readings in seen.memory.items():
-        warm = readings[len(readings) // 10 :]
+        warm = readings[int(WARM_UP * len(readings)) :]
         tenth = max(1, len(warm) // 10)
         first, last = median(warm[:tenth]), median(warm[-tenth - 1 : -1] or warm[-1:])
         figures += [
