@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.hybrid", description=__doc__.splitlines()[0])
     parser.add_argument("networks", nargs="*", help="paths; VGG16 and YOLOv2 if none")
     parser.add_argument("--devices", default="2,3,4,5,6,7,8,9,10", help="numbers of devices")
-    parser.add_argument("--objective", default="period", choices=["period", "memory"])
+    parser.add_argument("--objective", default="period", choices=["both", "period", "memory"])
     parser.add_argument("--run", type=int, default=0, help="run the plan for so many devices too")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     chosen = parser.parse_args(arguments)

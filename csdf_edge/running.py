@@ -13,7 +13,7 @@ from launcher.progress import LineProgress
 from launcher.run import job
 from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
-from partition.objective import Objective
+from partition.objective import DEFAULT_OBJECTIVE, Objective
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
 
@@ -27,7 +27,7 @@ def partition_network(
     model: Model,
     devices: Sequence[Device],
     strategy: str = "auto",
-    objective: Objective = "period",
+    objective: Objective = DEFAULT_OBJECTIVE,
     seed: int = 0,
 ) -> Plan:
     """Return a plan of `model` over `devices`, which is proved free of deadlock.

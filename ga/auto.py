@@ -24,6 +24,7 @@ from ga.replicated import Replicated
 from ga.vertical import Vertical
 from partition.devices import machines
 from partition.errors import PartitionError
+from partition.objective import PERIOD_FIRST
 from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.prediction.memory_budget import fair_memory
@@ -115,7 +116,7 @@ class Auto:
         value, without = _value(problem, best.plan), _value(problem, alone.plan)
         device = alone.plan.phases[0].device
         beside = f"{_shown(problem, without)} instead of {_shown(problem, value)}"
-        margin = ALONE_MARGIN if problem.objective == "period" else 0.0
+        margin = ALONE_MARGIN if problem.objective in PERIOD_FIRST else 0.0
         if without * (1 + margin) < value:
             better = f"one device alone, {device}, is better: {beside} with {best.name}"
             return replace(alone.solution, explanation=better, others=_others(ranked))
@@ -167,7 +168,7 @@ def _candidate(problem: Problem, strategy: Strategy, number: int, total: int) ->
 def _applies(strategy: Strategy, problem: Problem) -> bool:
     """Return whether a strategy can give a plan that may be better than the others."""
     if isinstance(strategy, BatchSplit | Replicated) and (
-        problem.objective != "period"
+        problem.objective not in PERIOD_FIRST
         or problem.model is None
         or problem.pins
         or problem.network.state
@@ -183,7 +184,7 @@ def _is_uneven(problem: Problem, found: Sequence[_Candidate]) -> bool:
 
     A share is one of the work, in every plan, or of the weights: one layer may exceed it.
     """
-    if problem.model is None or problem.objective not in ("period", "memory"):
+    if problem.model is None or problem.objective in ("latency", "energy"):
         return False
     whole = [each.solution.assignment for each in found if not each.plan.rewrites]
     if not whole:
@@ -220,7 +221,7 @@ def _alone(problem: Problem) -> _Candidate | None:
 def _value(problem: Problem, plan: Plan) -> float:
     """Return the objective's value of a plan: seconds, joules, or the fullest device's bytes."""
     match problem.objective:
-        case "period":
+        case "both" | "period":
             return plan.period_s
         case "latency":
             return unloaded_latency_s(plan)
@@ -235,5 +236,5 @@ def _shown(problem: Problem, value: float) -> str:
             return f"{value:.3g} J per frame"
         case "memory":
             return f"{value / 1e6:.1f} MB"
-    per = "per frame" if problem.objective == "period" else "from a frame to its result"
+    per = "per frame" if problem.objective in PERIOD_FIRST else "from a frame to its result"
     return f"{value * 1e3:.1f} ms {per}"

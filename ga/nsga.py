@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ga.objectives import Priced
 from ga.operators import Population, move_run
 from partition.devices import machines
+from partition.objective import PERIOD_FIRST
 from partition.strategies.base import Candidate, Problem
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def gap_of(problem: Problem, priced: Priced, chosen: int) -> float | None:
     for it; a machine whose cores are shared counts as that many cores. No largest memory is below
     an even share, nor below the largest layer's.
     """
-    if problem.objective == "period":
+    if problem.objective in PERIOD_FIRST:
         value, bound = float(priced.costs.period_s[chosen]), _least_period_s(problem)
     elif problem.objective == "memory":
         memory = priced.memory[chosen]

@@ -108,6 +108,7 @@ class Preference:
 
 PREFERENCES: Mapping[Objective, Preference] = MappingProxyType(
     {
+        "both": Preference(),
         "period": Preference(),
         "memory": Preference(time=0.01, memory=1.0, traffic=0.002),
         "latency": Preference(time=0.05, memory=0.02, traffic=0.01, latency=1.0),
@@ -116,10 +117,13 @@ PREFERENCES: Mapping[Objective, Preference] = MappingProxyType(
 )
 """The compromise for each objective of a problem."""
 
+_MOSTLY_TIME = Preference(memory=0.02, held=0.08, traffic=0.01, work=0.5)
+
 HELD: Mapping[Objective, Preference] = MappingProxyType(
     {
         **PREFERENCES,
-        "period": Preference(memory=0.02, held=0.08, traffic=0.01, work=0.5),
+        "both": _MOSTLY_TIME,
+        "period": _MOSTLY_TIME,
         "memory": Preference(time=0.01, memory=0.0, held=1.0, traffic=0.002),
     }
 )

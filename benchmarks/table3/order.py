@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.table3.turn import Cell
+from partition.objective import DEFAULT_OBJECTIVE
 
 ALONE = "sequential"
 """The strategy by which one board gets the whole network, for what memory is compared with."""
@@ -36,12 +37,12 @@ def cells_of(
     """All of them; strategies are `NAME` or `NAME:OBJECTIVE`. One board is always among them."""
     found = []
     for network in networks:
-        found.append(Cell(network, 1, ALONE, "period"))
+        found.append(Cell(network, 1, ALONE, DEFAULT_OBJECTIVE))
         for count in counts:
             for strategy in strategies:
                 name, _, objective = strategy.partition(":")
                 if count > 1:
-                    found.append(Cell(network, count, name, objective or "period"))
+                    found.append(Cell(network, count, name, objective or DEFAULT_OBJECTIVE))
     return found
 
 

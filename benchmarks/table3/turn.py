@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from partition.objective import DEFAULT_OBJECTIVE
+
 
 @dataclass(frozen=True, order=True)
 class Cell:
@@ -19,7 +21,8 @@ class Cell:
     @property
     def how(self) -> str:
         """The strategy, with its objective where that is not the usual one."""
-        return self.strategy if self.objective == "period" else f"{self.strategy}:{self.objective}"
+        usual = self.objective == DEFAULT_OBJECTIVE
+        return self.strategy if usual else f"{self.strategy}:{self.objective}"
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,11 @@ def _reader(network: Network, known: Mapping[str, int], layer: Layer) -> int:
     return next((known[name] for name in makers if name in known), 0)
 
 
+_BALANCED = Weights(time=1.15, memory=1.0, traffic=0.03, parts=0.01)
+
 WEIGHTS: Mapping[Objective, Weights] = {
-    "period": Weights(time=1.15, memory=1.0, traffic=0.03, parts=0.01),
+    "both": _BALANCED,
+    "period": _BALANCED,
     "memory": Weights(time=0.2, memory=1.0, traffic=0.01, parts=0.01),
     "latency": Weights(time=1.0, memory=0.1, traffic=0.1, parts=0.2),
     "energy": Weights(time=1.0, memory=0.1, traffic=0.2, parts=0.05),

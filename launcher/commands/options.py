@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import typer
 
 from launcher.run.request import MOST_SEED
-from partition.objective import Objective
+from partition.objective import DEFAULT_OBJECTIVE, Objective
 
 MOST_DEVICES = 64
 """The most equal devices in a plan."""
@@ -49,7 +49,7 @@ class SolveOptions:
     ] = None
     objective: Annotated[
         Objective | None,
-        typer.Option(help="What to minimise first; by default --cluster's, or period"),
+        typer.Option(help="What to minimise first; by default --cluster's, or both"),
     ] = None
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of the search; by default --cluster's, or 0")
@@ -90,7 +90,7 @@ class CompareOptions:
         str | None,
         typer.Option(help="Strategies, separated by commas; default: those that search quickly"),
     ] = None
-    objective: Annotated[Objective, typer.Option(help="What to minimise first")] = "period"
+    objective: Annotated[Objective, typer.Option(help="What to minimise first")] = DEFAULT_OBJECTIVE
     seed: Annotated[int, typer.Option(min=0, help="Seed of the searches")] = 0
     memory: Annotated[
         str | None, typer.Option(help="Memory of each device, such as 2GB; default: no limit")
@@ -173,7 +173,7 @@ class SweepOptions:
     objective: Annotated[
         Objective,
         typer.Option(help="What to minimise first; vertical-paper always minimises Eq. 1"),
-    ] = "period"
+    ] = DEFAULT_OBJECTIVE
     storage: Annotated[
         str | None,
         typer.Option(

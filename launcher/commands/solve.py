@@ -42,6 +42,7 @@ from launcher.progress import ProgressDisplay, open_progress
 from launcher.results.report_text import megabytes, open_console
 from partition.errors import PartitionError
 from partition.measured.profiles import measured_part, with_profile
+from partition.objective import DEFAULT_OBJECTIVE
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution
 from partition.pricing.paper_equations import layer_beta_bytes
@@ -256,7 +257,7 @@ def perform(options: SolveOptions) -> Solved:
                 raise BadInputError("MODEL is missing: name the ONNX file to divide")
             progress.say(f"reading {options.model}")
             model = read_network(options.model)
-            objective = options.objective or "period"
+            objective = options.objective or DEFAULT_OBJECTIVE
             problem = equal_problem(
                 model, options.devices or 1, described, objective, options.seed or 0
             )

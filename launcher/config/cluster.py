@@ -32,7 +32,7 @@ from launcher.sources.kinds import SourceValue
 from launcher.sources.looks import is_source
 from launcher.streaming.overload import Overload
 from launcher.streaming.pacing import Pace
-from partition.objective import Objective
+from partition.objective import DEFAULT_OBJECTIVE, Objective
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """Names that nodes and networks may have."""
@@ -398,7 +398,7 @@ class ClusterConfig(StrictModel):
     objective: Annotated[
         Objective,
         Field(description="What the strategy minimises first"),
-    ] = "period"
+    ] = DEFAULT_OBJECTIVE
     input: Annotated[
         InputConfig,
         BeforeValidator(_input_form),

@@ -21,7 +21,7 @@ from cnn.network import Layer, Network
 from cnn.rewrite.rewrites import Channels, Rewrite
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
-from partition.objective import Objective
+from partition.objective import DEFAULT_OBJECTIVE, WITHIN, Objective
 from partition.prediction.memory_budget import START_UP_BYTES
 from partition.pricing.cost import CostModel
 from partition.pricing.linear_models import LinearTime
@@ -81,6 +81,7 @@ class Problem:
 
     All randomness of a strategy comes from `seed`: the same problem has the same solution. Channels
     between devices are to hold `slack_frames` frames beyond what their skews need (`make_plan`).
+    For the objective `both`, the period may exceed the shortest by the share `within`.
     `model` is what `network` came from, for strategies that rewrite it; `layer_s` [layers, devices]
     are measured seconds that replace estimates; `copies` are measured seconds of frames on a device
     (by its name) that computes the whole network.
@@ -108,7 +109,8 @@ class Problem:
     seed: int = 0
     on_progress: OnProgress = field(default=ignore_progress, compare=False)
     slack_frames: int = SLACK_FRAMES
-    objective: Objective = "period"
+    objective: Objective = DEFAULT_OBJECTIVE
+    within: float = WITHIN
     model: Rewritable | None = field(default=None, compare=False)
     layer_s: NDArray[np.float64] | None = field(default=None, compare=False)
     copies: Mapping[str, LinearTime] = field(default_factory=dict, compare=False)

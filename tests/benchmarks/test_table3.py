@@ -20,7 +20,7 @@ from benchmarks.table3.words import as_text
 from launcher.errors import BadInputError
 
 BOARDS = Boards("accelerator", 0.12, 125e6)
-CELL = Cell("resnet50", 2, "auto", "period")
+CELL = Cell("resnet50", 2, "auto", "both")
 MADE_BY = {"code": "12ab", "processor": "this one"}
 MB = 1_000_000
 
@@ -50,7 +50,7 @@ def turn(cell: Cell = CELL, *, rate: float = 1.9, peak_mb: int = 100, **changes:
 
 
 def alone(peak_mb: int) -> Turn:
-    return turn(Cell("resnet50", 1, "sequential", "period"), rate=0.99, peak_mb=peak_mb)
+    return turn(Cell("resnet50", 1, "sequential", "both"), rate=0.99, peak_mb=peak_mb)
 
 
 def test_a_log_gives_back_what_was_added(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_figures_say_what_was_asked_and_whether_it_holds() -> None:
 
 
 def test_of_hybrid_on_the_other_networks_at_least_085_is_asked() -> None:
-    cell = Cell("vgg16", 10, "hybrid", "period")
+    cell = Cell("vgg16", 10, "hybrid", "both")
     (found,) = summaries([turn(cell, rate=8.4)])
     (asked,) = figures([found], "accelerator")
     assert (asked.at_least, asked.holds) == (0.85, False)

@@ -45,7 +45,7 @@ def solved(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
 def test_equal_devices(model: str, capsys: pytest.CaptureFixture[str], strategy: str) -> None:
     data = solved(capsys, model, "--devices", "2", "--strategy", strategy)
     assert data["strategy"] == strategy
-    assert data["objective"] == "period"
+    assert data["objective"] == "both"
     assert [device["name"] for device in data["devices"]] == ["device1", "device2"]
     busiest = max(device["compute_s"] for device in data["devices"])
     assert 0 < busiest <= data["period_s"] <= data["latency_s"]
@@ -85,7 +85,7 @@ OBJECTIVES = ("memory", "latency", "energy")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "objective"),
-    [(name, "period") for name in STRATEGIES if name != "manual"]
+    [(name, "both") for name in STRATEGIES if name != "manual"]
     + [
         (name, objective) for name in ("sequential", "k-stage", "tiles") for objective in OBJECTIVES
     ],

@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 
 from cnn.network import Network
 from partition.devices import Device
+from partition.objective import PERIOD_FIRST
 from partition.prediction.memory_budget import engine_bytes
 from partition.pricing.traffic import Floats
 from partition.strategies.alike import kind_by_device
@@ -204,7 +205,8 @@ class SequentialCount:
         counts = np.bincount(numbers, minlength=len(problem.devices))
         shown = "-".join(str(count) for count in counts)
         problem.on_progress(SearchProgress(1, 1, shown))
-        ignored = "" if problem.objective == "period" else f" ({problem.objective} plays no part)"
+        plays = problem.objective in PERIOD_FIRST
+        ignored = "" if plays else f" ({problem.objective} plays no part)"
         return Solution(
             problem.assignment(numbers),
             f"equal numbers of layers in every segment{ignored}{note}: {shown}",
@@ -272,7 +274,7 @@ class SequentialBalanced:
         problem.on_progress(SearchProgress(1, 1, f"{used} segments"))
         over = problem.costs.evaluate(numbers[None]).overrun_bytes[0]
         fit = "" if over <= 0 else "; no cut by depth was found to fit every device's memory"
-        counts = problem.objective in ("period", "memory")
+        counts = problem.objective not in ("latency", "energy")
         ignored = "" if counts else f" ({problem.objective} plays no part)"
         return Solution(
             problem.assignment(numbers),

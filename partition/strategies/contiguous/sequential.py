@@ -34,8 +34,11 @@ TOLERANCE = 0.01
 NEXT_PERIOD = 1.4
 """The factor between consecutive bounds on the period under which energy is minimised."""
 
+_QUICKEST = "shortest period by dynamic programming, then fewest bytes within {:.0%} of it"
+
 WAYS = {
-    "period": "shortest period by dynamic programming, then fewest bytes within {:.0%} of it",
+    "both": _QUICKEST,
+    "period": _QUICKEST,
     "memory": "least share of memory on the fullest device by dynamic programming, then shortest "
     "period within {:.0%} of it",
     "latency": "least time of a frame that finds the pipeline empty, by dynamic programming",
@@ -94,7 +97,7 @@ def best_contiguous(problem: Problem, priced: Segments) -> tuple[NDArray[np.intp
     priced, places = thinned(priced)
     fitting = priced.fitting()
     match problem.objective:
-        case "period":
+        case "both" | "period":
             found = _quickest(priced, fitting, TOLERANCE)
         case "memory":
             found = _lean(priced, fitting)

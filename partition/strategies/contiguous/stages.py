@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partition.errors import PartitionError
+from partition.objective import PERIOD_FIRST
 from partition.prediction.memory_budget import room_bytes
 from partition.pricing.busy import period_s, rate_columns, shared_machines
 from partition.pricing.traffic import Floats
@@ -109,7 +110,7 @@ class Stages:
             np.array([getattr(own, name) for own in sums.values()]) for name in _Sums.__slots__
         )
         period = period_s(shared_machines(used), busy, rates.link_s(sent, received))
-        if self.problem.objective == "period":
+        if self.problem.objective in PERIOD_FIRST:
             return period
         return np.asarray((rates.energy_j(busy, period, sent) * (held > 0)).sum(axis=0))
 
@@ -306,6 +307,7 @@ def _one_each(stages: Stages, count: int) -> NDArray[np.intp]:
     objective = stages.problem.objective
     priced, places = thinned(stages.priced)
     values = {
+        "both": priced.seconds,
         "period": priced.seconds,
         "memory": priced.memory_share,
         "latency": priced.response_s,

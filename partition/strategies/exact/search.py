@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from partition.objective import PERIOD_FIRST
 from partition.pricing.cost import Costs
 from partition.pricing.traffic import Floats
 from partition.strategies.chosen import unloaded_latency_s
@@ -64,7 +65,7 @@ def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
     )
     if problem.objective == "memory":
         return (*_memory(terms, loads), traffic)
-    if problem.objective == "period":
+    if problem.objective in PERIOD_FIRST:
         seconds = problem.costs.layer_s.min(axis=1)
         each = [terms.ticks(float(layer_s)) for layer_s in seconds]
         first = Goal(
