@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from benchmarks.report import Figure, Table
 from benchmarks.table3.paper import (
+    BOTH,
     LEAST_EFFICIENCY,
+    LEAST_EFFICIENCY_CPU,
     LEAST_EFFICIENCY_SPLIT,
-    LEAST_SAVING_PERCENT,
+    LEAST_OF_PREDICTION,
     MOST_OF_PREDICTION,
     PAPER,
+    Asked,
 )
 from benchmarks.table3.summary import Spread, Summary
 from benchmarks.table3.turn import Refused
@@ -27,35 +30,47 @@ MEMORY = (
 
 
 def figures(found: Sequence[Summary], board: str) -> list[Figure]:
-    """What something was asked of."""
+    """The figures of which something is asked."""
     rows = []
     for one in found:
         least = _least_efficiency(one, board)
         if least is not None:
             rows.append(_figure(one, "efficiency", one.efficiency, at_least=least))
     for one in found:
-        if one.cell.network != "resnet50":
-            continue
-        least = LEAST_SAVING_PERCENT.get(one.cell.devices)
-        if one.saving_percent is not None and least is not None and one.cell.strategy == "auto":
-            saving = one.saving_percent
+        asked = _asked_of_both(one)
+        if asked is not None and one.saving_percent is not None:
+            saving, least = one.saving_percent, asked.saving_percent
             rows.append(_figure(one, "memory saved, measured", saving, unit="%", at_least=least))
-        rows.append(
-            _figure(
-                one, "fullest agent ÷ prediction", one.of_prediction, at_most=MOST_OF_PREDICTION
+        if asked is not None or one.cell.network == "resnet50":
+            rows.append(
+                _figure(
+                    one,
+                    "fullest agent ÷ prediction",
+                    one.of_prediction,
+                    at_least=None if asked is None else LEAST_OF_PREDICTION,
+                    at_most=MOST_OF_PREDICTION,
+                )
             )
-        )
     return rows
 
 
-def _least_efficiency(one: Summary, board: str) -> float | None:
-    network, boards, how = one.cell.network, one.cell.devices, one.cell.how
-    if boards == 1:
+def _asked_of_both(one: Summary) -> Asked | None:
+    if (one.cell.strategy, one.cell.objective) != ("auto", "both"):
         return None
-    if network == "resnet50" and how == "auto":
+    return BOTH.get(one.cell.network, {}).get(one.cell.devices)
+
+
+def _least_efficiency(one: Summary, board: str) -> float | None:
+    network, boards = one.cell.network, one.cell.devices
+    asked = _asked_of_both(one)
+    if asked is not None:
+        return asked.efficiency if board == "accelerator" else LEAST_EFFICIENCY_CPU[boards]
+    if boards == 1 or (one.cell.objective == "both" and one.cell.strategy == "auto"):
+        return None
+    if network == "resnet50" and (one.cell.strategy, one.cell.objective) == ("auto", "period"):
         return LEAST_EFFICIENCY[board].get(boards)
-    if network in PAPER and network != "resnet50" and how == "hybrid" and board == "accelerator":
-        return LEAST_EFFICIENCY_SPLIT
+    if network in PAPER and network != "resnet50" and one.cell.strategy == "hybrid":
+        return LEAST_EFFICIENCY_SPLIT if board == "accelerator" else None
     return None
 
 

@@ -174,15 +174,26 @@ def test_memory_saved_is_that_of_the_fullest_board_above_idle_against_one_board(
     assert found[2].eq2_saving_percent == pytest.approx(0.0)
 
 
-def test_figures_say_what_was_asked_and_whether_it_holds() -> None:
-    found = summaries([turn(rate=1.8), alone(peak_mb=160)])
+def test_figures_say_what_was_asked_of_both_columns_and_whether_it_holds() -> None:
+    four = Cell("resnet50", 4, "auto", "both")
+    found = summaries([turn(four, rate=3.6), alone(peak_mb=220)])
     asked = {one.what: one for one in figures(found, "accelerator")}
-    efficiency = asked["resnet50, 2 boards, auto: efficiency"]
+    efficiency = asked["resnet50, 4 boards, auto: efficiency"]
     assert (efficiency.at_least, efficiency.holds) == (0.95, False)
-    saved = asked["resnet50, 2 boards, auto: memory saved, measured"]
-    assert (saved.measured, saved.at_least, saved.holds) == (50.0, 48.0, True)
-    assert asked["resnet50, 2 boards, auto: fullest agent ÷ prediction"].holds is True
+    saved = asked["resnet50, 4 boards, auto: memory saved, measured"]
+    assert (saved.measured, saved.at_least, saved.holds) == (66.6667, 66.0, True)
+    assert asked["resnet50, 4 boards, auto: fullest agent ÷ prediction"].holds is True
     assert asked["resnet50, 1 board, sequential: fullest agent ÷ prediction"].holds is False
+    slower = {one.what: one for one in figures(found, "cpu")}
+    assert slower["resnet50, 4 boards, auto: efficiency"].at_least == 0.92
+
+
+def test_of_the_period_alone_more_is_asked_of_the_efficiency_and_nothing_of_memory() -> None:
+    period = Cell("resnet50", 2, "auto", "period")
+    found = summaries([turn(period, rate=1.8), alone(peak_mb=160)])
+    asked = {one.what: one for one in figures(found, "accelerator")}
+    assert asked["resnet50, 2 boards, auto:period: efficiency"].at_least == 0.95
+    assert "resnet50, 2 boards, auto:period: memory saved, measured" not in asked
 
 
 def test_of_hybrid_on_the_other_networks_at_least_085_is_asked() -> None:
