@@ -8,7 +8,8 @@ may have much of one network and little of another.
 Two searches compete, and the better result by the problem's objective is taken. One finds
 contiguous stages that all networks pass in the same order of devices, by constraint programming as
 in Yin et al. The other assigns any layer to any device: exactly where there are few layers and
-devices, and heuristically elsewhere.
+devices, and heuristically elsewhere. The gap that is reported is to a lower bound on every assignment
+of whole layers: the exact search's own, or that of `partition.strategies.bounds`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import numpy as np
 from cnn.network import Network
 from partition.errors import PartitionError
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
+from partition.strategies.bounds import least_value
 from partition.strategies.chosen import objective_value
 from partition.strategies.exact.placement import Shape
-from partition.strategies.exact.search import SolverEffort
-from partition.strategies.exact.strategy import Exact
+from partition.strategies.exact.search import SolverEffort, megabytes, milliseconds
+from partition.strategies.exact.strategy import ROUNDING, Exact
 
 MOST_DECISIONS = 48
 """Layers × devices up to which the assignment of any layer to any device is solved exactly."""
@@ -64,13 +66,12 @@ class CoDeploy:
         others = [way.name for way, _ in found if way is not best]
         problem.on_progress(SearchProgress(_STEPS * len(ways), _STEPS * len(ways), best.name))
         compared = f" (compared with {', '.join(others)})" if others else ""
-        is_proof = best is self._exact
-        return replace(
-            solution,
-            explanation=f"{_shares(problem, solution)}; {solution.explanation}{compared}",
-            optimal=solution.optimal if is_proof else None,
-            gap=solution.gap if is_proof else None,
-        )
+        explanation = f"{_shares(problem, solution)}; {solution.explanation}{compared}"
+        if best is not self._exact:
+            gap, bound = _gap(problem, solution)
+            explanation += f"; no assignment of whole layers has less than {bound}"
+            solution = replace(solution, optimal=gap <= ROUNDING, gap=gap)
+        return replace(solution, explanation=explanation)
 
 
 def networks_of(network: Network) -> tuple[tuple[str, ...], ...]:
@@ -98,6 +99,22 @@ def _best(problem: Problem, solutions: Sequence[Solution]) -> int:
     costs = problem.costs.evaluate(population)
     value = objective_value(problem, costs)
     return int(np.lexsort((costs.wire_bytes, value, costs.overrun_bytes))[0])
+
+
+def _gap(problem: Problem, solution: Solution) -> tuple[float, str]:
+    """Return by which fraction another assignment may be better at most, and the lower bound."""
+    costs = problem.costs.evaluate(problem.numbers(solution.assignment)[None])
+    value, least = float(objective_value(problem, costs)[0]), least_value(problem)
+    shown = {
+        "period": milliseconds,
+        "latency": milliseconds,
+        "energy": lambda joules: f"{joules:.3f} J",
+        "memory": lambda share: f"{share:.2%} of the fullest device's room",
+    }
+    if problem.objective == "memory" and all(d.memory_bytes is None for d in problem.devices):
+        shown["memory"] = megabytes
+    gap = max(0.0, 1 - least / value) if value > 0 else 0.0
+    return gap, f"{problem.objective} {shown[problem.objective](least)}"
 
 
 def _shares(problem: Problem, solution: Solution) -> str:

@@ -89,3 +89,18 @@ def test_what_it_finds_can_be_deployed() -> None:
     )
     host = [channel for channel in plan.channels if channel.target_device == "@host"]
     assert {channel.tensor.name for channel in host} == set(network.outputs)
+
+
+def test_the_bound_is_the_work_that_devices_can_share_at_best() -> None:
+    """Total work ÷ devices where they are equal, even if the solver has no time to prove any."""
+    network = beside(chain(*[10**9] * 9), chain(*[3 * 10**8] * 15))
+    problem = Problem(network, equal(4))
+    solution = CoDeploy((Sequential(),), SolverEffort(1e-6, 1.0)).solve(problem)
+    (period_s,) = problem.costs.evaluate(problem.numbers(solution.assignment)[None]).period_s
+    share_s = problem.costs.layer_s[:, 0].sum() / 4
+    assert solution.gap == pytest.approx(1 - share_s / period_s)
+    assert f"no assignment of whole layers has less than period {1e3 * share_s:.3f} ms" in (
+        solution.explanation
+    )
+    assert "at least 0.000 ms" not in solution.explanation
+    assert solution.optimal == (solution.gap == 0)

@@ -27,6 +27,7 @@ import numpy as np
 from partition.objective import PERIOD_FIRST
 from partition.pricing.cost import Costs
 from partition.pricing.traffic import Floats
+from partition.strategies.bounds import least_value
 from partition.strategies.chosen import unloaded_latency_s
 from partition.strategies.exact.loads import LoadVariables
 from partition.strategies.exact.placement import Expression, Placement
@@ -39,8 +40,8 @@ class Goal:
 
     `expression` × `unit` is the quantity; `value` computes it for priced assignments [individuals];
     `show` formats it for people. `loads` [layers] is the least that every layer adds to its stage's
-    part of the expression; it is empty if the expression is not a maximum over stages. A goal
-    without `counts` only breaks ties.
+    part of the expression; it is empty if the expression is not a maximum over stages. No solution
+    has less than `least`, in units of the quantity. A goal without `counts` only breaks ties.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Goal:
     show: Callable[[float], str]
     loads: Sequence[int] = ()
     counts: bool = True
+    least: float = 0.0
 
 
 def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
@@ -69,7 +71,13 @@ def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
         seconds = problem.costs.layer_s.min(axis=1)
         each = [terms.ticks(float(layer_s)) for layer_s in seconds]
         first = Goal(
-            "period", lambda: loads.period, terms.tick_s, lambda c: c.period_s, milliseconds, each
+            "period",
+            lambda: loads.period,
+            terms.tick_s,
+            lambda costs: costs.period_s,
+            milliseconds,
+            each,
+            least=least_value(problem),
         )
     elif problem.objective == "latency":
         first = Goal(
@@ -78,6 +86,7 @@ def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
             terms.tick_s,
             lambda costs: unloaded_latency_s(problem, costs),
             milliseconds,
+            least=least_value(problem),
         )
     else:
         first = Goal(
@@ -86,6 +95,7 @@ def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
             terms.tick_s * terms.watts,
             lambda costs: costs.energy_j,
             lambda joules: f"{joules:.3f} J",
+            least=least_value(problem),
         )
     return first, traffic
 
@@ -101,6 +111,7 @@ def _memory(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
         lambda costs: (costs.weight_bytes / room).max(axis=1),
         megabytes,
         terms.least_shares,
+        least=terms.share_range[0] * terms.weight_unit / terms.share_unit,
     )
     if all(device.cache_bytes is None for device in devices):
         return (share,)

@@ -264,7 +264,8 @@ class Exact:
                 best = np.array(placement.numbers(outcome.value_of), dtype=np.intp)
                 placement.model.add(goal.expression() <= outcome.value)
                 placement.suggest(outcome.values)
-            found.append((goal, outcome.bound * goal.unit, outcome.status == "proved"))
+            bound = max(outcome.bound * goal.unit, goal.least)
+            found.append((goal, bound, outcome.status == "proved"))
         if best is None:
             raise PartitionError(
                 f"no partition was found in the time that strategy {self.name!r} may take, nor a "

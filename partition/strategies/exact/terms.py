@@ -21,6 +21,7 @@ from partition.prediction.memory_budget import fair_memory
 from partition.pricing.busy import rates_of
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
+from partition.strategies.bounds import least_period_s
 
 TICKS = 1e7
 """See the module's docstring."""
@@ -142,9 +143,12 @@ class Terms:
 
     @cached_property
     def period_range(self) -> tuple[int, int]:
-        """The least possible period, and the longest one that is ever needed, in ticks."""
-        fastest = self.problem.costs.layer_s.min(axis=1)
-        return self.ticks(float(fastest.max())), self.ticks(self._slowest_s) + 1
+        """A lower bound on the period, and the longest one that is ever needed, in ticks.
+
+        Every layer's ticks are rounded down, so the bound is lowered by a tick for each.
+        """
+        least = self.ticks(least_period_s(self.problem)) - self.layers
+        return max(0, least), self.ticks(self._slowest_s) + 1
 
     @cached_property
     def _slowest_s(self) -> float:
