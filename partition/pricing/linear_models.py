@@ -2,9 +2,11 @@
 
 **Batches.** Two measured batch sizes determine a line. `deal_frames` then deals a batch out to
 several devices so that the last of them is done as early as possible: each frame goes to the device
-that would be done with it first. If the fixed parts vanish, these are the shares of Vanishree et
-al., "CoIn: Accelerated CNN Co-Inference through data partitioning on heterogeneous devices", ICACCS
-2020.
+that would be done with it first. `deal_by_ratio` deals it out by Eq. 1 of Vanishree et al., "CoIn:
+Accelerated CNN Co-Inference through data partitioning on heterogeneous devices", ICACCS 2020: in
+inverse proportion to the devices' times for the whole batch. If the fixed parts vanish, both give
+the same shares. Otherwise Eq. 1 gives a device with a large fixed part too many frames, because
+that part does not shrink with the device's share.
 
 **Transfers.** Velasco-Montero et al. (2023, §III-C, Fig. 6) found the time in which a tensor
 reaches the next processor to be proportional to its bytes, and added it to the time of the
@@ -19,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -117,6 +120,47 @@ def fit(few: tuple[int, float], many: tuple[int, float]) -> LinearTime:
     if less_s < less * frame_s:
         return LinearTime(0.0, more_s / more)
     return LinearTime(less_s - less * frame_s, frame_s)
+
+
+def batch_ratio(devices: Sequence[LinearTime], frames: int) -> NDArray[np.float64]:
+    """Return the shares of a batch by Eq. 1 of Vanishree et al. (2020): [devices], their sum is 1.
+
+    >>> batch_ratio([LinearTime(0.0, 1.0), LinearTime(0.0, 3.0)], 100)
+    array([0.75, 0.25])
+    """
+    speeds = 1 / np.array([device.seconds(frames) for device in devices])
+    return np.asarray(speeds / speeds.sum())
+
+
+def deal_by_ratio(
+    devices: Sequence[LinearTime], frames: int, most: Sequence[int | None] | None = None
+) -> tuple[int, ...]:
+    """Return how many of `frames` frames each device gets by Eq. 1 of Vanishree et al. (2020).
+
+    >>> deal_by_ratio([LinearTime(0, 1 / 36), LinearTime(0, 1 / 27), LinearTime(0, 1 / 37)], 100)
+    (36, 27, 37)
+
+    What exceeds a device's `most` frames is dealt out to the others in the same proportions
+    (re-balancing). Whole frames are dealt by largest remainder. Raises `PartitionError` if all
+    devices together cannot take that many.
+    """
+    given = [None] * len(devices) if most is None else most
+    bounds = [frames if bound is None else min(bound, frames) for bound in given]
+    if sum(bounds) < frames:
+        raise PartitionError(f"the devices' memory does not hold {frames} frames at once")
+    ratio = batch_ratio(devices, max(frames, 1))
+    dealt = np.zeros(len(devices), dtype=np.int64)
+    room = np.array(bounds, dtype=np.int64)
+    left = frames
+    while left:
+        open_ratio = np.where(room > dealt, ratio, 0.0)
+        exact = left * open_ratio / open_ratio.sum()
+        whole = np.floor(exact + 1e-9).astype(np.int64)
+        by_remainder = np.argsort(-(exact - whole), kind="stable")
+        whole[by_remainder[: left - int(whole.sum())]] += 1
+        dealt = np.minimum(dealt + whole, room)
+        left = frames - int(dealt.sum())
+    return tuple(dealt.tolist())
 
 
 def deal_frames(

@@ -10,6 +10,9 @@ The speed of a copy comes from the linear time model of its device: two batches 
 profile` has measured (`Problem.copies`). A stream pays the fixed part once, so the time per further
 frame decides. Without a profile the cost model estimates it, and the explanation says so.
 
+`batch-split-paper` deals out batches of `LONGEST_CYCLE` frames by the paper's Eq. 1 instead: in
+inverse proportion to the devices' times for the whole batch, fixed parts included.
+
 Frames come out in order, so results of a fast copy wait for those of a slow one and take memory.
 Where memory is short, a device gets fewer frames and the others more.
 
@@ -20,6 +23,7 @@ heterogeneous devices", ICACCS 2020; in CSDF the deal is a cyclic production pat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,7 +34,11 @@ from csdf.conversion.from_network import balanced_pattern, longest_wait
 from partition.devices import launcher_s
 from partition.errors import PartitionError
 from partition.pricing.busy import period_s, rates_of, shared_machines
-from partition.pricing.linear_models import LinearTime, deal_frames
+from partition.pricing.linear_models import (
+    LinearTime,
+    deal_by_ratio,
+    deal_frames,
+)
 from partition.strategies.base import (
     Problem,
     SearchProgress,
@@ -48,9 +56,11 @@ TOLERANCE = 0.01
 
 
 class BatchSplit:
-    """See the module's docstring."""
+    """See the module's docstring; `by_ratio` deals by the paper's Eq. 1."""
 
-    name = "batch-split"
+    def __init__(self, name: str = "batch-split", *, by_ratio: bool = False) -> None:
+        self.name = name
+        self._by_ratio = by_ratio
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`.
@@ -66,7 +76,7 @@ class BatchSplit:
                 f"cannot be pinned to {len(pinned)} devices; remove the pins, or choose another "
                 "strategy"
             )
-        copies = CopyLoads(problem)
+        copies = CopyLoads(problem, by_ratio=self._by_ratio)
         usable = [i for i, device in enumerate(problem.devices) if device.name in pinned]
         frames = copies.frames(usable or copies.usable())
         problem.on_progress(SearchProgress(1, 1, _ratio(frames)))
@@ -91,10 +101,11 @@ class BatchSplit:
 class _Alone:
     """The costs of a frame on a device that computes the whole network.
 
-    `frame_s` is the time between two frames, of which the processor is busy for `busy_s`.
-    `more_frames` is how many more frames the device has room for.
+    `frame_s` is the time between two frames, of which the processor is busy for `busy_s`; a batch
+    takes `fixed_s` longer. `more_frames` is how many more frames the device has room for.
     """
 
+    fixed_s: float
     frame_s: float
     busy_s: float
     energy_j: float
@@ -106,8 +117,9 @@ class _Alone:
 class CopyLoads:
     """The loads of devices that each compute a whole copy of the network."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, by_ratio: bool = False) -> None:
         self._problem = problem
+        self._by_ratio = by_ratio
         self._shared = shared_machines(problem.devices)
         count, layers = len(problem.devices), len(problem.network.layers)
         costs = problem.costs.evaluate(np.arange(count)[:, None].repeat(layers, axis=1))
@@ -127,6 +139,7 @@ class CopyLoads:
             limit, held = device.memory_bytes, int(costs.memory_bytes[number, number])
             self.alone.append(
                 _Alone(
+                    0.0 if measured is None else measured.fixed_s,
                     max(busy_s if measured is None else measured.frame_s, float(link_s)),
                     busy_s if measured is None else min(busy_s, measured.frame_s),
                     float(costs.energy_j[number]),
@@ -163,22 +176,30 @@ class CopyLoads:
         return frames
 
     def _best_cycle(self, usable: Sequence[int]) -> tuple[int, ...]:
+        if self._by_ratio:
+            batches = (self._cycle(usable, length) for length in range(LONGEST_CYCLE, 0, -1))
+            largest = next(batch for batch in batches if batch is not None)
+            return tuple(count // math.gcd(*largest) for count in largest)
         cycles = [self._cycle(usable, length) for length in range(1, LONGEST_CYCLE + 1)]
         fitting = [cycle for cycle in cycles if cycle is not None]
         best = min(map(self.period_s, fitting))
         return next(c for c in fitting if self.period_s(c) <= best * (1 + TOLERANCE))
 
     def _cycle(self, usable: Sequence[int], length: int) -> tuple[int, ...] | None:
-        """Deal `length` frames out so that they are done as early as possible.
+        """Deal `length` frames out so that they are done as early as possible, or by the ratio.
 
         A device without room for all results that would wait there gets fewer frames, and the
         others more. Returns None if the devices cannot take all frames.
         """
-        speeds = [LinearTime(0.0, self.alone[number].frame_s) for number in usable]
+        each = [self.alone[number] for number in usable]
+        if self._by_ratio:
+            deal, speeds = deal_by_ratio, [LinearTime(a.fixed_s, a.frame_s) for a in each]
+        else:  # a stream pays the fixed part once
+            deal, speeds = deal_frames, [LinearTime(0.0, a.frame_s) for a in each]
         most: list[int | None] = [None] * len(usable)
         while True:
             try:
-                dealt = deal_frames(speeds, length, most)
+                dealt = deal(speeds, length, most)
             except PartitionError:
                 return None
             place = self._overfull(usable, dealt)

@@ -8,8 +8,8 @@ may have much of one network and little of another.
 Two searches compete, and the better result by the problem's objective is taken. One finds
 contiguous stages that all networks pass in the same order of devices, by constraint programming as
 in Yin et al. The other assigns any layer to any device: exactly where there are few layers and
-devices, and heuristically elsewhere. The gap that is reported is to a lower bound on every assignment
-of whole layers: the exact search's own, or that of `partition.strategies.bounds`.
+devices, and heuristically elsewhere. The gap that is reported is to a lower bound on every
+assignment of whole layers: the exact search's own, or that of `partition.strategies.bounds`.
 """
 
 from __future__ import annotations

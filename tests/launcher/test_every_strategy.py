@@ -20,7 +20,7 @@ from tests.launcher_runtime.clusters import SHAPE, daemons, write_network
 pytestmark = pytest.mark.slow
 
 FRAMES = 9
-REWRITING = {"horizontal", "tiles", "batch-split", "replicated", "hybrid"}
+REWRITING = {"horizontal", "tiles", "batch-split", "batch-split-paper", "replicated", "hybrid"}
 """These divide layers; `auto` may."""
 
 

@@ -30,7 +30,7 @@ from tests.launcher.in_process import InProcess
 from tests.recurrent import CELL, LSTM, camera_frames, cell, lstm, plain_loop
 
 FRAMES = 12
-DEALING = {"batch-split", "replicated"}
+DEALING = {"batch-split", "batch-split-paper", "replicated"}
 """Strategies that deal frames out to copies of the network."""
 
 

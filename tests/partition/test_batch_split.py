@@ -14,9 +14,19 @@ from partition.devices import Device
 from partition.errors import PartitionError
 from partition.objective import Objective
 from partition.planner import plan_solution
-from partition.pricing.linear_models import LinearTime, deal_frames, fit
+from partition.pricing.linear_models import (
+    LinearTime,
+    batch_ratio,
+    deal_by_ratio,
+    deal_frames,
+    fit,
+)
 from partition.strategies.base import Problem
-from partition.strategies.batch_split import LONGEST_CYCLE, BatchSplit
+from partition.strategies.batch_split import (
+    LONGEST_CYCLE,
+    BatchSplit,
+    CopyLoads,
+)
 from tests.partition.networks import chain
 from tests.partition.rewriting_contract import RewritingContract
 from tests.partition.strategy_contract import MB, equal
@@ -105,8 +115,47 @@ class TestBatchSplit(RewritingContract):
 def test_the_published_rebalancing_of_a_batch() -> None:
     """Vanishree et al. (ICACCS 2020): 36:27:37 of 100 images, of which the second takes only 6."""
     speeds = [LinearTime(0.0, 1 / share) for share in (36, 27, 37)]
-    assert deal_frames(speeds, 100) == (36, 27, 37)
-    assert deal_frames(speeds, 100, [None, 6, None]) == (46, 6, 48)
+    for deal in (deal_frames, deal_by_ratio):
+        assert deal(speeds, 100) == (36, 27, 37)
+        assert deal(speeds, 100, [None, 6, None]) == (46, 6, 48)
+
+
+def test_the_papers_ratio_counts_the_fixed_part_of_the_whole_batch() -> None:
+    """Eq. 1 of Vanishree et al. (2020): r_i = (1/t_i) / Σ (1/t_j), t_i for all frames of the batch.
+
+    The second device needs 5 s before its first frame. Half of that is saved by no share, so by Eq.
+    1 it gets too many frames and the batch is done later than need be.
+    """
+    devices = [LinearTime(0.0, 0.1), LinearTime(5.0, 0.05)]
+    assert batch_ratio(devices, 100).tolist() == [0.5, 0.5]  # 10 s each
+    assert deal_by_ratio(devices, 100) == (50, 50)
+    assert [device.seconds(50) for device in devices] == [5.0, 7.5]
+    assert deal_frames(devices, 100) == (67, 33)
+
+
+@given(st.lists(st.floats(0.1, 5), min_size=1, max_size=4), st.integers(0, 40))
+def test_without_fixed_parts_the_ratio_is_that_of_speeds(seconds: list[float], frames: int) -> None:
+    devices = [LinearTime(0.0, frame_s) for frame_s in seconds]
+    dealt = deal_by_ratio(devices, frames)
+    assert sum(dealt) == frames
+    ratio = batch_ratio(devices, max(frames, 1))
+    assert all(abs(n - frames * r) < 1 + 1e-6 for n, r in zip(dealt, ratio, strict=True))
+    sooner, by_ratio = deal_frames(devices, frames), dealt
+    done = [
+        max(d.seconds(n) for d, n in zip(devices, way, strict=True)) for way in (sooner, by_ratio)
+    ]
+    assert done[0] <= done[1] * (1 + 1e-9)
+
+
+def test_the_papers_strategy_deals_by_batches_and_ours_as_a_stream() -> None:
+    network = chain(1, 1)
+    copies = {"a": LinearTime(0.0, 0.1), "b": LinearTime(0.8, 0.05)}  # 32 frames: 3.2 and 2.4 s
+    problem = Problem(network, (fast("a", 1), fast("b", 1)), copies=copies)
+    ours, papers = (
+        CopyLoads(problem, by_ratio=by_ratio).frames((0, 1)) for by_ratio in (False, True)
+    )
+    assert ours == (1, 2)
+    assert papers == (7, 9)
 
 
 times = st.builds(LinearTime, st.floats(0, 5), st.floats(0.1, 5))
@@ -141,5 +190,6 @@ def test_measurements_without_a_slope_are_refused(
 
 
 def test_a_batch_beyond_all_memory_is_refused() -> None:
-    with pytest.raises(PartitionError, match="does not hold"):
-        deal_frames([LinearTime(0, 1)], 3, [2])
+    for deal in (deal_frames, deal_by_ratio):
+        with pytest.raises(PartitionError, match="does not hold"):
+            deal([LinearTime(0, 1)], 3, [2])

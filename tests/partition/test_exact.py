@@ -16,7 +16,7 @@ from partition.objective import Objective
 from partition.strategies.base import Problem, Solution
 from partition.strategies.chosen import objective_value
 from partition.strategies.exact.placement import Shape
-from partition.strategies.exact.search import SolverEffort
+from partition.strategies.exact.search import PublishedOrder, SolverEffort
 from partition.strategies.exact.strategy import Exact
 from partition.strategies.exact.terms import SHARE_UNIT, terms_of
 from tests.partition.exhaustive import (
@@ -81,6 +81,70 @@ def test_memory_is_the_lexicographic_optimum(
     assert solution.gap == 0
     (value,) = lexicographic(problem.costs.evaluate(numbers[None]))
     assert value == min(lexicographic(problem.costs.evaluate(every)))
+
+
+def published(problem: Problem, rows: np.ndarray) -> np.ndarray:
+    """Columns ①, ② and ③ of Yin et al. for each row of device numbers, as they define them."""
+    devices, layers = range(len(problem.devices)), problem.network.layers
+    number = {layer.name: index for index, layer in enumerate(layers)}
+    found = []
+    for row in rows:
+        own = [{layer.name for layer in layers if row[number[layer.name]] == d} for d in devices]
+        held = [problem.network.weight_bytes(tuple(names)) for names in own]  # Eq. 5
+        rooms = [device.cache_bytes for device in problem.devices]
+        beyond = [
+            0 if room is None else max(size - room, 0)
+            for size, room in zip(held, rooms, strict=True)
+        ]  # Eq. 8
+        come = [
+            sum(
+                problem.network.tensors[tensor].bytes
+                for maker, reader, tensor in problem.network.edges
+                if reader in names and maker not in names
+            )
+            for names in own
+        ]  # Eq. 9 and 10: every edge
+        found.append((max(held), sum(beyond), max(come)))
+    return np.array(found, dtype=float)
+
+
+@given(
+    problems("memory"),
+    SHAPES,
+    st.sampled_from((0, 4096, 65536)),
+    st.sampled_from(("13", "123", "213")),
+)
+@settings(deadline=None, max_examples=15)
+def test_the_published_goals_are_minimised_in_their_order(
+    problem: Problem, shape: Shape, cache_bytes: int, order: PublishedOrder
+) -> None:
+    devices = tuple(
+        replace(device, host=None, cache_bytes=cache_bytes) for device in problem.devices
+    )
+    problem = replace(problem, devices=devices)
+    every = every_assignment(problem, contiguous=shape.contiguous, siblings=shape.siblings)
+    assume(len(every))
+    solution = Exact("exact-paper", shape, published=order).solve(problem)
+    columns = [int(digit) - 1 for digit in order]
+    (value,) = published(problem, problem.numbers(solution.assignment)[None])[:, columns].tolist()
+    assert value == min(published(problem, every)[:, columns].tolist())
+    assert solution.optimal
+
+
+def test_a_stage_that_reads_a_tensor_twice_pays_twice_by_the_published_rule() -> None:
+    """Yin et al., Eq. 9: the sum is over edges; on our wire the tensor travels once."""
+    tensors = {name: Tensor(name, (1, 100), "uint8") for name in ("x", "a", "b", "c", "y")}
+    layers = (
+        Layer("first", "Relu", ("x",), ("a",), (), 1),
+        Layer("left", "Relu", ("a",), ("b",), (), 1),
+        Layer("right", "Relu", ("a",), ("c",), (), 1),
+        Layer("join", "Add", ("b", "c"), ("y",), (), 1),
+    )
+    network = Network("fork", layers, tensors, {}, ("x",), ("y",))
+    problem = Problem(network, equal(2))
+    row = np.array([[0, 1, 1, 1]])
+    assert terms_of(problem).largest_communication(row).tolist() == [200]
+    assert problem.costs.evaluate(row).received_bytes[0, 1] == 100
 
 
 @given(problems("period"), SHAPES)

@@ -50,6 +50,27 @@ class TrafficVariables:
             for tensor, moved in enumerate(self._terms.tensors)
         )
 
+    @cached_property
+    def largest(self) -> Expression:
+        """The most bytes per frame that come to one stage, in `Terms.traffic_unit`.
+
+        Every edge counts, so a tensor counts for each of its readers (com of Yin et al., Eq. 9).
+        """
+        terms, placement = self._terms, self._placement
+        edges = [(t, reader) for t in terms.tensors if t.source >= 0 for reader in t.readers]
+        total = sum(tensor.bytes for tensor, _ in edges) // terms.traffic_unit
+        largest = placement.integer(0, total, "largest communication")
+        for stage in placement.stages:
+            crossing = []
+            for number, (tensor, reader) in enumerate(edges):
+                crosses = placement.boolean(f"edge {number} into {stage}")
+                placement.model.add(
+                    crosses >= placement.at[reader][stage] - placement.at[tensor.source][stage]
+                )
+                crossing.append(tensor.bytes // terms.traffic_unit * crosses)
+            placement.model.add(largest >= sum(crossing))
+        return largest
+
     def reads(self, tensor: int, stage: int, near: Iterable[int] = ()) -> Expression:
         """Return 1 if `stage` reads a tensor that neither it nor a stage in `near` produces: α_e
         (Yin et al., Eq. 10)."""

@@ -11,6 +11,9 @@ minimised in lexicographic order:
 - **latency**, of a frame that finds the pipeline empty: the time of all devices for it, and the
   transfers; then bytes.
 - **energy**: joules per frame, waiting included; then bytes.
+
+`published_goals` are those of Yin et al. to the letter, whatever the objective: ③ is the largest
+communication of one stage (§IV-B), in which every edge counts (Eq. 9), and the order is a choice.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import numpy as np
 
 from partition.objective import PERIOD_FIRST
 from partition.pricing.cost import Costs
-from partition.pricing.traffic import Floats
+from partition.pricing.traffic import Assignments, Floats
 from partition.strategies.bounds import least_value
 from partition.strategies.chosen import unloaded_latency_s
 from partition.strategies.exact.loads import LoadVariables
@@ -38,7 +41,8 @@ from partition.strategies.exact.terms import SHARE_UNIT, Terms
 class Goal:
     """A quantity to minimise.
 
-    `expression` × `unit` is the quantity; `value` computes it for priced assignments [individuals];
+    `expression` × `unit` is the quantity; `value` computes it from prices and device
+    numbers [individuals];
     `show` formats it for people. `loads` [layers] is the least that every layer adds to its stage's
     part of the expression; it is empty if the expression is not a maximum over stages. No solution
     has less than `least`, in units of the quantity. A goal without `counts` only breaks ties.
@@ -47,7 +51,7 @@ class Goal:
     name: str
     expression: Callable[[], Expression]
     unit: float
-    value: Callable[[Costs], Floats]
+    value: Callable[[Costs, Assignments], Floats]
     show: Callable[[float], str]
     loads: Sequence[int] = ()
     counts: bool = True
@@ -61,7 +65,7 @@ def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
         "bytes between devices",
         loads.traffic.total,
         terms.traffic_unit,
-        lambda costs: costs.wire_bytes,
+        lambda costs, _: costs.wire_bytes,
         megabytes,
         counts=problem.objective == "memory",
     )
@@ -74,7 +78,7 @@ def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
             "period",
             lambda: loads.period,
             terms.tick_s,
-            lambda costs: costs.period_s,
+            lambda costs, _: costs.period_s,
             milliseconds,
             each,
             least=least_value(problem),
@@ -84,7 +88,7 @@ def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
             "latency of a lone frame",
             lambda: loads.latency,
             terms.tick_s,
-            lambda costs: unloaded_latency_s(problem, costs),
+            lambda costs, _: unloaded_latency_s(problem, costs),
             milliseconds,
             least=least_value(problem),
         )
@@ -93,7 +97,7 @@ def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
             "energy per frame",
             lambda: loads.energy,
             terms.tick_s * terms.watts,
-            lambda costs: costs.energy_j,
+            lambda costs, _: costs.energy_j,
             lambda joules: f"{joules:.3f} J",
             least=least_value(problem),
         )
@@ -108,7 +112,7 @@ def _memory(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
         "largest weights" + (" relative to their room" if unlike else ""),
         lambda: loads.largest_share,
         terms.weight_unit / terms.share_unit,
-        lambda costs: (costs.weight_bytes / room).max(axis=1),
+        lambda costs, _: (costs.weight_bytes / room).max(axis=1),
         megabytes,
         terms.least_shares,
         least=terms.share_range[0] * terms.weight_unit / terms.share_unit,
@@ -119,7 +123,7 @@ def _memory(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
         "weights beyond the caches",
         lambda: sum(loads.uncached),
         terms.weight_unit,
-        lambda costs: costs.cache_overrun_bytes.sum(axis=1),
+        lambda costs, _: costs.cache_overrun_bytes.sum(axis=1),
         megabytes,
     )
     return share, uncached
@@ -133,6 +137,25 @@ def megabytes(size: float) -> str:
 def milliseconds(seconds: float) -> str:
     """Format seconds as `12.346 ms`."""
     return f"{seconds * 1e3:.3f} ms"
+
+
+PublishedOrder = Literal["13", "123", "213"]
+"""The orders of goals of Yin et al. (§V-B): ① the largest weights of a stage, ② the weights beyond
+caches, ③ the largest communication of a stage."""
+
+
+def published_goals(terms: Terms, loads: LoadVariables, order: PublishedOrder) -> tuple[Goal, ...]:
+    """Return the goals of Yin et al. in one of their orders; see the module's docstring."""
+    share, *uncached = _memory(terms, loads)
+    communication = Goal(
+        "largest communication of a stage",
+        lambda: loads.traffic.largest,
+        terms.traffic_unit,
+        lambda _, population: terms.largest_communication(population),
+        megabytes,
+    )
+    by_digit = {"1": [share], "2": uncached, "3": [communication]}
+    return tuple(goal for digit in order for goal in by_digit[digit])
 
 
 PROGRESS_INTERVAL_S = 0.25

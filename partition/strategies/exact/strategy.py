@@ -32,7 +32,15 @@ from partition.strategies.contiguous.sequential import Sequential
 from partition.strategies.exact.loads import LoadVariables
 from partition.strategies.exact.placement import Placement, Shape
 from partition.strategies.exact.refusals import check, refusal
-from partition.strategies.exact.search import Goal, SolverEffort, Watch, goals, minimise
+from partition.strategies.exact.search import (
+    Goal,
+    PublishedOrder,
+    SolverEffort,
+    Watch,
+    goals,
+    minimise,
+    published_goals,
+)
 from partition.strategies.exact.terms import Terms, terms_of
 
 ROUNDING = 1e-4
@@ -183,7 +191,10 @@ PROGRESS = 1000
 
 
 class Exact:
-    """See the module's docstring; `others` contribute assignments to start from."""
+    """See the module's docstring; `others` contribute assignments to start from.
+
+    With `published`, the goals are those of Yin et al. in this order, whatever the objective.
+    """
 
     def __init__(
         self,
@@ -191,8 +202,10 @@ class Exact:
         shape: Shape | None = None,
         effort: SolverEffort | None = None,
         others: Sequence[Strategy] = (),
+        published: PublishedOrder | None = None,
     ) -> None:
         self.name = name
+        self._published = published
         self._shape = shape or Shape()
         self._effort = effort or SolverEffort()
         self._others = tuple(others)
@@ -214,9 +227,11 @@ class Exact:
         if answer is None:
             raise refusal(problem, self._shape)
         problem.on_progress(SearchProgress(PROGRESS, PROGRESS, answer.steps[0].sentence))
+        ignored = "" if self._published is None else f" ({problem.objective} plays no part)"
         return Solution(
             problem.assignment(answer.numbers),
-            f"{_KIND[self._shape.contiguous]} by constraint programming: {answer.sentence}",
+            f"{_KIND[self._shape.contiguous]} by constraint programming{ignored}: "
+            f"{answer.sentence}",
             optimal=answer.is_optimal,
             gap=answer.gap,
         )
@@ -250,7 +265,10 @@ class Exact:
         placement = Placement(terms, self._shape)
         loads = LoadVariables(placement)
         loads.keep_within(limits, frames_between_devices(problem.slack_frames))
-        ahead = goals(terms, loads)
+        if self._published is None:
+            ahead = goals(terms, loads)
+        else:
+            ahead = published_goals(terms, loads, self._published)
         given = starts(terms, self._shape, self._others)
         best = _start(terms, ahead[0], placement, given)
         found: list[tuple[Goal, float, bool]] = []
@@ -283,12 +301,13 @@ def _start(
     if not len(population):
         return None
     costs = terms.problem.costs.evaluate(population)
-    order = np.lexsort((costs.wire_bytes, goal.value(costs), costs.overrun_bytes))
+    value = goal.value(costs, population)
+    order = np.lexsort((costs.wire_bytes, value, costs.overrun_bytes))
     best: NDArray[np.intp] = population[order[0]]
     placement.hint(best.tolist())
     if costs.overrun_bytes[order[0]] > 0:
         return None
-    most = int(goal.value(costs)[order[0]] / goal.unit * (1 + 1e-9)) + 1
+    most = int(value[order[0]] / goal.unit * (1 + 1e-9)) + 1
     placement.model.add(goal.expression() <= most)
     if goal.loads:
         placement.narrow(goal.loads, most)
@@ -301,7 +320,7 @@ def _priced(
     """Return the best of a population by the cost model, which also counts the costs that the
     linear terms leave out. Of equals, the first wins."""
     costs = problem.costs.evaluate(population)
-    values = [goal.value(costs) for goal, _, _ in found]
+    values = [goal.value(costs, population) for goal, _, _ in found]
     keys = [np.maximum(costs.overrun_bytes, 0), *(_rounded(value) for value in values)]
     row = int(np.lexsort(keys[::-1])[0])
     steps = tuple(

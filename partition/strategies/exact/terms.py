@@ -19,6 +19,7 @@ from cnn.network import Network
 from partition.devices import Device, machines
 from partition.prediction.memory_budget import fair_memory
 from partition.pricing.busy import rates_of
+from partition.pricing.traffic import Assignments, Floats
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
 from partition.strategies.bounds import least_period_s
@@ -77,6 +78,20 @@ class Terms:
         """(producer, reader), each pair of layers once."""
         found = {(t.source, reader): None for t in self.tensors for reader in t.readers}
         return tuple(edge for edge in found if edge[0] >= 0)
+
+    def largest_communication(self, population: Assignments) -> Floats:
+        """Return the bytes that come to the device to which most come: [individuals].
+
+        Every edge counts, so a tensor counts for each of its readers on a device, and frames of the
+        launcher do not (Yin et al., Eq. 9 and 10, §IV-B).
+        """
+        received = np.zeros((len(self.problem.devices), len(population)))
+        individuals = np.arange(len(population))
+        for moved in self.tensors:
+            for reader in moved.readers if moved.source >= 0 else ():
+                here = population[:, reader]
+                received[here, individuals] += moved.bytes * (population[:, moved.source] != here)
+        return np.asarray(received.max(axis=0))
 
     @cached_property
     def kinds(self) -> tuple[tuple[int, ...], ...]:
