@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from partition.errors import PartitionError
+
+CacheSpill: TypeAlias = Literal["bytes", "layers"]
+"""What stays outside a full cache: bytes or whole layers; see `partition.pricing.spill`."""
 
 _NOT_NEGATIVE = {
     "firing_s": "seconds",
@@ -48,7 +52,9 @@ class Device:
     `cache_bytes` is the room for weights beside the processor (the 8 MiB of an Edge TPU); weights
     that do not fit are fetched anew for each frame, at `cache_s_per_byte`, as in Eq. 8 of Yin et
     al. (2022). None: no such cache. The default of 2 GB/s follows from Tables 3 and 7 of
-    Villarrubia et al. (2025), for Edge TPUs behind PCIe.
+    Villarrubia et al. (2025), for Edge TPUs behind PCIe. With `cache_spill` "layers" whole layers
+    are fetched, and inputs take room in the cache too, as their compiler has it
+    (`partition.pricing.spill`).
 
     `busy_w` and `idle_w` are its power while it works and while it waits, `sent_j_per_byte` is the
     energy of sending a byte. The defaults are assumptions: a board between a Raspberry Pi 4 and a
@@ -70,6 +76,7 @@ class Device:
     wire_is_free: bool = False
     cache_bytes: int | None = None
     cache_s_per_byte: float = 5e-10
+    cache_spill: CacheSpill = "bytes"
     busy_w: float = 10.0
     idle_w: float = 2.5
     sent_j_per_byte: float = 1e-8

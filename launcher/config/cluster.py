@@ -32,6 +32,7 @@ from launcher.sources.kinds import SourceValue
 from launcher.sources.looks import is_source
 from launcher.streaming.overload import Overload
 from launcher.streaming.pacing import Pace
+from partition.devices import CacheSpill
 from partition.objective import DEFAULT_OBJECTIVE, Objective
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -64,6 +65,10 @@ class NodeConfig(StrictModel):
             "limit"
         ),
     ] = None
+    cache_spill: Annotated[
+        CacheSpill,
+        Field(description="What stays outside a full cache: bytes of weights, or whole layers"),
+    ] = "bytes"
     busy_w: Annotated[float, Field(ge=0, description="Watts while it computes")] = 10.0
     idle_w: Annotated[float, Field(ge=0, description="Watts while it waits")] = 2.5
     link: Annotated[

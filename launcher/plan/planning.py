@@ -125,6 +125,7 @@ def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Devi
                 host=THIS_MACHINE if local else None,
                 host_cores=cores if local else 1,
                 cache_bytes=node.cache,
+                cache_spill=node.cache_spill,
                 busy_w=node.busy_w,
                 idle_w=node.idle_w,
             )

@@ -37,6 +37,7 @@ from partition.plan import Plan, PlannedChannel, PlannedPhase
 from partition.pricing import busy
 from partition.pricing.busy import rates_of
 from partition.pricing.compute_time import layer_seconds
+from partition.pricing.spill import uncached_bytes
 
 
 def phase_seconds(
@@ -81,10 +82,24 @@ def _uncached_bytes(dataflow: Dataflow, devices: Sequence[Device]) -> dict[str, 
     """Return by phase name its share of the weights that its device's cache has no room for."""
     found = {phase.name: 0.0 for phase in dataflow.phases}
     network = dataflow.network
+    if all(device.cache_bytes is None for device in devices):
+        return found
+    layer_bytes = [network.weight_bytes((layer.name,)) for layer in network.layers]
     for device in devices:
         phases = dataflow.devices.get(device.name, ())
-        held = network.weight_bytes({layer for phase in phases for layer in phase.layers})
-        uncached = rates_of(device).uncached_bytes(held)
+        layers = {layer for phase in phases for layer in phase.layers}
+        received = sum(
+            flow.tensor.bytes for flow in dataflow.flows if flow.target_device == device.name
+        )
+        uncached = float(
+            uncached_bytes(
+                device,
+                layer_bytes,
+                np.array([layer.name in layers for layer in network.layers]),
+                np.array(float(network.weight_bytes(layers))),
+                np.array(float(received)),
+            )
+        )
         own = {phase.name: network.weight_bytes(phase.layers) for phase in phases}
         for name, size in own.items():
             found[name] = uncached * size / max(sum(own.values()), 1)

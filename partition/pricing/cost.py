@@ -39,6 +39,7 @@ from partition.prediction.memory import packing_bytes, quantised_bytes
 from partition.prediction.memory_budget import LAYER_BYTES, START_UP_BYTES, engine_bytes
 from partition.pricing.busy import period_s, rate_columns, shared_machines
 from partition.pricing.compute_time import layer_seconds
+from partition.pricing.spill import uncached_bytes
 from partition.pricing.traffic import SLACK_FRAMES, Assignments, Floats, Flows, Ints, Traffic
 
 
@@ -156,6 +157,7 @@ class CostModel:
         self.devices = tuple(devices)
         self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
         self._rows = LayerRows(network)
+        self._layer_bytes = [network.weight_bytes((layer.name,)) for layer in network.layers]
         self._traffic = Traffic(network, slack_frames)
         component = np.array(network.component)
         self._components = [component == number for number in range(component.max() + 1)]
@@ -186,7 +188,7 @@ class CostModel:
         own = (_phases(device_of[of], levels[of], len(self.devices)) for of in self._components)
         phases = np.sum(list(own), axis=0)
         flows = self._traffic.flows(device_of, levels, self._machine_of)
-        uncached = self.rates.uncached_bytes(weights)
+        uncached = self._uncached(device_of, weights, flows.received_bytes)
         phases_s = self.rates.phases_s(compute, flows.cut_bytes, uncached)
         busy, period = self.times(phases_s, phases, flows)
         most = int(phases.max())
@@ -209,6 +211,23 @@ class CostModel:
             uncached.T,
             self.rates.cut_s(flows.cut_bytes).T,
             tensors.T,
+        )
+
+    def _uncached(self, device_of: Assignments, weights: Floats, received: Floats) -> Floats:
+        """Return the bytes of weights beyond each device's cache: [devices, individuals]."""
+        if all(device.cache_spill == "bytes" for device in self.devices):
+            return self.rates.uncached_bytes(weights)
+        return np.stack(
+            [
+                uncached_bytes(
+                    device,
+                    self._layer_bytes,
+                    device_of == number,
+                    weights[number],
+                    received[number],
+                )
+                for number, device in enumerate(self.devices)
+            ]
         )
 
     def times(self, phases_s: Floats, phases: Floats, flows: Flows) -> tuple[Floats, Floats]:

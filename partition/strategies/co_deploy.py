@@ -105,16 +105,16 @@ def _gap(problem: Problem, solution: Solution) -> tuple[float, str]:
     """Return by which fraction another assignment may be better at most, and the lower bound."""
     costs = problem.costs.evaluate(problem.numbers(solution.assignment)[None])
     value, least = float(objective_value(problem, costs)[0]), least_value(problem)
-    shown = {
-        "period": milliseconds,
-        "latency": milliseconds,
-        "energy": lambda joules: f"{joules:.3f} J",
-        "memory": lambda share: f"{share:.2%} of the fullest device's room",
-    }
-    if problem.objective == "memory" and all(d.memory_bytes is None for d in problem.devices):
-        shown["memory"] = megabytes
     gap = max(0.0, 1 - least / value) if value > 0 else 0.0
-    return gap, f"{problem.objective} {shown[problem.objective](least)}"
+    match problem.objective:
+        case "period" | "latency":
+            shown = milliseconds(least)
+        case "energy":
+            shown = f"{least:.3f} J"
+        case "memory":
+            unlimited = all(device.memory_bytes is None for device in problem.devices)
+            shown = megabytes(least) if unlimited else f"{least:.2%} of a device's room"
+    return gap, f"{problem.objective} {shown}"
 
 
 def _shares(problem: Problem, solution: Solution) -> str:

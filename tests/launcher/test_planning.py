@@ -55,13 +55,14 @@ def test_what_the_user_says_of_a_node_is_what_the_cost_model_hears(tmp_path: Pat
     cluster = cluster_of(
         tmp_path,
         "{name: a, memory: 1GB, macs_per_s: 1T, link: 100Mbit/s, accelerator: true, threads: 2, "
-        "cache: 8MiB, busy_w: 15, idle_w: 1.5}, {name: b, threads: 2}",
+        "cache: 8MiB, cache_spill: layers, busy_w: 15, idle_w: 1.5}, {name: b, threads: 2}",
     )
     a, b = devices_of(cluster)
     assert (a.memory_bytes, a.macs_per_s) == (10**9, 1e12)
     assert a.link_bytes_per_s == pytest.approx(0.94 * 12.5e6)
     assert a.wire_is_free
     assert (a.cache_bytes, a.busy_w, a.idle_w) == (8 << 20, 15.0, 1.5)
+    assert (a.cache_spill, b.cache_spill) == ("layers", "bytes")
     assert b.macs_per_s == 4e10
     assert b.cache_bytes is None
     assert (a.launcher_bytes_per_s, b.launcher_bytes_per_s) == (None, None)

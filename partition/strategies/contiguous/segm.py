@@ -345,9 +345,11 @@ def _excess(priced: Segments) -> Floats:
     inputs in its cache, everything in its memory."""
     held = priced.peak_bytes
     tables = []
-    for device in priced.devices:
+    for device, uncached in zip(priced.devices, priced.uncached_bytes, strict=True):
         excess = np.zeros_like(held)
-        if device.cache_bytes is not None:
+        if device.cache_spill == "layers":
+            excess += uncached
+        elif device.cache_bytes is not None:
             cached = priced.weight_bytes + priced.received_bytes
             excess += np.maximum(cached - device.cache_bytes, 0.0)
         if device.memory_bytes is not None:

@@ -20,6 +20,7 @@ from partition.devices import Device
 from partition.prediction.memory import packing_bytes, quantised_bytes
 from partition.prediction.memory_budget import LAYER_BYTES, START_UP_BYTES, engine_bytes, room_bytes
 from partition.pricing.busy import Rates, rate_columns
+from partition.pricing.spill import uncached_bytes
 from partition.pricing.traffic import Floats, frames_between_devices
 from partition.strategies.alike import kind_by_device, kinds_of
 from partition.strategies.base import Problem
@@ -33,7 +34,8 @@ class Segments:
     [kinds, layers + 1, layers + 1] is False where a segment is impossible (b < a, or it holds a
     layer pinned to another device). `layer_s` [kinds] sums the layers' seconds. `held_bytes` is the
     memory of a device: weights, largest activation, channels, engine. `packing_bytes` is what the
-    engine needs for a moment while it loads (`partition.prediction.memory`).
+    engine needs for a moment while it loads (`partition.prediction.memory`). `uncached_bytes`
+    [kinds] are the weights that the cache of a kind of device has no room for.
     """
 
     kinds: tuple[tuple[int, ...], ...]
@@ -43,6 +45,7 @@ class Segments:
     weight_bytes: Floats
     held_bytes: Floats
     packing_bytes: Floats
+    uncached_bytes: Floats
     received_bytes: Floats
     received_tensors: Floats
     sent_bytes: Floats
@@ -71,8 +74,7 @@ class Segments:
         """Seconds that a segment keeps the processor busy: t of Velasco-Montero et al. (2023)."""
         moved = self.received_bytes + self.sent_bytes
         messages = self.received_tensors + self.sent_tensors
-        uncached = self.rates.uncached_bytes(self.weight_bytes)
-        phases_s = self.rates.phases_s(self.layer_s, moved, uncached)
+        phases_s = self.rates.phases_s(self.layer_s, moved, self.uncached_bytes)
         busy = self.rates.busy_s(phases_s, np.ones_like(moved), messages, moved)
         return np.where(self.held_bytes > 0, busy, 0.0)
 
@@ -122,6 +124,7 @@ class Segments:
             weight_bytes=self.weight_bytes[grid],
             held_bytes=self.held_bytes[grid],
             packing_bytes=self.packing_bytes[grid],
+            uncached_bytes=self.uncached_bytes[each],
             received_bytes=self.received_bytes[grid],
             received_tensors=self.received_tensors[grid],
             sent_bytes=self.sent_bytes[grid],
@@ -151,6 +154,7 @@ def segments(problem: Problem) -> Segments:
         weights,
         np.where(starts[:, None] < starts, held, 0.0),
         _range_max(_packing(problem)) + range_sum(_quantised(problem)),
+        np.stack([_uncached(problem, members[0], weights, received) for members in kinds]),
         received,
         received_tensors,
         sent,
@@ -161,6 +165,17 @@ def segments(problem: Problem) -> Segments:
 def _weights(problem: Problem) -> Floats:
     network = problem.network
     return np.array([network.weight_bytes((layer.name,)) for layer in network.layers], dtype=float)
+
+
+def _uncached(problem: Problem, number: int, weights: Floats, received: Floats) -> Floats:
+    """Return the weights of every segment beyond the cache of a device."""
+    place = np.arange(len(weights))
+    mine = (
+        (place[:, None] <= layer) & (layer < place) for layer in range(len(problem.network.layers))
+    )
+    return uncached_bytes(
+        problem.devices[number], _weights(problem), mine, np.maximum(weights, 0.0), received
+    )
 
 
 def _activations(problem: Problem) -> Floats:
