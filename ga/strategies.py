@@ -47,7 +47,7 @@ _ALL: tuple[Strategy, ...] = (
     Exact("exact-siblings", Shape(siblings=True)),
     Exact("exact-vertical", Shape(contiguous=False), others=(Vertical(),)),
     Exact("exact-paper", Shape(siblings=True), published="123"),
-    Exact("exact-paper-213", Shape(siblings=True), published="213"),
+    Exact("exact-paper-cache-first", Shape(siblings=True), published="213"),
     CoDeploy((Vertical(),)),
     Manual(),
 )
