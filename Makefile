@@ -15,13 +15,11 @@ unexport PYTHONDONTWRITEBYTECODE
 run: setup
 	$(BIN)/launch cluster.yaml
 
-# These tests measure how long agents take and what they hold, so they run one at a time. All others
-# run on several CPUs.
-ONE_AT_A_TIME := tests/lab tests/launcher_runtime tests/namespaces tests/nodes
-
+# Tests marked `alone` measure how long agents take and what they hold, so they run one at a time. All
+# others run on several CPUs; a worker takes neighbours, which share servers, and steals the last ones.
 test: check
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 $(addprefix --ignore=,$(ONE_AT_A_TIME))
-	$(BIN)/pytest $(ONE_AT_A_TIME)
+	$(BIN)/pytest -m "not alone" --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(BIN)/pytest -m alone
 
 fast: check
 	$(BIN)/pytest -m "not slow"

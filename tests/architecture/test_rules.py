@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import shlex
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
@@ -181,6 +182,30 @@ def test_no_test_stands_a_mock_in_for_the_real_thing() -> None:
     for source in sources("tests"):
         assert not source.uses("unittest.mock"), source.name
         assert not source.uses("mock"), source.name
+
+
+STARTERS = {
+    "launcher.run.processes.start_agents",
+    "tests.launcher_runtime.clusters.daemons",
+    "tests.nodes.speaker.AgentProcess",
+}
+"""Functions and classes that start agents."""
+
+
+def test_make_test_runs_every_test_in_exactly_one_of_its_two_parts() -> None:
+    recipe = (ROOT / "Makefile").read_text().partition("\ntest: ")[2].partition("\n\n")[0]
+    parts = [shlex.split(line)[1:] for line in recipe.splitlines() if "/pytest" in line]
+    assert [part[:2] for part in parts] == [["-m", "not alone"], ["-m", "alone"]]
+    assert not any(
+        word.startswith("--ignore") or "tests" in word for part in parts for word in part
+    )
+
+
+def test_what_measures_or_floods_agents_runs_alone() -> None:
+    """All tests of the folders that do so which start agents, to be on the safe side."""
+    for source in sources("tests/lab", "tests/launcher_runtime", "tests/namespaces", "tests/nodes"):
+        if PurePosixPath(source.name).name.startswith("test_") and STARTERS & {*source.imports}:
+            assert "pytest.mark.alone" in source.text, source.name
 
 
 def _is_builtin_error(name: str) -> bool:

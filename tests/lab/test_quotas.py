@@ -15,7 +15,7 @@ from launcher.run.job import launch
 from launcher.run.request import Request
 from nodes.execution.worker import THREAD_NAME
 
-pytestmark = [pytest.mark.namespaces, pytest.mark.slow]
+pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.alone]
 
 QUOTA = 0.2
 CONFIG = LabConfig(

@@ -27,7 +27,7 @@ from tests.launcher_runtime.clusters import (
     write_network,
 )
 
-pytestmark = [pytest.mark.namespaces, pytest.mark.slow]
+pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.alone]
 
 NAME = f"t{os.getpid() % 10**7}"
 MBIT = 125e3

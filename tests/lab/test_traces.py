@@ -17,6 +17,8 @@ from benchmarks.lab.cli import main
 from launcher.errors import BadInputError
 from tests.lab.boards import left_of
 
+pytestmark = pytest.mark.alone
+
 NAME = f"u{os.getpid() % 10**7}"
 CONFIG = LabConfig(
     name=NAME,

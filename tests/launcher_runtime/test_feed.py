@@ -27,7 +27,7 @@ from tests.launcher_runtime.clusters import (
 )
 from tests.launcher_runtime.test_recovery import Dealer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture

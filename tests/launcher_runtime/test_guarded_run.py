@@ -24,7 +24,7 @@ from nodes.net.keys import KeyFolder, write_public
 from nodes.protocol.messages import Bye
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, daemons, results
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 OPTIONS = RunOptions(RunConfig(connect_timeout_s=5.0))
 

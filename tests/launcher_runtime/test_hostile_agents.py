@@ -32,6 +32,8 @@ from nodes.protocol.messages import (
 )
 from tests.launcher_runtime.clusters import RandomFrames
 
+pytestmark = pytest.mark.alone
+
 NODE = "n0"
 WAIT_S = 5.0
 

@@ -13,7 +13,7 @@ from tests.launcher_runtime.clusters import RandomFrames, daemons, make_cluster
 from tests.launcher_runtime.test_recovery import Dealer, Strikes, options
 from tests.nodes.test_floods import keyless
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 CONNECTIONS = 256
 

@@ -33,7 +33,7 @@ from tests.launcher_runtime.clusters import (
     stop,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 FRAMES = 300
 
@@ -125,6 +125,8 @@ def test_a_node_that_is_killed_or_stopped_is_replaced_and_every_result_is_right(
             agents=agents,
             on_update=take.results.updates.append,
         )
+        if how is signal.SIGSTOP:
+            os.kill(agents["n1"].pid, signal.SIGCONT)  # else it is waited for, and killed
     three.check(take.results.outputs, FRAMES)
     check(result, ("n1",))
     assert replan.asked == [("n0", "n2")]

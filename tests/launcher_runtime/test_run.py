@@ -30,6 +30,8 @@ from tests.launcher_runtime.clusters import (
     results,
 )
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize("order", ["pipelined", pytest.param("strict", marks=pytest.mark.slow)])
 def test_two_started_agents_compute_what_the_whole_network_computes(

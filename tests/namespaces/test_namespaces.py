@@ -19,7 +19,7 @@ from launcher.run.runtime import RunOptions
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, make_cluster, results
 from tests.namespaces.lab import PORT, agent_in, ip, namespaces, why_not
 
-pytestmark = [pytest.mark.namespaces, pytest.mark.slow]
+pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

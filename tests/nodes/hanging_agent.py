@@ -1,9 +1,10 @@
 """A `node-agent` whose engine hangs in native code: `python -m tests.nodes.hanging_agent …`.
 
 Its engine has one subnet, which adds one to its input. The subnet's file says where and how the
-engine hangs, and for firings the first number of the frame does. `PATIENCE_S` in the environment
-replaces the least time limits of a firing and of unloading. Before the engine hangs, it writes a
-line to standard error. With `ENGINE=real` the agent has its usual engine.
+engine hangs, and for firings the first number of the frame does. In the environment, `PATIENCE_S`
+replaces the least time limits of a firing and of unloading, and `STOP_S` the time for which an
+agent that ends waits for its engine. Before the engine hangs, it writes a line to standard error.
+With `ENGINE=real` the agent has its usual engine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from nodes import cli
+from nodes import agent, cli
 from nodes.core import watchdog
 from nodes.executors.base import Array, LoadOptions, OnPrepared, TensorSpec
 
@@ -88,7 +89,8 @@ if __name__ == "__main__":
         patience_s = float(os.environ["PATIENCE_S"])
         watchdog.FIRING_AT_LEAST_S = watchdog.UNLOADING_AT_LEAST_S = patience_s
         watchdog.UNLOADING_UNLOADED_S = patience_s
-        watchdog.LOOK_EVERY_S = patience_s / 5
+        watchdog.CHECK_PERIOD_S = patience_s / 5
+    agent.STOP_S = float(os.environ.get("STOP_S", agent.STOP_S))
     if os.environ.get("ENGINE") != "real":
         cli.open_executor = lambda *_, **__: Engine()
     sys.exit(cli.main())

@@ -37,6 +37,8 @@ from nodes.protocol.messages import (
 from tests.nodes.deploying import Launcher
 from tests.nodes.speaker import AgentProcess, Speaker
 
+pytestmark = pytest.mark.alone
+
 ort.set_default_logger_severity(4)
 
 SHAPE = (1, 4, 32, 32)

@@ -36,7 +36,7 @@ from tests.fuzz.good import ENCODED
 from tests.fuzz.mutation import mutated
 from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 CONNECTIONS = 64
 GROWTH_BYTES = 64 << 20
@@ -248,19 +248,24 @@ def peak_of_strangers(attacked: Attacked, address: str) -> int:
     return peak_bytes
 
 
+def peaks(attacked: Attacked, address: str) -> Iterator[int]:
+    """What the agent holds at most in each of three floods, once it has given that back."""
+    for _ in range(3):
+        peak_bytes = peak_of_strangers(attacked, address)
+        assert attacked.comes_to_hold(1.2 * attacked.before.rss_bytes)
+        yield peak_bytes
+
+
 def test_what_strangers_say_before_a_handshake_is_bounded_and_given_back(
     attacked: Attacked,
 ) -> None:
     """How much gets in between two looks depends on when the agent's thread gets a processor, so
-    the least of three peaks counts; all of them are given back."""
+    one of three peaks must be within the bound; each is given back."""
     if attacked.keys is None:
         pytest.skip("without keys nobody is a stranger")
     for address in attacked.ports:
-        peaks_bytes = []
-        for _ in range(3):
-            peaks_bytes.append(peak_of_strangers(attacked, address))
-            assert attacked.comes_to_hold(1.2 * attacked.before.rss_bytes)
-        assert min(peaks_bytes) <= attacked.before.rss_bytes + 4 * GROWTH_BYTES
+        most_bytes = attacked.before.rss_bytes + 4 * GROWTH_BYTES
+        assert any(peak_bytes <= most_bytes for peak_bytes in peaks(attacked, address))
     attacked.has_recovered()
 
 

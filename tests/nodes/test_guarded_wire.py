@@ -18,6 +18,8 @@ from nodes.net.sockets import MAX_FAILED_HANDSHAKES, AddressError
 from nodes.net.wire import Wire
 from nodes.protocol.messages import HOST, PROTOCOL, Attach, Hello, Ping, TensorHeader
 
+pytestmark = pytest.mark.alone
+
 WAIT_S = 20.0
 ANY = "tcp://127.0.0.1:0"
 

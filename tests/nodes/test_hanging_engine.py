@@ -50,6 +50,8 @@ from tests.nodes.hanging_agent import (
 )
 from tests.nodes.speaker import WAIT_S, AgentProcess
 
+pytestmark = pytest.mark.alone
+
 SHORT = {"PATIENCE_S": "1"}
 RESTARTS = "the agent restarts"
 
@@ -199,7 +201,7 @@ def test_starting_anew_again_and_again_leaves_nothing_open_and_no_process(start,
     ],
 )
 def test_signals_are_obeyed_while_the_engine_hangs(start, stick, kind, number) -> None:
-    agent = start(parent=False)
+    agent = start(parent=False, STOP_S="0.2")
     launcher = stick(agent, kind)
     assert launcher.ask(Ping()) == Pong()
     agent.process.send_signal(number)
@@ -208,7 +210,7 @@ def test_signals_are_obeyed_while_the_engine_hangs(start, stick, kind, number) -
 
 @pytest.mark.slow
 def test_the_end_of_its_parent_is_obeyed_while_the_engine_hangs(start, stick) -> None:
-    agent = start()
+    agent = start(STOP_S="0.2")
     stick(agent)
     agent.process.stdin.close()
     agent.process.stdin = None
@@ -221,7 +223,7 @@ def test_the_end_of_its_parent_is_obeyed_while_the_engine_hangs(start, stick) ->
 def test_whoever_comes_after_one_whose_engine_hangs_finds_an_agent_that_computes(
     start, launch, stick, context, kind, how
 ) -> None:
-    agent = start(**(SHORT | ({"PATIENCE_S": "3"} if how == "lease" else {})))
+    agent = start(**(SHORT | ({"PATIENCE_S": "2"} if how == "lease" else {})))
     launcher = stick(agent, kind, lease_s=0.5 if how == "lease" else 60.0)
     match how:
         case "Stop":
@@ -236,7 +238,7 @@ def test_whoever_comes_after_one_whose_engine_hangs_finds_an_agent_that_computes
 # ---------------------------------------------------------------- an engine that can be interrupted
 
 
-def endless(layers: int = 250, side: int = 1024) -> onnx.ModelProto:
+def endless(layers: int = 60, side: int = 1024) -> onnx.ModelProto:
     """Seconds of matrices, one layer after the other."""
     names = ["x", *(f"t{number}" for number in range(1, layers)), "y"]
     nodes = [
@@ -249,7 +251,7 @@ def endless(layers: int = 250, side: int = 1024) -> onnx.ModelProto:
 
 
 def as_long_as_told(layers: int = 400) -> onnx.ModelProto:
-    """A frame says how large the matrices are: of none to warm up with, of 3000 rows in earnest."""
+    """A frame says how large the matrices are: of none to warm up with, of 1500 rows in earnest."""
     nodes = [
         helper.make_node("Cast", ["x"], ["side"], to=TensorProto.INT64),
         helper.make_node("Concat", ["side", "side"], ["shape"], axis=0),
@@ -287,15 +289,15 @@ def test_a_long_rehearsal_is_interrupted_and_the_agent_goes_on(start, launch, tm
 def test_a_firing_of_minutes_is_interrupted_and_the_agent_goes_on(
     start, launch, context, tmp_path
 ) -> None:
-    agent = start("--log-level", "info", ENGINE="real", PATIENCE_S="3")
+    agent = start("--log-level", "info", ENGINE="real", PATIENCE_S="2")
     launcher = launch(agent)
     network = line(tmp_path / "told", as_long_as_told())
     launcher.upload(network.blobs)
     assert isinstance(launcher.deploy(network.deployment(1)), Deployed)
     launcher.say(Start(1))
     host = Host(context, agent.data)
-    host.feed(network, 1, np.float32(3000).tobytes())
-    assert "phase 'p0' at frame 0 has not ended for 3 s" in launcher.hear(Failed).reason
+    host.feed(network, 1, np.float32(1500).tobytes())
+    assert "phase 'p0' at frame 0 has not ended for 2 s" in launcher.hear(Failed).reason
     assert isinstance(launcher.deploy(network.deployment(2)), Deployed)
     launcher.stop(2)
     host.close()
@@ -321,13 +323,13 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
 def test_the_service_manager_hears_that_an_agent_is_ready_and_alive_until_nothing_turns_any_more(
     start, stick, manager
 ) -> None:
-    environment = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "400000"}
+    environment = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "200000"}
     agent = start(**environment)
     assert manager.recv(100) == b"READY=1"
     for _ in range(5):
         assert manager.recv(100) == b"WATCHDOG=1"
     stick(agent, value=HANGS_WITH_INTERPRETER)
-    manager.settimeout(1.0)
+    manager.settimeout(0.6)
     with suppress(TimeoutError):  # what was said before the frame came is read first
         for _ in range(20):
             assert manager.recv(100) == b"WATCHDOG=1"
@@ -337,9 +339,9 @@ def test_the_service_manager_hears_that_an_agent_is_ready_and_alive_until_nothin
 
 
 def test_an_agent_without_a_service_manager_that_watches_is_not_woken_up(start, manager) -> None:
-    agent = start(NOTIFY_SOCKET=manager.getsockname(), WATCHDOG_USEC="400000", WATCHDOG_PID="1")
+    agent = start(NOTIFY_SOCKET=manager.getsockname(), WATCHDOG_USEC="200000", WATCHDOG_PID="1")
     assert manager.recv(100) == b"READY=1"
-    manager.settimeout(1.0)
+    manager.settimeout(0.6)
     with pytest.raises(TimeoutError):
         manager.recv(100)
     assert os.path.exists(f"/proc/{agent.pid}")

@@ -21,6 +21,8 @@ from tests.nodes.deploying import Host, Launcher, Line, line
 from tests.nodes.executors import models
 from tests.nodes.speaker import AgentProcess
 
+pytestmark = pytest.mark.alone
+
 MOST_OF_IDLE = 1.2
 SOON_S = 10.0
 ROUNDS = 3

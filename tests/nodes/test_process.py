@@ -34,6 +34,8 @@ from nodes.protocol.messages import (
 )
 from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker, refusal_of
 
+pytestmark = pytest.mark.alone
+
 DIGEST = "ab" * 32
 
 

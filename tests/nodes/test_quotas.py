@@ -27,6 +27,8 @@ from nodes.protocol.messages import PhaseSpec as Phase
 from nodes.quotas import Quotas, allow_descriptors
 from tests.nodes.speaker import AgentProcess, Speaker
 
+pytestmark = pytest.mark.alone
+
 GRAPH, WEIGHTS = BlobInfo("a" * 64, 1000), BlobInfo("b" * 64, 5000)
 
 

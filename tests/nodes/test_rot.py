@@ -20,6 +20,8 @@ from nodes.protocol.messages import BlobInfo, Deploy, Failed, Missing, Query, Sh
 from tests.nodes.lone_core import BLOB, DEPLOYMENT
 from tests.nodes.speaker import AgentProcess, Speaker
 
+pytestmark = pytest.mark.alone
+
 QUOTA = 1 << 20
 WAIT_S = 30.0
 

@@ -46,7 +46,10 @@ def is_offered() -> bool:
     ]
 
 
-pytestmark = pytest.mark.skipif(not is_offered(), reason="this kernel offers no Landlock")
+pytestmark = [
+    pytest.mark.skipif(not is_offered(), reason="this kernel offers no Landlock"),
+    pytest.mark.alone,
+]
 
 TRYING = """
 import errno, os, socket, sys

@@ -9,6 +9,8 @@ import pytest
 
 from tests.nodes.speaker import AgentProcess
 
+pytestmark = pytest.mark.alone
+
 
 def test_the_engine_notes_nothing_for_its_maker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

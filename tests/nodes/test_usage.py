@@ -14,6 +14,8 @@ import pytest
 import nodes
 from nodes.host.usage import usage, waited_s
 
+pytestmark = pytest.mark.alone
+
 SPIN = "import time\nend = time.monotonic() + 10\nwhile time.monotonic() < end: pass"
 
 

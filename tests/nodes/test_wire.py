@@ -20,6 +20,8 @@ from nodes.net.waiter import BATCH, STREAK, Readable, Waiter
 from nodes.net.wire import Wire
 from nodes.protocol.messages import Attach, Credit, Ping, TensorHeader
 
+pytestmark = pytest.mark.alone
+
 WAIT_S = 10.0
 LONG_MS = 100_000
 """Longer than any wait here."""

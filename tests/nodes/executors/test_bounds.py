@@ -28,6 +28,8 @@ from nodes.protocol.messages import BlobInfo
 from tests.nodes.executors import models
 from tests.nodes.executors.test_onnx_runtime import wide
 
+pytestmark = pytest.mark.alone
+
 OPTIONS = LoadOptions()
 QUOTA = 20_000_000
 FITS, TOO_MUCH = 3_000_000, 30_000_000

@@ -21,6 +21,8 @@ from nodes.executors.onnx.sessions import loading_options
 from tests.nodes.executors import models
 from tests.nodes.executors.conformance import OPTIONS, load, some_inputs
 
+pytestmark = pytest.mark.alone
+
 
 def looping() -> onnx.ModelProto:
     """y = x + 1 + 1 + …, 2⁶² times, in a single layer."""

@@ -37,6 +37,8 @@ from tests.nodes.executors.conformance import (
     some_inputs,
 )
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:

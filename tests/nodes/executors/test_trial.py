@@ -19,6 +19,8 @@ from nodes.executors.preparing.process import PreparingProcess
 from tests.nodes.executors import models
 from tests.nodes.executors.conformance import OPTIONS
 
+pytestmark = pytest.mark.alone
+
 CRASHING = """
 import os, signal, sys
 from nodes.executors.preparing import child
