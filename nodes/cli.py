@@ -27,6 +27,7 @@ from nodes.agent import Shell
 from nodes.cache.blobs import BlobStore
 from nodes.core.agent import Identity
 from nodes.core.session import LONGEST_LEASE_S
+from nodes.execution.encoding import AVAILABLE
 from nodes.executors.base import Executor
 from nodes.executors.registry import EngineName, open_executor
 from nodes.host.heap import give_back_free_memory
@@ -174,6 +175,7 @@ def _build(
             machine=machine(),
             cores=len(os.sched_getaffinity(0)),
             rss_bytes=usage().rss_bytes,
+            encodings=AVAILABLE,
         )
         shell = Shell(
             identity,

@@ -30,6 +30,7 @@ from nodes.core.actions import (
 from nodes.core.admission import Rejections
 from nodes.core.lifecycle import Lifecycle, Stage, Tally
 from nodes.core.session import LONGEST_LEASE_S, OpenSession, admit
+from nodes.protocol.encodings import Encoding
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import (
     PROTOCOL,
@@ -79,6 +80,7 @@ class Identity:
     machine: str
     cores: int
     rss_bytes: int
+    encodings: tuple[Encoding, ...] = ()
 
 
 class Agent:
@@ -245,6 +247,7 @@ class Agent:
             machine=me.machine,
             cores=me.cores,
             rss_bytes=me.rss_bytes,
+            encodings=me.encodings,
         )
         return [
             *actions,

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from nodes.core.actions import Action, Dial, Fire, SendData
 from nodes.core.actor import Ports, RunningActor
-from nodes.core.deployment import Reader, Wiring, bytes_of, check, described, tensor_bytes
+from nodes.core.deployment import (
+    Reader,
+    Wiring,
+    bytes_of,
+    check,
+    described,
+    is_payload_length,
+    payload_bounds,
+    tensor_bytes,
+)
 from nodes.core.events import FiringEnded, Link
 from nodes.core.fifo import HeldBytes, Inlet, Outlet
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -46,9 +55,7 @@ class DataPlane:
         }
         self._spec = {c.number: c for c in specs}
         self._bytes = {c.number: tensor_bytes(c) for c in specs}
-        self._held = HeldBytes(
-            {n: (self._bytes[n], len(self._spec[n].target_phases)) for n in self._inlets}
-        )
+        self._held = HeldBytes({n: len(self._spec[n].target_phases) for n in self._inlets})
         self._link_to: dict[str, Link] = {}
         self._link_from: dict[str, Link] = {}
         self._local = self._outlets.keys() & self._inlets.keys()
@@ -160,13 +167,13 @@ class DataPlane:
                 f"{described(spec)}: {header.dtype}{list(header.shape)} came, "
                 f"{spec.dtype}{list(spec.shape)} was agreed"
             )
-        if payload is None or payload_bytes != self._bytes[number]:
+        if payload is None or not is_payload_length(spec, payload_bytes):
             raise RemoteProtocolError(
                 f"{described(spec)}: {payload_bytes} bytes came, and its frames have "
-                f"{self._bytes[number]}"
+                f"{payload_bounds(spec)}"
             )
         self._inlets[number].put(header.frame, payload)
-        self._held.put(number)
+        self._held.put(number, payload_bytes)
         self.received_bytes += payload_bytes
         self._actor.changed(number)
         return self._fire()
@@ -211,7 +218,7 @@ class DataPlane:
         self.busy_s[phase] += event.busy_s
         self.phase_cpu_s[phase] += event.cpu_s
         for number in self._local_outputs[phase]:
-            self._held.put(number)
+            self._held.put(number, self._bytes[number])
         for number, reader in self._reads[phase]:
             self._held.read(number, reader)
         if frame == 0:
@@ -229,7 +236,12 @@ class DataPlane:
                 raise LocalProtocolError(f"{described(spec)} is not at frame {frame}")
             shape = event.shapes[spec.tensor] if spec.varies else spec.shape
             header = TensorHeader(self.epoch, spec.number, frame, spec.dtype, shape)
-            payload = event.outputs[spec.tensor]
+            payload: object
+            if spec.encoding == "raw":
+                payload, size = event.outputs[spec.tensor], bytes_of(spec, shape)
+            else:
+                payload = event.encoded[spec.number]
+                size = event.encoded[spec.number].nbytes
             sending.append(SendData(self._link_to[spec.target_node], header, payload))
-            self.sent_bytes += bytes_of(spec, shape)
+            self.sent_bytes += size
         return sending + self._fire()

@@ -10,6 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from nodes.protocol.encodings import is_length
+from nodes.protocol.encodings import most_bytes as most_encoded_bytes
 from nodes.protocol.errors import NodeError
 from nodes.protocol.fields import DTYPE_BYTES
 from nodes.protocol.messages import HOST, ChannelSpec, Deployment
@@ -41,6 +43,21 @@ def most_bytes(channel: ChannelSpec) -> int:
 def bytes_of(channel: ChannelSpec, shape: tuple[int, ...]) -> int:
     """Return the bytes of a frame of this shape."""
     return math.prod(shape) * DTYPE_BYTES[channel.dtype]
+
+
+def payload_bounds(channel: ChannelSpec) -> str:
+    """Return how many bytes the frames of a channel have on their way, for error messages."""
+    if channel.encoding == "raw":
+        return str(tensor_bytes(channel))
+    most = most_encoded_bytes(channel.encoding, channel.shape)
+    return f"{'at most ' * (channel.encoding == 'lossless')}{most} as {channel.encoding}"
+
+
+def is_payload_length(channel: ChannelSpec, size_bytes: int) -> bool:
+    """Return whether a frame of the channel, as it is encoded, may have so many bytes."""
+    if channel.encoding == "raw":
+        return size_bytes == tensor_bytes(channel)
+    return is_length(channel.encoding, channel.shape, size_bytes)
 
 
 def fits(channel: ChannelSpec, dtype: str, shape: tuple[int, ...]) -> bool:
@@ -120,6 +137,8 @@ def _check_channel(
         raise refuse(f"neither comes from nor leads to node {node!r}")
     if channel.varies and channel.target_node != HOST:
         raise refuse("has no static shape, and only the launcher can receive such a tensor")
+    if channel.encoding != "raw" and (why := _why_raw(channel)):
+        raise refuse(f"is encoded as {channel.encoding}, and {why}")
     if tensor_bytes(channel) > MAX_TENSOR_BYTES:
         raise refuse(
             f"has frames of {tensor_bytes(channel)} bytes, at most {MAX_TENSOR_BYTES} are allowed"
@@ -143,6 +162,17 @@ def _check_channel(
                 raise refuse(f"leads to phase {target}, which does not exist or is its source")
             if channel.tensor not in inputs[target]:
                 raise refuse(f"does not carry an input of phase {deployment.phases[target].name!r}")
+
+
+def _why_raw(channel: ChannelSpec) -> str:
+    """Return why a channel cannot have another encoding than raw; empty if it can."""
+    if channel.dtype != "float32" or channel.varies:
+        return "only float32 tensors of static shape may be"
+    if HOST in (channel.source_node, channel.target_node):
+        return "the launcher exchanges raw tensors"
+    if channel.source_node == channel.target_node:
+        return "it does not leave its node"
+    return ""
 
 
 def _check_state(

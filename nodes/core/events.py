@@ -189,7 +189,8 @@ class FiringEnded:
 
     It began at `began_s` on the monotonic clock and took `busy_s` seconds, in which the thread that
     computes had a CPU for `cpu_s`. `outputs` has the payloads by tensor name, which the core never
-    reads; `shapes` has the shapes of those outputs that vary.
+    reads; `shapes` has the shapes of those outputs that vary. `encoded` has the payloads of the
+    channels that are not raw, by channel number.
     """
 
     epoch: int
@@ -200,16 +201,21 @@ class FiringEnded:
     cpu_s: float = 0.0
     began_s: float = 0.0
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    encoded: Mapping[int, memoryview] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FiringFailed:
-    """A firing has ended in an error; `reason` is a sentence."""
+    """A firing has ended in an error; `reason` is a sentence.
+
+    `peer` is the node that has caused it, if it was not this one.
+    """
 
     epoch: int
     phase: int
     frame: int
     reason: str
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

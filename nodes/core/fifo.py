@@ -24,20 +24,21 @@ from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 class HeldBytes:
     """Counts the bytes that the FIFOs into a node hold, now and at most so far.
 
-    `channels` maps a channel's number to the bytes of a frame and the number of readers. A frame is
+    `channels` maps a channel's number to its number of readers. A frame is
     held from its arrival, or from the end of the firing that made it on the same node, until the
     last of its readers has ended. A frame that waits to be sent counts at its receiver only.
     """
 
-    def __init__(self, channels: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(self, channels: Mapping[int, int]) -> None:
         self.now_bytes = 0
         self.peak_bytes = 0
-        self._bytes = {number: size for number, (size, _) in channels.items()}
-        self._ended = {number: [0] * readers for number, (_, readers) in channels.items()}
+        self._frames: dict[int, deque[int]] = {number: deque() for number in channels}
+        self._ended = {number: [0] * readers for number, readers in channels.items()}
 
-    def put(self, number: int) -> None:
-        """Count one more frame of the channel."""
-        self.now_bytes += self._bytes[number]
+    def put(self, number: int, size_bytes: int) -> None:
+        """Count one more frame of the channel, which has so many bytes."""
+        self._frames[number].append(size_bytes)
+        self.now_bytes += size_bytes
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)
 
     def read(self, number: int, reader: int) -> None:
@@ -46,7 +47,7 @@ class HeldBytes:
         slowest = min(ended)
         ended[reader] += 1
         if min(ended) > slowest:
-            self.now_bytes -= self._bytes[number]
+            self.now_bytes -= self._frames[number].popleft()
 
 
 class Outlet:

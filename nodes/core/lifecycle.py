@@ -273,7 +273,7 @@ class Lifecycle:
         """Fail because of a firing; while unloading, only log how the engine was interrupted."""
         if self._is(event.epoch, Stage.UNLOADING):
             return [Log("info", event.reason)]
-        return self.fail(event.reason) if self._is(event.epoch, Stage.RUNNING) else []
+        return self.fail(event.reason, event.peer) if self._is(event.epoch, Stage.RUNNING) else []
 
     # ------------------------------------------------------------ an engine that does not return
 

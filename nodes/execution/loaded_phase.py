@@ -11,6 +11,7 @@ from nodes.execution.rehearsal import RehearsedPhase
 from nodes.executors.base import Array, LoadedSubnet
 from nodes.executors.synthetic_inputs import synthetic_input
 from nodes.host.control_groups import room_bytes
+from nodes.protocol.encodings import Encoding
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import ChannelSpec, Deployment, PhaseSpec
 from nodes.protocol.payload import check_finite, is_finite
@@ -45,8 +46,17 @@ class LoadedPhase:
             for channel in (*self.inputs.values(), *outgoing)
         }
         """Of all inputs and outputs, by tensor."""
-        self.sent = {channel.tensor for channel in outgoing if channel.target_node != node}
+        remote = [channel for channel in outgoing if channel.target_node != node]
+        self.sent = {channel.tensor for channel in remote}
         """Outputs that other nodes read."""
+        self.sent_raw = {channel.tensor for channel in remote if channel.encoding == "raw"}
+        """Those of them that a node reads as they are."""
+        self.encoded: dict[tuple[str, Encoding], list[int]] = {}
+        """Outputs and the encodings in which nodes read them, with the numbers of the channels."""
+        for channel in remote:
+            if channel.encoding != "raw":
+                key = channel.tensor, channel.encoding
+                self.encoded.setdefault(key, []).append(channel.number)
         self.varying = {channel.tensor for channel in outgoing if channel.varies}
         """Outputs of varying shape."""
         self.kept = {

@@ -2,7 +2,8 @@
 
 The executor thread never waits for the I/O thread between firings, because the core keeps one
 firing queued behind the one that runs. Tensors between two phases of this node never leave the
-executor thread: they are in a store until the last phase that reads them has run.
+executor thread: they are in a store until the last phase that reads them has run. The thread also
+encodes and decodes the tensors of channels that are not raw.
 
 The thread has a name that is visible outside the process, so that tools can distinguish its CPU
 time from that of other threads. Another thread prepares subnets while the executor thread waits.
@@ -14,16 +15,19 @@ import contextlib
 import ctypes
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
+from numpy.typing import DTypeLike
+
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.deployment import MAX_VARYING_BYTES, fits
+from nodes.execution.encoding import UndecodableError, check_available, decode, encode
 from nodes.execution.loaded_phase import LoadedPhase
 from nodes.execution.rehearsal import FEWEST_ROUNDS, Rehearsal, WireCosts
 from nodes.executors.base import Array, Executor, LoadOptions
@@ -145,6 +149,7 @@ class Worker:
         self, deployment: Deployment, graphs: tuple[Path, ...], verify: Callable[[], None]
     ) -> Loopback | None:
         """Prepare the subnets, and open the connection over which they are rehearsed."""
+        check_available(deployment)
         verify()
         epoch, total = deployment.epoch, len(deployment.phases)
         prepared = 0
@@ -202,13 +207,16 @@ class Worker:
         phase = self._phases[firing.phase]
         try:
             outputs, began_s, busy_s, cpu_s = self._compute(phase, firing)
+            encoded = _encoded(phase, outputs)
+        except UndecodableError as error:
+            return ev.FiringFailed(firing.epoch, firing.phase, firing.frame, str(error), error.node)
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
             reason = f"phase {phase.spec.name!r} at frame {firing.frame}: {_sentence(error)}"
             return ev.FiringFailed(firing.epoch, firing.phase, firing.frame, reason)
         shapes = {tensor: outputs[tensor].shape for tensor in phase.varying}
-        sent = {tensor: outputs[tensor].data for tensor in phase.sent}
+        sent = {tensor: outputs[tensor].data for tensor in phase.sent_raw}
         return ev.FiringEnded(
-            firing.epoch, firing.phase, firing.frame, sent, busy_s, cpu_s, began_s, shapes
+            firing.epoch, firing.phase, firing.frame, sent, busy_s, cpu_s, began_s, shapes, encoded
         )
 
     def _compute(
@@ -217,7 +225,7 @@ class Worker:
         frame = firing.frame
         inputs = {
             tensor: (
-                as_array(firing.inputs[tensor], phase.dtypes[tensor], channel.shape)
+                _arrived(firing.inputs[tensor], phase.dtypes[tensor], channel)
                 if tensor in firing.inputs
                 else phase.state[tensor]
                 if tensor in phase.state
@@ -253,6 +261,23 @@ class Worker:
         self._dropped.discard(epoch)
         self._executor.resume()  # the core starts no other load before it has `Unloaded`
         self._report(ev.Unloaded(epoch))
+
+
+def _arrived(payload: object, dtype: DTypeLike, channel: ChannelSpec) -> Array:
+    """Return the tensor that another node has sent."""
+    if channel.encoding == "raw":
+        return as_array(payload, dtype, channel.shape)
+    return decode(payload, channel)
+
+
+def _encoded(phase: LoadedPhase, outputs: Mapping[str, Array]) -> dict[int, memoryview]:
+    """Return by channel number the payloads of the channels that are not raw."""
+    return {
+        number: payload
+        for (tensor, encoding), numbers in phase.encoded.items()
+        for payload in (encode(outputs[tensor], encoding),)
+        for number in numbers
+    }
 
 
 def _threads(deployment: Deployment) -> int:

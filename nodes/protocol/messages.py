@@ -1,4 +1,4 @@
-"""The messages that launchers and agents exchange: the whole protocol, version 4.
+"""The messages that launchers and agents exchange: the whole protocol, version 6.
 
 **Control messages** travel between one launcher (DEALER) and an agent's control port (ROUTER). The
 launcher opens a session with `Hello`, which the agent answers by `Welcome` or `Refused`. The
@@ -19,7 +19,8 @@ its end; the consumer returns the credit when the last of the phases that read t
 The frames of a channel that exist anywhere, sockets and buffers included, therefore never exceed
 its capacity, as the analysis has assumed. The launcher is a peer too, called `HOST`: it dials both
 the agents that it feeds and the agents that feed it. A tensor is a message of two parts, the
-encoded `TensorHeader` and the payload, which is its raw bytes in C order.
+encoded `TensorHeader` and the payload: its raw bytes in C order, unless the channel has another
+encoding (`nodes.protocol.encodings`).
 
 An `epoch` numbers each deployment of a session, and epochs only increase. `Deploy` of a higher
 epoch replaces whatever is deployed; `Deploy` of the same or a lower one is stale. A message with
@@ -33,7 +34,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
-PROTOCOL = 5
+from nodes.protocol.encodings import Encoding
+
+PROTOCOL = 6
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
 
 HOST = "@host"
@@ -99,7 +102,8 @@ class ChannelSpec:
     `capacity_frames` (≥ 1) counts frames. If the shape `varies`, each frame has its own shape, and
     the channel leads to `HOST`. If `kept_from` is not empty, the channel carries a phase's state:
     `HOST` sends it for the first frame of an epoch, and for every later frame the phase reads as
-    `tensor` its own output `kept_from` of the frame before.
+    `tensor` its own output `kept_from` of the frame before. Only float32 tensors between two nodes
+    may have another `encoding` than `raw`.
     """
 
     number: int
@@ -113,6 +117,7 @@ class ChannelSpec:
     capacity_frames: int
     varies: bool = False
     kept_from: str = ""
+    encoding: Encoding = "raw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +254,7 @@ class Welcome:
     `data_address` is where peers dial this agent's data port; a host of `0.0.0.0` or `*` stands for
     the host at which the launcher has reached the control port. `engine` and `machine` are for
     people and for cache keys. `rss_bytes` is the memory of the idle agent, as in `Stats`.
+    `encodings` are those that it has for channels besides `raw`.
     """
 
     protocol: int
@@ -259,6 +265,7 @@ class Welcome:
     machine: str
     cores: int
     rss_bytes: int
+    encodings: tuple[Encoding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +424,7 @@ class Credit:
 class TensorHeader:
     """Producer → consumer: a frame of this channel; the second part of the message is its payload.
 
-    The payload has the raw bytes of the tensor in C order.
+    `dtype` and `shape` are those of the tensor, however its channel encodes it.
     """
 
     epoch: int

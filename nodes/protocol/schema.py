@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nodes.protocol import messages as words
+from nodes.protocol.encodings import ENCODINGS
 from nodes.protocol.fields import (
     MAX_COUNT,
     MAX_NAME,
@@ -34,6 +35,8 @@ _who = string(200)
 _text = (string(MAX_TEXT // 4), sentence(MAX_TEXT // 4))
 _label = (string(MAX_NAME), sentence(MAX_NAME))
 
+_encoding = one_of(*ENCODINGS)
+
 _BLOB = Record(words.BlobInfo, {"digest": digest, "size_bytes": _count})
 
 _PHASE = Record(
@@ -62,6 +65,7 @@ _CHANNEL = Record(
         "capacity_frames": _positive,
         "varies": flag,
         "kept_from": _name,
+        "encoding": _encoding,
     },
 )
 
@@ -134,6 +138,7 @@ WORDS = (
             "machine": _label,
             "cores": _index,
             "rss_bytes": _count,
+            "encodings": list_of(_encoding),
         },
     ),
     Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nodes.protocol import codec, fields
 from nodes.protocol import messages as words
 from nodes.protocol.codec import decode, encode
+from nodes.protocol.encodings import ENCODINGS
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.schema import WORDS
 
@@ -27,6 +28,7 @@ digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 seconds = st.floats(0, 1e12)
 dtypes = st.sampled_from(sorted(fields.DTYPE_BYTES))
 shapes = st.lists(st.integers(0, fields.MAX_DIMENSION), max_size=fields.MAX_RANK).map(tuple)
+encodings = st.sampled_from(ENCODINGS)
 
 
 def tuples(items: st.SearchStrategy) -> st.SearchStrategy:
@@ -38,7 +40,7 @@ phases = st.builds(words.PhaseSpec, names, blobs, st.none() | blobs, tuples(name
 channels = st.builds(
     words.ChannelSpec,
     indices, names, dtypes, shapes, names, st.none() | indices, names, tuples(indices),
-    st.integers(1, 1 << 20),
+    st.integers(1, 1 << 20), st.booleans(), names, encodings,
 )  # fmt: skip
 deployments = st.builds(
     words.Deployment,
@@ -57,7 +59,17 @@ SENDABLE = {
     words.Deploy: (deployments,),
     words.Start: (counts,),
     words.Stop: (counts,),
-    words.Welcome: (counts, names, said, said, said, said, indices, counts),
+    words.Welcome: (
+        counts,
+        names,
+        said,
+        said,
+        said,
+        said,
+        indices,
+        counts,
+        tuples(encodings),
+    ),
     words.Refused: (said, counts),
     words.Missing: (tuples(digests),),
     words.Stored: (digests, counts, st.booleans()),
