@@ -107,14 +107,15 @@ def _gap(problem: Problem, solution: Solution) -> tuple[float, str]:
     value, least = float(objective_value(problem, costs)[0]), least_value(problem)
     gap = max(0.0, 1 - least / value) if value > 0 else 0.0
     match problem.objective:
-        case "period" | "latency":
+        case "both" | "period" | "latency":
             shown = milliseconds(least)
         case "energy":
             shown = f"{least:.3f} J"
         case "memory":
             unlimited = all(device.memory_bytes is None for device in problem.devices)
             shown = megabytes(least) if unlimited else f"{least:.2%} of a device's room"
-    return gap, f"{problem.objective} {shown}"
+    bounded = "period" if problem.objective == "both" else problem.objective
+    return gap, f"{bounded} {shown}"
 
 
 def _shares(problem: Problem, solution: Solution) -> str:

@@ -123,7 +123,7 @@ def test_a_free_wire_does_not_delay_the_layers() -> None:
     assert beside.period_s == pytest.approx(1.0, rel=0.01)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(partitioned(), st.sampled_from(["pipelined", "strict"]))
 def test_every_frame_that_goes_in_comes_out_in_order(given_, order: str) -> None:
     network, devices, assignment = given_
