@@ -227,7 +227,8 @@ class Exact:
         if answer is None:
             raise refusal(problem, self._shape)
         problem.on_progress(SearchProgress(PROGRESS, PROGRESS, answer.steps[0].sentence))
-        ignored = "" if self._published is None else f" ({problem.objective} plays no part)"
+        follows = self._published is None or problem.objective == "memory"
+        ignored = "" if follows else f" ({problem.objective} plays no part)"
         return Solution(
             problem.assignment(answer.numbers),
             f"{_KIND[self._shape.contiguous]} by constraint programming{ignored}: "

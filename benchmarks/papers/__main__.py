@@ -1,0 +1,98 @@
+"""Prints every table of the five papers that can be computed or measured here: ours beside theirs.
+
+    python -m benchmarks.papers [--papers 000,002] [--quick] [--json]
+
+One row for each figure, with a verdict: reproduced, better, differs because …, not possible because
+…. What follows from networks, rules and searches is computed now. What needs a laboratory run (both
+columns of Table 3 of Tang & Stefanov) is read from the stored results of `benchmarks.table3`, and
+the row gives its date. `--quick` computes a small part of everything.
+
+Published figures are facts from the papers, which docs/papers.md names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from benchmarks.papers import batches, exact, segments, stages, vertical
+from benchmarks.papers.rows import Section
+from benchmarks.report import Figure, Table, print_json, report
+
+PAPERS: Mapping[str, Callable[..., Iterator[Section]]] = {
+    "000": segments.sections,
+    "001": stages.sections,
+    "002": vertical.sections,
+    "003": exact.sections,
+    "004": batches.sections,
+}
+COLUMNS = ("what", "theirs", "ours", "verdict")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the tables; a verdict is no failure, so the exit code is 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.papers", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--papers", default=",".join(PAPERS), help="numbers, such as 000,003")
+    parser.add_argument("--quick", action="store_true", help="a small part of every paper")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    chosen = parser.parse_args(arguments)
+    names = chosen.papers.split(",")
+    unknown = [name for name in names if name not in PAPERS]
+    if unknown:
+        parser.error(f"there is no paper {unknown[0]!r}; choose from {', '.join(PAPERS)}")
+    start_s = time.perf_counter()
+    found: list[Section] = []
+    for name in names:
+        for section in PAPERS[name](quick=chosen.quick):
+            found.append(section)
+            if not chosen.json:
+                _print(section)
+    seconds = time.perf_counter() - start_s
+    if chosen.json:
+        print_json(_report(found, seconds))
+    else:
+        counts = Counter(row.kind for section in found for row in section.rows)
+        print(", ".join(f"{count} {kind}" for kind, count in counts.items()), f"({seconds:.0f} s)")
+    return 0
+
+
+def _print(section: Section) -> None:
+    print(f"\n{section.paper}, {section.title}")
+    for row in section.rows:
+        print(f"  {row.what}: theirs {row.theirs} | ours {row.ours} | {row.verdict}", flush=True)
+
+
+def _report(sections: Sequence[Section], seconds: float) -> dict[str, object]:
+    figures = []
+    for paper in dict.fromkeys(section.paper for section in sections):
+        rows = [row for section in sections if section.paper == paper for row in section.rows]
+        counts = Counter(row.kind for row in rows)
+        shown = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+        figures.append(Figure(f"{paper}: rows", len(rows), note=shown))
+    figures.append(Figure("the whole command", round(seconds), "s"))
+    return report(
+        "papers",
+        "The tables of five papers, ours beside theirs",
+        figures,
+        notes=[
+            "Published figures are taken from the papers that docs/papers.md names. A verdict is "
+            "computed from both figures; a reason says what keeps them apart."
+        ],
+        tables=[
+            Table(
+                f"{section.paper}: {section.title}",
+                COLUMNS,
+                tuple((row.what, row.theirs, row.ours, row.verdict) for row in section.rows),
+            )
+            for section in sections
+        ],
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
