@@ -39,8 +39,8 @@ class TrafficVariables:
     def total(self) -> Expression:
         """Bytes per frame that leave a device or the launcher, in `Terms.traffic_unit`.
 
-        A tensor counts once per stage that reads it from elsewhere (com of Yin et al., Eq. 9,
-        summed over the stages).
+        A tensor counts once per stage that reads it from elsewhere, as it travels. (In Eq. 9 of Yin
+        et al. every edge counts: see `largest`.)
         """
         unit = self._terms.traffic_unit
         return sum(
