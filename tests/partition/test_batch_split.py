@@ -112,6 +112,14 @@ class TestBatchSplit(RewritingContract):
         assert set(BatchSplit().solve(problem).assignment.values()) == {"fast"}
 
 
+class TestBatchSplitPaper(RewritingContract):
+    strategy = BatchSplit("batch-split-paper", by_ratio=True)
+    test_pins_are_respected = TestBatchSplit.test_pins_are_respected
+    test_devices_compute_what_the_network_computes = (
+        TestBatchSplit.test_devices_compute_what_the_network_computes
+    )
+
+
 def test_the_published_rebalancing_of_a_batch() -> None:
     """Vanishree et al. (ICACCS 2020): 36:27:37 of 100 images, of which the second takes only 6."""
     speeds = [LinearTime(0.0, 1 / share) for share in (36, 27, 37)]

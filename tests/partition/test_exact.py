@@ -38,6 +38,10 @@ class TestExactVertical(StrategyContract):
     strategy = Exact("exact-vertical", VERTICAL, SolverEffort(4.0, 8.0))
 
 
+class TestExactPaper(StrategyContract):
+    strategy = Exact("exact-paper", Shape(siblings=True), published="123")
+
+
 @st.composite
 def problems(draw: st.DrawFn, objective: Objective, *, linear: bool = True) -> Problem:
     """A small problem with unequal devices and pins. `linear`: the cost model has no terms that
