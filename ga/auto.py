@@ -2,8 +2,10 @@
 
 The candidates are contiguous cuts and the vertical search; for the period also whole copies and, on
 several machines, pipelines side by side. Where whole layers leave a device more than its share of
-work or weights, the hybrid strategy is a candidate too. Every candidate becomes a plan, because
-only plans can be compared whatever they rewrite (`ga.ranking`).
+work or weights, the hybrid strategy is a candidate too. Last, for the objective `both`, comes the
+search over runs, which knows the shortest period that the others have found. Every candidate
+becomes a plan, because only plans can be compared whatever they rewrite: for `both` by `ga.both`,
+for other objectives by `ga.ranking`.
 
 One device alone is planned too. It is chosen where no candidate uses several devices, or where its
 objective is better than the best candidate's by more than `ALONE_MARGIN`. Where it is better by
@@ -12,15 +14,18 @@ less, the explanation says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ga.both import columns, explained, order
 from ga.hybrid.strategy import Hybrid
 from ga.objectives import Preference, negligible_bytes
 from ga.ranking import preference_for, ranking, unloaded_latency_s
 from ga.replicated import Replicated
+from ga.runs.strategy import Runs
 from ga.vertical import Vertical
 from partition.devices import machines
 from partition.errors import PartitionError
@@ -51,6 +56,9 @@ class _Candidate:
     plan: Plan
 
 
+RunSearch = Callable[[float], Strategy]
+"""Returns the search over runs, given the shortest period that is known to be possible."""
+
 VerticalSearch = Callable[[Problem, Preference], Strategy]
 """Returns the vertical search for a problem, with this preference."""
 
@@ -65,15 +73,17 @@ class Auto:
         candidates: Sequence[Strategy] | None = None,
         splitting: Strategy | None = None,
         vertical: VerticalSearch = lambda _, preference: Vertical(preference),
+        runs: RunSearch | None = None,
     ) -> None:
         """Set the strategies to try.
 
         `candidates` replace the default ones, of which `vertical` makes one. `splitting` is tried
-        where they leave a device more than its share.
+        where they leave a device more than its share, `runs` for the objective `both`.
         """
         self._given = None if candidates is None else tuple(candidates)
         self._splitting = splitting or Hybrid()
         self._vertical = vertical
+        self._runs = runs or (_runs if candidates is None else None)
 
     def candidates(self, problem: Problem) -> tuple[Strategy, ...]:
         """Return the strategies to try on a problem; those that keep layers whole come first."""
@@ -98,8 +108,7 @@ class Auto:
                 raise refusals[0]
             explanation = f"one device alone: nothing else fits ({refusals[0]})"
             return replace(alone.solution, explanation=explanation)
-        rank = ranking(problem)
-        ranked = sorted(found, key=lambda candidate: rank(candidate.plan))
+        ranked = _ranked(problem, found)
         if alone is not None:
             ranked = [candidate for candidate in ranked if _devices(candidate.plan) > 1]
             if not ranked:
@@ -110,6 +119,9 @@ class Auto:
         others = ", ".join(candidate.name for candidate in found if candidate is not best)
         compared = f" (compared with {others})" if others else ""
         explanation = f"{best.name}{compared}: {best.solution.explanation}"
+        if problem.objective == "both":
+            shortest_s = min(candidate.plan.period_s for candidate in found)
+            explanation += f"; {explained(problem, best.plan, shortest_s)}"
         beside_it = _others([*ranked[1:], *([] if alone is None else [alone])])
         if alone is None:
             return replace(best.solution, explanation=explanation, others=beside_it)
@@ -128,7 +140,7 @@ class Auto:
         found: list[_Candidate] = []
         refusals: list[PartitionError] = []
         strategies = self.candidates(problem)
-        total = len(strategies) + 1
+        total = len(strategies) + 2
         for number, strategy in enumerate([*strategies, self._splitting]):
             if strategy is self._splitting and not _is_uneven(problem, found):
                 continue
@@ -136,8 +148,27 @@ class Auto:
                 found.append(_candidate(problem, strategy, number, total))
             except PartitionError as error:  # it cannot respect pins or memory
                 refusals.append(error)
+        if self._runs is not None and problem.objective == "both":
+            shortest_s = min((each.plan.period_s for each in found), default=math.inf)
+            try:
+                found.append(_candidate(problem, self._runs(shortest_s), total - 1, total))
+            except PartitionError as error:
+                refusals.append(error)
         problem.on_progress(SearchProgress(total * _PROGRESS_STEPS, total * _PROGRESS_STEPS, ""))
         return found, refusals
+
+
+def _runs(shortest_s: float) -> Strategy:
+    return Runs(shortest_s=shortest_s)
+
+
+def _ranked(problem: Problem, found: Sequence[_Candidate]) -> list[_Candidate]:
+    """Return the candidates, the best by the problem's objective first."""
+    if problem.objective != "both":
+        rank = ranking(problem)
+        return sorted(found, key=lambda candidate: rank(candidate.plan))
+    figures = [columns(problem, candidate.plan) for candidate in found]
+    return [found[number] for number in order(problem, figures)]
 
 
 def _devices(plan: Plan) -> int:

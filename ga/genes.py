@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Layer, Network
+from csdf.conversion.from_network import Phase
+from partition.prediction.memory import live_bytes
 from partition.pricing.cost import CostModel
 from partition.strategies.base import Problem
 
@@ -83,12 +85,30 @@ def genes(problem: Problem) -> Genes:
         coarse,
         grouped,
         np.array(pinned, dtype=np.intp),
-        CostModel(coarse, problem.devices, seconds, problem.slack_frames),
+        CostModel(
+            coarse,
+            problem.devices,
+            seconds,
+            problem.slack_frames,
+            _live_bytes(network, of_layer, coarse),
+        ),
     )
 
 
 def _is_light(network: Network, layer: Layer) -> bool:
     return layer.macs == 0 and network.weight_bytes((layer.name,)) <= LIGHT_WEIGHT_BYTES
+
+
+def _live_bytes(network: Network, of_layer: list[int], coarse: Network) -> NDArray[np.float64]:
+    """Return the most bytes of tensors alive at once while each gene runs: [genes]."""
+    members: list[list[str]] = [[] for _ in coarse.layers]
+    for layer, gene in zip(network.layers, of_layer, strict=True):
+        members[gene].append(layer.name)
+    phases = (
+        Phase(gene.name, "", 0, tuple(names), gene.inputs, gene.outputs)
+        for gene, names in zip(coarse.layers, members, strict=True)
+    )
+    return np.array([live_bytes(network, phase) for phase in phases], dtype=np.float64)
 
 
 def _network_of_genes(network: Network, of_layer: list[int], count: int) -> Network:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ga.local_search import Move
 from ga.objectives import Priced
 from ga.operators import Population, move_run
 from partition.devices import machines
@@ -108,19 +109,21 @@ def evolve(
     evaluate: Evaluate,
     parameters: Parameters,
     on_generation: Callable[[int, float], None],
+    move: Move | None = None,
 ) -> Evolved:
     """Run the algorithm; `on_generation` gets (generations done, least period of the population).
 
     `population` is the first population, of any size ≥ 1; it is filled up or cut to `individuals`.
     `evaluate` prices [individuals, genes] as [individuals, 4]: the excess over memory limits, then
-    three objectives, of which the period is the first.
+    three objectives, of which the period is the first. `move` mutates; it is to keep the pins.
     """
     from deap import algorithms, tools  # noqa: PLC0415 (takes 0.1 s to import)
 
     from ga import individuals  # noqa: PLC0415
 
     def mutate(individual: Any) -> tuple[Any]:
-        moved = move_run(rng, individuals.genes_of([individual]), pinned, devices)
+        own = individuals.genes_of([individual])
+        moved = move_run(rng, own, pinned, devices) if move is None else move(rng, own)
         individual[:] = type(individual)(moved.tobytes())
         return (individual,)
 

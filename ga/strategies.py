@@ -9,6 +9,7 @@ from ga.auto import Auto
 from ga.hybrid.strategy import Hybrid
 from ga.paper import VerticalPaper
 from ga.replicated import Replicated
+from ga.runs.strategy import Runs
 from ga.vertical import Vertical
 from partition.errors import PartitionError
 from partition.strategies.base import Strategy
@@ -29,6 +30,7 @@ from partition.strategies.rows.tiles import Tiles
 
 _ALL: tuple[Strategy, ...] = (
     Auto(),
+    Runs(),
     Vertical(),
     VerticalPaper(),
     Sequential(),

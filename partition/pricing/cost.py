@@ -20,13 +20,14 @@ The others depend on the phases and are estimates:
   bytes may take more.
 - **the launcher's link** by one device that reads the frame.
 - **memory**: a channel's capacity by the difference of its ends' levels, the live activations by
-  the largest layer.
+  the largest layer and the tensors that pass it.
 
 Sizes are whole bytes carried as float64, exact up to 2^53.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,7 +47,8 @@ from partition.pricing.traffic import SLACK_FRAMES, Assignments, Floats, Flows, 
 class LayerRows:
     """Weights and activations of a network's layers, in bytes as float64."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, live_bytes: Floats | None = None) -> None:
+        """`live_bytes` [layers]: see `CostModel`."""
         users: dict[str, list[int]] = {}
         for number, layer in enumerate(network.layers):
             for weight in dict.fromkeys(layer.weights):
@@ -62,9 +64,13 @@ class LayerRows:
         self._shared = np.array(list(together.values()))
         self._users = np.array([number for layers in together for number in layers], dtype=np.intp)
         self._starts = np.cumsum([0, *(len(layers) for layers in together)])[:-1]
-        self._activations = np.array(
-            [[network.activation_bytes(layer.name)] for layer in network.layers], dtype=np.float64
-        )
+        self._live = np.array(
+            [network.activation_bytes(layer.name) for layer in network.layers]
+            if live_bytes is None
+            else live_bytes,
+            dtype=np.float64,
+        )[:, None]
+        self._passing = _Passing(network)
         self._packing = np.array(
             [[packing_bytes(network, (layer.name,))] for layer in network.layers], dtype=np.float64
         )
@@ -79,13 +85,48 @@ class LayerRows:
             held += self._shared @ np.logical_or.reduceat(mine[self._users], self._starts, axis=0)
         return held
 
-    def largest_activation(self, mine: NDArray[np.bool_]) -> Floats:
-        """Return the bytes of the largest inputs and outputs of any one layer in `mine`."""
-        return np.asarray((self._activations * mine).max(axis=0))
+    def live(self, device_of: Assignments) -> Floats:
+        """Return the bytes alive while each layer runs: [layers, individuals], see `_Passing`."""
+        return self._passing.bytes(device_of) + self._live
 
     def packing(self, mine: NDArray[np.bool_]) -> Floats:
         """Return the bytes that packing takes while a device loads the layers in `mine`."""
         return np.asarray((self._packing * mine).max(axis=0) + self._quantised @ mine)
+
+
+class _Passing:
+    """Tensors that are alive on a device while it computes a layer that neither reads nor makes
+    them, such as the shortcut around a residual block.
+
+    A tensor passes a layer if the device has computed its producer, and needs it later or is to
+    send it on; or if the device has read it for an earlier layer and reads it again for a later
+    one. Phases play no part here, so a tensor that waits between two phases of a device counts too.
+    """
+
+    def __init__(self, network: Network) -> None:
+        number = {layer.name: place for place, layer in enumerate(network.layers)}
+        passed: list[tuple[int, int, int, float]] = []
+        for name, readers in network.consumers.items():
+            producer = number.get(network.producer.get(name, ""), -1)
+            users = sorted({number[reader] for reader in readers} | {producer} - {-1})
+            for before, after in itertools.pairwise(users):
+                needed = before if before == producer else after
+                size = float(network.tensors[name].bytes)
+                passed += [(layer, before, needed, size) for layer in range(before + 1, after)]
+        passed.sort()
+        columns = np.array([row[:3] for row in passed], dtype=np.intp).reshape(-1, 3)
+        self._layer, self._before, self._needed = np.ascontiguousarray(columns.T)
+        self._bytes = np.array([row[3] for row in passed])[:, None]
+        self._passed, self._starts = np.unique(self._layer, return_index=True)
+
+    def bytes(self, device_of: Assignments) -> Floats:
+        """Return the bytes that pass each layer: [layers, individuals]."""
+        total = np.zeros(device_of.shape)
+        if len(self._layer):
+            own = device_of[self._layer]
+            alive = (device_of[self._before] == own) & (device_of[self._needed] == own)
+            total[self._passed] = np.add.reduceat(self._bytes * alive, self._starts, axis=0)
+        return total
 
 
 LEAST_LATENCY_PERIODS = 2
@@ -132,7 +173,8 @@ class CostModel:
     """The costs of any assignment of `network`'s layers to `devices` (both non-empty).
 
     `layer_s` [layers, devices] replaces the estimate of `partition.pricing.compute_time`; channels
-    between devices hold `slack_frames` frames beyond what their skews need.
+    between devices hold `slack_frames` frames beyond what their skews need. `live_bytes` [layers]
+    replaces the bytes of a layer's inputs and outputs, for layers that stand for several.
 
     >>> from cnn.network import Layer, Tensor
     >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xyz"}
@@ -152,11 +194,12 @@ class CostModel:
         devices: Sequence[Device],
         layer_s: Floats | None = None,
         slack_frames: int = SLACK_FRAMES,
+        live_bytes: Floats | None = None,
     ) -> None:
         self.network = network
         self.devices = tuple(devices)
         self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
-        self._rows = LayerRows(network)
+        self._rows = LayerRows(network, live_bytes)
         self._layer_bytes = [network.weight_bytes((layer.name,)) for layer in network.layers]
         self._traffic = Traffic(network, slack_frames)
         component = np.array(network.component)
@@ -177,12 +220,13 @@ class CostModel:
         levels = self._traffic.levels(device_of)
         individuals = device_of.shape[1]
         shape = (len(self.devices), individuals)
+        live = self._rows.live(device_of)
         compute, weights, activations, packing, kernels = (np.zeros(shape) for _ in range(5))
         for number in range(len(self.devices)):
             mine = device_of == number
             compute[number] = self.layer_s[:, number] @ mine
             weights[number] = self._rows.weights(mine)
-            activations[number] = self._rows.largest_activation(mine)
+            activations[number] = (live * mine).max(axis=0)
             packing[number] = self._rows.packing(mine)
             kernels[number] = LAYER_BYTES * mine.sum(axis=0)
         own = (_phases(device_of[of], levels[of], len(self.devices)) for of in self._components)

@@ -1,0 +1,105 @@
+"""The choice for the objective `both`: the least memory within a tolerance of the shortest period.
+
+Of all plans whose period is at most `Problem.within` longer than the shortest, it takes the one
+whose fullest device holds least of its memory limit (in bytes where no device has a limit). To
+start an engine takes more than a small subnet does, so many plans are equal in that. Of these, the
+one with the fewest bytes of weights, activations and channels on its fullest device is taken, and
+then the one with the shortest period.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from partition.plan import MemoryPrediction, Plan
+from partition.planner import plan_solution
+from partition.prediction.memory_budget import IDLE_AGENT_BYTES, room_bytes
+from partition.strategies.base import Problem, Solution
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The two columns of a plan: seconds per frame, and what the fullest device holds.
+
+    `memory` and `tensors` are shares of the devices' limits, in bytes where there are none.
+    """
+
+    period_s: float
+    memory: float
+    tensors: float
+
+
+def columns(problem: Problem, plan: Plan) -> Columns:
+    """Return the columns of a plan."""
+    rooms = dict(
+        zip((device.name for device in problem.devices), room_bytes(problem.devices), strict=True)
+    )
+    memory = [(each, float(rooms[name])) for name, each in plan.memory.items()]
+    return Columns(
+        plan.period_s,
+        max(each.total_bytes / room for each, room in memory),
+        max(tensor_bytes(each) / room for each, room in memory),
+    )
+
+
+def order(problem: Problem, found: Sequence[Columns], shortest_s: float = math.inf) -> list[int]:
+    """Return the indices of `found`, the best for the objective `both` first.
+
+    `shortest_s` is the shortest period known, if it is not among `found`. Plans beyond the
+    tolerance come last, the shortest period first.
+
+    >>> from cnn.network import Layer, Network, Tensor
+    >>> from partition.devices import Device
+    >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xy"}
+    >>> network = Network("net", (Layer("l", "Relu", ("x",), ("y",)),), tensors, {}, ("x",), ("y",))
+    >>> problem = Problem(network, (Device("a"),), within=0.1)
+    >>> order(problem, [Columns(1.0, 9.0, 9.0), Columns(1.2, 1.0, 1.0), Columns(1.09, 5.0, 5.0)])
+    [2, 0, 1]
+    """
+    least_s = min(shortest_s, *(each.period_s for each in found))
+    limit_s = least_s * (1 + problem.within) * (1 + 1e-9)
+
+    def key(number: int) -> tuple[float, ...]:
+        each = found[number]
+        if each.period_s > limit_s:
+            return 1, each.period_s, each.memory, each.tensors
+        return 0, each.memory, each.tensors, each.period_s
+
+    return sorted(range(len(found)), key=key)
+
+
+def explained(problem: Problem, plan: Plan, shortest_s: float) -> str:
+    """Return both columns of a plan in words: its period, and its memory against one device's."""
+    late = plan.period_s / shortest_s - 1 if shortest_s else 0.0
+    period = f"{late:.1%} above the shortest found" if late > 1e-9 else "the shortest found"
+    held, whole = beside_idle_bytes(plan), _whole_bytes(problem)
+    return (
+        f"the period is {period}, and the fullest device holds {held / 1e6:.1f} MB beside its idle "
+        f"agent, {1 - held / whole:.0%} less than one with the whole network"
+    )
+
+
+def _whole_bytes(problem: Problem) -> int:
+    """Return what the first device would hold with the whole network if it had room for it."""
+    first = replace(problem.devices[0], memory_bytes=None)
+    seconds = problem.layer_s
+    alone = replace(
+        problem,
+        devices=(first,),
+        pins={},
+        layer_s=None if seconds is None else seconds[:, :1],
+    )
+    everything = Solution({layer.name: first.name for layer in problem.network.layers}, "")
+    return beside_idle_bytes(plan_solution(alone, everything, model_digest="", strategy=""))
+
+
+def tensor_bytes(memory: MemoryPrediction) -> int:
+    """Return the bytes of weights, activations and channels together."""
+    return memory.weights_bytes + memory.activations_bytes + memory.channels_bytes
+
+
+def beside_idle_bytes(plan: Plan) -> int:
+    """Return what the fullest device of a plan holds beside an idle agent."""
+    return max(each.total_bytes for each in plan.memory.values()) - IDLE_AGENT_BYTES

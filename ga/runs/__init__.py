@@ -1,0 +1,1 @@
+"""The strategy `runs`: each device computes a few runs of consecutive layers."""

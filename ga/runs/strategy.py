@@ -1,0 +1,192 @@
+"""The strategy `runs`: a few runs of layers on each device, for a short period and little memory.
+
+A device that computes a run of early layers and a run of late ones has its share of the work and of
+the weights with two phases. The search (`ga.runs.search`) looks at assignments in which each device
+has a few runs (`ga.runs.moves`) of genes (`ga.genes`), and finds a front of the period and the
+fullest device's memory. The best candidates become plans, whose exact figures decide: for the
+objective `both` by `ga.both`, for others by `ga.ranking`.
+
+**Seeds** are contiguous cuts, and designs with two runs: the end of the network, which is heavy, is
+dealt out to all devices in equal parts, and each gets as much of the rest as it has time for.
+
+RunEffort is counted in steps, not seconds, so a seed determines the result on any machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga.both import Columns, columns, order
+from ga.genes import Genes, genes
+from ga.operators import Population
+from ga.ranking import ranking
+from ga.runs.moves import RunMoves
+from ga.runs.search import Prices, RunEffort, allowances, search
+from partition.errors import PartitionError
+from partition.plan import Plan
+from partition.planner import plan_solution
+from partition.prediction.memory_budget import fair_memory
+from partition.strategies.base import (
+    Candidate,
+    Problem,
+    SearchProgress,
+    Solution,
+    ignore_progress,
+)
+from partition.strategies.contiguous.segm import SequentialBalanced
+from partition.strategies.contiguous.sequential import contiguous_cut
+
+TOLERANCES = (0.0, 0.05, 0.2)
+"""By how much the cuts among the seeds may exceed the shortest period to save bytes (relative)."""
+
+DESIGNS = 24
+"""The number of places at which the seeds with two runs begin the heavy end."""
+
+
+class Runs:
+    """See the module's docstring."""
+
+    name = "runs"
+
+    def __init__(self, effort: RunEffort | None = None, shortest_s: float = math.inf) -> None:
+        """`shortest_s` is the shortest period that is known to be possible, if any is."""
+        self._effort = effort or RunEffort()
+        self._shortest_s = shortest_s
+
+    def solve(self, problem: Problem) -> Solution:
+        """See `Strategy.solve`; if nothing fits, the search repeats without spare frames."""
+        grouped = genes(problem)
+        if len(problem.devices) == 1 or (grouped.pinned >= 0).all():
+            problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
+            numbers = np.maximum(problem.pinned, 0)
+            return Solution(problem.assignment(numbers), "no layer has a choice of device")
+        found, plans = self._solve(problem, grouped)
+        if not plans and problem.slack_frames:
+            problem = replace(problem, slack_frames=0)
+            found, plans = self._solve(problem, genes(problem))
+        if not plans:
+            return Solution(
+                problem.assignment(found[0]),
+                "no solution was found that fits every device's memory",
+                optimal=False,
+            )
+        figures = [columns(problem, plan) for plan in plans]
+        if problem.objective == "both":
+            best = order(problem, figures, self._shortest_s)[0]
+        else:
+            rank = ranking(problem)
+            best = min(range(len(plans)), key=lambda number: rank(plans[number]))
+        return Solution(
+            plans[best].assignment,
+            f"annealing and NSGA-II over runs of {grouped.count} groups of layers, {len(plans)} "
+            f"candidates planned; {len(plans[best].phases)} phases",
+            optimal=False,
+            front=_front(plans, figures),
+        )
+
+    def _solve(self, problem: Problem, grouped: Genes) -> tuple[NDArray[np.intp], list[Plan]]:
+        """Return the assignments of layers found, the best first, and the plans of those that
+        fit."""
+        effort, devices = self._effort, len(problem.devices)
+        rng = np.random.default_rng(problem.seed)
+        prices = Prices(grouped.costs, problem.devices)
+        total = effort.rounds + 1
+
+        def on_round(done: int, best: str) -> None:
+            problem.on_progress(SearchProgress(done, total, best))
+
+        found = search(
+            rng,
+            _seeds(problem, grouped),
+            prices,
+            RunMoves(grouped.pinned, _sizes(problem, grouped)),
+            effort,
+            effort.steps(len(grouped.network.tensors), devices),
+            allowances(problem.within),
+            self._shortest_s,
+            grouped.pinned,
+            devices,
+            on_round,
+        )
+        layers = grouped.layers(found.states)
+        plans = [*_plans(problem, layers[: effort.exact])]
+        problem.on_progress(SearchProgress(total, total, f"{len(plans)} plans"))
+        return layers, plans
+
+
+def _plans(problem: Problem, layers: NDArray[np.intp]) -> Iterable[Plan]:
+    for numbers in layers:
+        solution = Solution(problem.assignment(numbers), "")
+        with contextlib.suppress(PartitionError):  # it does not fit
+            yield plan_solution(problem, solution, model_digest="", strategy=Runs.name)
+
+
+def _front(plans: list[Plan], figures: list[Columns]) -> tuple[Candidate, ...]:
+    """Return the plans that no other betters in both columns, by ascending period."""
+    order = sorted(
+        range(len(plans)),
+        key=lambda n: (figures[n].period_s, figures[n].memory, figures[n].tensors),
+    )
+    front: list[Candidate] = []
+    least = (np.inf, np.inf)
+    for number in order:
+        plan, own = plans[number], figures[number]
+        if (own.memory, own.tensors) < least:
+            least = (own.memory, own.tensors)
+            fullest = max(each.total_bytes for each in plan.memory.values())
+            front.append(Candidate(plan.assignment, plan.period_s, fullest, plan.bytes_per_frame))
+    return tuple(front)
+
+
+def _sizes(problem: Problem, grouped: Genes) -> NDArray[np.float64]:
+    """Return each gene's share of a device's time and of its weights: [2, genes, devices]."""
+    network, seconds = grouped.network, grouped.costs.layer_s
+    weights = np.array([network.weight_bytes((layer.name,)) for layer in network.layers], float)
+    held = np.broadcast_to(weights[:, None] / fair_memory(problem.devices), seconds.shape)
+    return np.stack([part / max(part.sum(), 1e-300) for part in (seconds, held)])
+
+
+def _seeds(problem: Problem, grouped: Genes) -> Population:
+    seeds = [*_designs(problem, grouped)]
+    for tolerance in TOLERANCES:
+        try:
+            cut, _ = contiguous_cut(problem, tolerance)
+        except PartitionError:  # pins that no contiguous cut respects
+            break
+        seeds.append(grouped.of(cut))
+    with contextlib.suppress(PartitionError):
+        balanced = SequentialBalanced().solve(replace(problem, on_progress=ignore_progress))
+        seeds.append(grouped.of(problem.numbers(balanced.assignment)))
+    return np.array(seeds, dtype=np.int16)
+
+
+def _designs(problem: Problem, grouped: Genes) -> Iterable[NDArray[np.int16]]:
+    """Return seeds in which the genes from some place on are dealt out by their weights, and those
+    before it by the time that devices have left."""
+    network, devices = grouped.network, len(problem.devices)
+    seconds, pinned = grouped.costs.layer_s, grouped.pinned
+    weights = np.array([network.weight_bytes((layer.name,)) for layer in network.layers], float)
+    weights += 1e-9 * weights.sum() + 1e-9
+    rates = 1 / np.maximum(seconds.sum(axis=0), 1e-300)
+    room = fair_memory(problem.devices)
+    for begin in np.unique(np.linspace(0, grouped.count - 1, DESIGNS).astype(int)):
+        late = _dealt(weights[begin:], room)
+        busy = np.bincount(late, seconds[begin:].mean(axis=1), minlength=devices)
+        fair = seconds.mean(axis=1).sum() * rates / rates.sum()
+        left = np.maximum(fair - busy, 0.0)
+        early = _dealt(seconds[:begin].mean(axis=1), left if left.any() else rates)
+        numbers = np.concatenate([early, late]).astype(np.int16)
+        yield np.where(pinned >= 0, pinned, numbers).astype(np.int16)
+
+
+def _dealt(sizes: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return a device for each of `sizes` [genes], in runs as large as `shares` [devices]."""
+    ends = np.cumsum(shares) / shares.sum()
+    middles = (np.cumsum(sizes) - sizes / 2) / max(sizes.sum(), 1e-300)
+    return np.asarray(np.minimum(np.searchsorted(ends, middles), len(shares) - 1))

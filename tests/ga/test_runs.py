@@ -1,0 +1,79 @@
+"""The strategy `runs` keeps runs few, and trades the period for memory."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ga import nsga
+from ga.both import beside_idle_bytes
+from ga.runs.moves import RunMoves, runs_of
+from ga.runs.search import RunEffort
+from ga.runs.strategy import Runs
+from partition.plan import Plan
+from partition.planner import plan_solution
+from partition.strategies.base import Problem
+from tests.partition.networks import chain
+from tests.partition.strategy_contract import MB, StrategyContract, equal
+
+QUICK = RunEffort(chains=36, rounds=2, work=1e6, nsga=nsga.Parameters(16, 3), exact=12)
+
+
+class TestRuns(StrategyContract):
+    strategy = Runs(QUICK)
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(1, 20),
+    st.integers(1, 3),
+    st.integers(0, 2**32),
+)
+def test_moves_keep_pins_and_make_no_more_runs_than_allowed(
+    devices: int, genes: int, most: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    pinned = rng.choice([-1, -1, -1, devices - 1], genes)
+    sizes = rng.random((2, genes, devices))
+    drawn = rng.integers(0, devices, (16, genes)).astype(np.int16)
+    population = np.where(pinned >= 0, pinned, drawn).astype(np.int16)
+    before = runs_of(population, devices)
+    moved = RunMoves(pinned, sizes, most)(rng, population)
+    assert moved.shape == population.shape
+    assert moved.dtype == np.int16
+    assert moved.min() >= 0
+    assert moved.max() < devices
+    assert (moved[:, pinned >= 0] == devices - 1).all()
+    assert (runs_of(moved, devices) <= np.maximum(before, most)).all()
+
+
+def planned(problem: Problem, strategy: Runs) -> Plan:
+    return plan_solution(problem, strategy.solve(problem), model_digest="", strategy="runs")
+
+
+def hourglass() -> Problem:
+    """Early layers compute, late ones weigh: no single run per device balances both."""
+    return Problem(chain(*[10**9] * 8, *[10**8] * 8, weights=[10**4] * 8 + [16 * MB] * 8), equal(4))
+
+
+def test_a_device_gets_an_early_run_and_a_late_one_where_work_and_weights_lie_apart() -> None:
+    plan = planned(hourglass(), Runs(QUICK))
+    weights = [each.weights_bytes for each in plan.memory.values()]
+    assert max(weights) <= 1.1 * sum(weights) / 4
+    assert len(plan.phases) <= 9
+
+
+def test_a_seed_determines_the_result() -> None:
+    one, other = (Runs(QUICK).solve(hourglass()) for _ in range(2))
+    assert (one, one.front) == (other, other.front)
+
+
+def test_the_chosen_plan_is_the_least_within_the_tolerance_of_the_front() -> None:
+    problem = hourglass()
+    solution = Runs(QUICK).solve(problem)
+    plan = planned(problem, Runs(QUICK))
+    shortest_s = min(each.period_s for each in solution.front)
+    close = [each for each in solution.front if each.period_s <= 1.1 * shortest_s]
+    assert plan.period_s <= 1.1 * shortest_s
+    assert beside_idle_bytes(plan) <= min(each.memory_bytes for each in close)
