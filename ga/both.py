@@ -2,9 +2,10 @@
 
 Of all plans whose period is at most `Problem.within` longer than the shortest, it takes the one
 whose fullest device holds least of its memory limit (in bytes where no device has a limit). To
-start an engine takes more than a small subnet does, so many plans are equal in that. Of these, the
-one with the fewest bytes of weights, activations and channels on its fullest device is taken, and
-then the one with the shortest period.
+start an engine takes more than a small subnet does, so many plans are equal in that. Of these,
+those with the fewest bytes of weights, activations and channels on their fullest device come first.
+Differences of up to `ALIKE` are smaller than the error of the prediction, so they do not count: of
+plans that are so alike, the one with the shortest period is taken.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from partition.plan import MemoryPrediction, Plan
 from partition.planner import plan_solution
 from partition.prediction.memory_budget import IDLE_AGENT_BYTES, room_bytes
 from partition.strategies.base import Problem, Solution
+
+ALIKE = 0.02
+"""The relative difference up to which two predictions of memory count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +62,25 @@ def order(problem: Problem, found: Sequence[Columns], shortest_s: float = math.i
     >>> order(problem, [Columns(1.0, 9.0, 9.0), Columns(1.2, 1.0, 1.0), Columns(1.09, 5.0, 5.0)])
     [2, 0, 1]
     """
-    least_s = min(shortest_s, *(each.period_s for each in found))
-    limit_s = least_s * (1 + problem.within) * (1 + 1e-9)
+    limit_s = min(shortest_s, *(each.period_s for each in found)) * (1 + problem.within)
+    every = range(len(found))
+    close = [number for number in every if found[number].period_s <= limit_s * (1 + 1e-9)]
+    if not close:
+        return sorted(every, key=lambda number: found[number].period_s)
+    least = min(found[number].memory for number in close)
+    full = [number for number in close if found[number].memory <= least * (1 + ALIKE)]
+    fewest = min(found[number].tensors for number in full)
+    alike = {number for number in full if found[number].tensors <= fewest * (1 + ALIKE)}
 
     def key(number: int) -> tuple[float, ...]:
         each = found[number]
-        if each.period_s > limit_s:
-            return 1, each.period_s, each.memory, each.tensors
-        return 0, each.memory, each.tensors, each.period_s
+        if number in alike:
+            return 0, each.period_s, each.memory, each.tensors
+        if number in close:
+            return 1, each.memory, each.tensors, each.period_s
+        return 2, each.period_s, each.memory, each.tensors
 
-    return sorted(range(len(found)), key=key)
+    return sorted(every, key=key)
 
 
 def explained(problem: Problem, plan: Plan, shortest_s: float) -> str:

@@ -2,8 +2,8 @@
 
 An assignment of genes to devices is a sequence of runs. A device with few runs has few phases and
 sends few tensors, whichever genes they hold. Every move keeps an assignment one of few runs: it
-shifts a boundary between two runs, gives a run to another device, exchanges two runs, splits a run,
-or merges it with its neighbour.
+shifts a boundary between two runs, slides several boundaries by one gene, gives a run to another
+device, exchanges two runs, splits a run, or merges it with its neighbour.
 
 Populations are arrays of device numbers, [individuals, genes], as in `ga.operators`. Genes that the
 user has pinned stay.
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from ga.operators import Population
 
-KINDS = ("shift", "give", "swap", "split", "merge")
+KINDS = ("shift", "slide", "give", "swap", "split", "merge")
 
-ODDS = (0.55, 0.15, 0.12, 0.13, 0.05)
+ODDS = (0.45, 0.15, 0.12, 0.12, 0.12, 0.04)
 """How often `move_runs` makes a move of each of `KINDS`."""
 
 RELIEFS = 0.5
@@ -103,6 +103,15 @@ class RunMoves:
         start = np.where(to_the_right, last + 1, last + 1 - length)
         grown = population[rows, np.where(to_the_right, last, last + 1)]
         return _filled(population, start, start + length, grown)
+
+    def _slide(self, rng: np.random.Generator, population: Population, _: int) -> Population:
+        individuals, genes = population.shape
+        ends = np.sort(rng.integers(0, genes, (individuals, 2)), axis=1)
+        step = rng.choice((-1, 1), (individuals, 1))
+        places = np.arange(genes)
+        inside = (places >= ends[:, :1]) & (places <= ends[:, 1:])
+        source = np.clip(np.where(inside, places + step, places), 0, genes - 1)
+        return np.take_along_axis(population, source, axis=1)
 
     def _give(self, rng: np.random.Generator, population: Population, devices: int) -> Population:
         mine = _one_run(rng, population)

@@ -33,7 +33,11 @@ from partition.prediction.memory_budget import SESSION_BYTES, engine_bytes, room
 from partition.pricing.cost import CostModel, Costs
 from partition.pricing.traffic import Floats
 
-STEEPNESS = 6.0
+STEEPNESS = 5.0
+"""The cost of exceeding the allowance. The mean over devices counts besides the maximum, so that
+relieving one of several busy devices pays."""
+
+_TINY = np.finfo(float).tiny
 
 TIME, TRAFFIC = 0.03, 0.01
 """What a per cent of the period, or of the bytes sent, is worth in per cent of memory, within the
@@ -54,11 +58,11 @@ class RunEffort:
     `least_steps`. `exact` candidates become plans.
     """
 
-    chains: int = 192
+    chains: int = 240
     rounds: int = 6
-    work: float = 300e6
+    work: float = 240e6
     least_steps: int = 30
-    nsga: nsga.Parameters = field(default_factory=lambda: nsga.Parameters(96, 12))
+    nsga: nsga.Parameters = field(default_factory=lambda: nsga.Parameters(64, 6))
     exact: int = 64
 
     def steps(self, tensors: int, devices: int) -> int:
@@ -82,10 +86,14 @@ def allowances(within: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """What the search compares: [individuals]; `memory` and `period_s` are smooth maxima."""
+    """What the search compares.
+
+    `busy_s` [individuals, devices] are the busy seconds of devices, `memory` [individuals] is a
+    smooth maximum; `fitness` [individuals, 4] is as for `ga.nsga.evolve`.
+    """
 
     excess: Floats
-    period_s: Floats
+    busy_s: Floats
     memory: Floats
     fitness: Floats
 
@@ -112,12 +120,10 @@ class Prices:
         """Price a population."""
         costs = self._model.evaluate(population)
         held = self.held(costs)
-        busiest = np.maximum(costs.busy_s.max(axis=1), np.finfo(float).tiny)
-        period = costs.period_s * smooth_maximum(costs.busy_s, axis=1) / busiest
         fitness = [costs.overrun_bytes, costs.period_s, held.max(axis=1), costs.wire_bytes]
         return Points(
             costs.overrun_bytes / max(self._allowed, 1.0),
-            period,
+            costs.busy_s,
             smooth_maximum(held, axis=1),
             np.column_stack(fitness),
         )
@@ -125,10 +131,11 @@ class Prices:
     def scores(self, points: Points, allowed_s: Floats) -> Floats:
         """Return scores for periods `allowed_s`, which broadcast with [individuals]; smaller is
         better."""
-        late = np.log(np.maximum(points.period_s, 1e-300) / allowed_s)
+        late = np.log(np.maximum(points.fitness[:, 1], _TINY) / allowed_s)
+        busy = np.log(np.maximum(points.busy_s, _TINY) / allowed_s[..., None])
         score = (
             np.log(points.memory)
-            + STEEPNESS * np.maximum(late, 0.0)
+            + STEEPNESS * (np.maximum(late, 0.0) + np.maximum(busy, 0.0).mean(axis=1))
             + TIME * late
             + TRAFFIC * np.log(points.fitness[:, 3] + self._floor)
         )
