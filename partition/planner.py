@@ -21,9 +21,10 @@ from csdf.errors import CsdfError
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase, dealing_of
+from partition.prediction.fitting import fitted, step_times
 from partition.prediction.memory import predict_memory
 from partition.prediction.memory_budget import START_UP_BYTES
-from partition.prediction.timing import latency_s, period_s, phase_seconds, wire_bytes
+from partition.prediction.timing import latency_s, loads, period_s, phase_seconds, wire_bytes
 from partition.pricing.traffic import SLACK_FRAMES
 from partition.strategies.base import Problem, Solution, divided_seconds
 
@@ -47,10 +48,11 @@ def make_plan(
     `network` is the network whose layers are assigned: the result of applying `rewrites` to the
     model's. Measured seconds of its layers, `layer_s` [layers, devices], replace estimates.
 
-    Channels get `slack_frames` frames beyond what their skews need. If that does not fit the
-    devices' memory, they get none, and the explanation says so. Raises `DoesNotFitError` if the
-    plan still does not fit, and `PartitionError` if the assignment is not one of this network to
-    these devices or if the plan cannot be proved free of deadlock.
+    Channels get the least capacities that keep the period with the given slack
+    (`partition.prediction.fitting`). If that does not fit the devices' memory, they get those
+    without slack, and the explanation says so. Raises `DoesNotFitError` if the plan still does not
+    fit, and `PartitionError` if the assignment is not one of this network to these devices or if
+    the plan cannot be proved free of deadlock.
 
     >>> from cnn.network import Layer, Tensor
     >>> frame, result = Tensor("x", (1, 8), "float32"), Tensor("y", (1, 8), "float32")
@@ -65,21 +67,25 @@ def make_plan(
         dealing = dealing_of(rewrites)
         dataflow = convert(network, assignment, dealing)
         pipeline = retime(dataflow, slack_frames=slack_frames)
+        phases = _planned_phases(dataflow, pipeline, phase_seconds(dataflow, devices, layer_s))
+        channels = _planned_channels(dataflow, pipeline)
+        period = period_s(devices, phases, channels, dealing)
+        load = loads(devices, phases, channels, dealing)
+        times = step_times(dataflow, devices, phases, load, period)
+        pipeline = fitted(dataflow, pipeline, times, period, slack_frames)
         memory = predict_memory(dataflow, pipeline, devices)
         if slack_frames and _overfull(devices, memory):
-            pipeline = retime(dataflow, slack_frames=0)
+            pipeline = fitted(dataflow, retime(dataflow, slack_frames=0), times, period, 0)
             memory = predict_memory(dataflow, pipeline, devices)
             explanation += (
-                "; channels hold no spare frame, because memory is tight, so the period counts on "
-                "a wire that is fast beside it"
+                "; channels have no room to spare, because memory is tight, so the period counts "
+                "on phases that take as long as predicted"
             )
         _refuse_overfull(devices, memory)
         proof = prove(dataflow, pipeline)
     except CsdfError as error:
         raise PartitionError(f"no plan for network {network.name!r}: {error}") from error
-    phases = _planned_phases(dataflow, pipeline, phase_seconds(dataflow, devices, layer_s))
     channels = _planned_channels(dataflow, pipeline)
-    period = period_s(devices, phases, channels, dealing)
     return Plan(
         network=network.name,
         model_digest=model_digest,

@@ -3,8 +3,9 @@
 A tensor travels once to each device that reads it. How long it is held at either end depends on
 phases and skews, which are approximated by **levels**: a layer's level counts the device boundaries
 from it to the end of the network, as in `csdf.conversion.grouping`, and a channel holds as many
-frames as the levels of its ends differ by, and one, and the slack. Arrays have one column per
-individual.
+frames as the levels of its ends differ by, and one. Channels from and to the launcher hold the
+slack as well, those between devices the slack beyond its first frame, which few of them need.
+Arrays have one column per individual.
 """
 
 from __future__ import annotations
@@ -22,20 +23,22 @@ Assignments = NDArray[np.integer]
 """Device numbers."""
 
 SLACK_FRAMES = 1
-"""The default number of frames that a channel holds beyond what its skew needs, as
-`csdf.conversion.skew.retime` adds them."""
+"""The default number of frames that a channel holds at most beyond what its skew needs. Channels
+between devices hold the first of them only where the period needs it
+(`partition.prediction.fitting`)."""
 
 
 def frames_between_devices(slack_frames: int) -> int:
-    """Return the frames that a channel between two devices holds if its ends are one level apart.
+    """Return the frames that a channel between two devices usually holds if its ends are one level
+    apart.
 
     A frame occupies its channel from the period in which it is produced to the end of the next
-    period, in which it is read: two frames, and the slack.
+    period, in which it is read: two frames, and the slack beyond the first frame of it.
 
     >>> frames_between_devices(slack_frames=1)
-    3
+    2
     """
-    return 2 + slack_frames
+    return 2 + max(slack_frames - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ class Traffic:
         source, source_level = device_of[self._producer], levels[self._producer]
         reader, reader_level = device_of[self._reader], levels[self._reader]
         given = self._producer < 0
+        slack = np.where(given, self._slack_frames, max(self._slack_frames - 1, 0))[:, None]
         source[given] = -1
         source_level[given] = np.maximum.reduceat(reader_level, self._starts, axis=0)[given] + 1
         shared = len(set(hosts.tolist())) < len(hosts)
@@ -133,7 +137,7 @@ class Traffic:
             cut = remote | (lag > 0)
             lag += 1
             frames = lag * cut
-            frames += self._slack_frames * remote
+            frames += slack * remote
             flows.received_bytes[number] = self._bytes @ remote
             flows.cut_bytes[number] = self._bytes @ cut
             flows.messages[number] = remote.sum(axis=0)
@@ -179,5 +183,5 @@ class Traffic:
                 flows.sent_bytes[number] += size * mine
                 flows.link_sent_bytes[number] += size * mine
                 flows.messages[number] += mine
-                flows.held_bytes[number] += size * frames_between_devices(self._slack_frames) * mine
+                flows.held_bytes[number] += size * (2 + self._slack_frames) * mine
                 flows.cut_bytes[number] += leaves * mine

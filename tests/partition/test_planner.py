@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from cnn.network import Layer, Network, Tensor
+from csdf.conversion.from_network import HOST
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
 from partition.plan import Plan
@@ -50,13 +51,28 @@ def test_a_plan_says_where_it_comes_from() -> None:
     assert plan.times == "estimated"
 
 
-def test_when_memory_is_tight_channels_get_no_spare_frame() -> None:
+def test_when_memory_is_tight_channels_have_no_room_to_spare() -> None:
     roomy = two_devices(None)
     need = max(part.total_bytes for part in roomy.memory.values())
     tight = two_devices(need - 1)
     for wide, narrow in zip(roomy.channels, tight.channels, strict=True):
-        assert narrow.capacity_frames == wide.capacity_frames - (not narrow.is_local)
+        launchers = HOST in (narrow.source_device, narrow.target_device)
+        assert narrow.capacity_frames <= wide.capacity_frames - launchers
     assert "memory is tight" in tight.explanation
+
+
+def test_a_frame_of_slack_is_room_for_a_margin_and_every_further_one_for_a_period() -> None:
+    """Both phases take a whole period: the frame that is made and the one that is read."""
+    network, devices = chain(10**9, 10**9), (Device("a"), Device("b"))
+
+    def between(slack_frames: int) -> int:
+        plan = make_plan(
+            network, "", devices, {"l0": "a", "l1": "b"}, strategy="", explanation="",
+            slack_frames=slack_frames,
+        )  # fmt: skip
+        return next(c.capacity_frames for c in plan.channels if c.target_device == "b")
+
+    assert [between(slack_frames) for slack_frames in range(4)] == [3, 3, 4, 5]
 
 
 def test_what_does_not_fit_is_refused_with_need_limit_and_help() -> None:
