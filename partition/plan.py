@@ -17,6 +17,7 @@ from csdf.conversion.from_network import balanced_pattern
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.prediction.memory_budget import START_UP_BYTES
+from partition.wire import Encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class PlannedChannel:
     """A flow (see `csdf.conversion.from_network.Flow`) with its capacity in frames.
 
     `copy` numbers the copy of the network that the flow belongs to (0 if it was not copied).
+    `encoded_bytes` is the expected size of a frame whose `encoding` is not raw.
     """
 
     tensor: Tensor
@@ -55,11 +57,23 @@ class PlannedChannel:
     targets: tuple[str, ...]
     capacity_frames: int
     copy: int = 0
+    encoding: Encoding = "raw"
+    encoded_bytes: int = 0
 
     @property
     def is_local(self) -> bool:
         """Whether the channel stays on one device."""
         return self.source_device == self.target_device
+
+    @property
+    def wire_bytes(self) -> int:
+        """The expected bytes of a frame on its way, and while it waits to be read."""
+        return self.tensor.bytes if self.encoding == "raw" else self.encoded_bytes
+
+    @property
+    def most_wire_bytes(self) -> int:
+        """The most bytes that a frame may have on its way."""
+        return self.tensor.bytes if self.encoding == "lossless" else self.wire_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,14 @@ from csdf.errors import CsdfError
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase, dealing_of
+from partition.prediction.encoding import encoded_channels
 from partition.prediction.fitting import fitted, step_times
 from partition.prediction.memory import predict_memory
 from partition.prediction.memory_budget import START_UP_BYTES
 from partition.prediction.timing import latency_s, loads, period_s, phase_seconds, wire_bytes
 from partition.pricing.traffic import SLACK_FRAMES
 from partition.strategies.base import Problem, Solution, divided_seconds
+from partition.wire import RAW, WireChoice
 
 
 def make_plan(
@@ -42,11 +44,13 @@ def make_plan(
     optimal: bool | None = None,
     gap: float | None = None,
     layer_s: NDArray[np.float64] | None = None,
+    wire: WireChoice = RAW,
 ) -> Plan:
     """Return the plan that follows from `assignment` (layer name → device name).
 
     `network` is the network whose layers are assigned: the result of applying `rewrites` to the
-    model's. Measured seconds of its layers, `layer_s` [layers, devices], replace estimates.
+    model's. Measured seconds of its layers, `layer_s` [layers, devices], replace estimates. `wire`
+    says how tensors between devices may be encoded.
 
     Channels get the least capacities that keep the period with the given slack
     (`partition.prediction.fitting`). If that does not fit the devices' memory, they get those
@@ -69,14 +73,20 @@ def make_plan(
         pipeline = retime(dataflow, slack_frames=slack_frames)
         phases = _planned_phases(dataflow, pipeline, phase_seconds(dataflow, devices, layer_s))
         channels = _planned_channels(dataflow, pipeline)
+        channels = encoded_channels(wire, network, devices, phases, channels, dealing)
+        encoded = {
+            flow.name: channel.most_wire_bytes
+            for flow, channel in zip(dataflow.flows, channels, strict=True)
+            if channel.encoding != "raw"
+        }
         period = period_s(devices, phases, channels, dealing)
         load = loads(devices, phases, channels, dealing)
         times = step_times(dataflow, devices, phases, load, period)
         pipeline = fitted(dataflow, pipeline, times, period, slack_frames)
-        memory = predict_memory(dataflow, pipeline, devices)
+        memory = predict_memory(dataflow, pipeline, devices, encoded)
         if slack_frames and _overfull(devices, memory):
             pipeline = fitted(dataflow, retime(dataflow, slack_frames=0), times, period, 0)
-            memory = predict_memory(dataflow, pipeline, devices)
+            memory = predict_memory(dataflow, pipeline, devices, encoded)
             explanation += (
                 "; channels have no room to spare, because memory is tight, so the period counts "
                 "on phases that take as long as predicted"
@@ -85,7 +95,10 @@ def make_plan(
         proof = prove(dataflow, pipeline)
     except CsdfError as error:
         raise PartitionError(f"no plan for network {network.name!r}: {error}") from error
-    channels = _planned_channels(dataflow, pipeline)
+    channels = tuple(
+        replace(channel, capacity_frames=pipeline.capacity_frames[flow.name])
+        for flow, channel in zip(dataflow.flows, channels, strict=True)
+    )
     return Plan(
         network=network.name,
         model_digest=model_digest,
@@ -122,6 +135,7 @@ def plan_solution(
         optimal=solution.optimal,
         gap=solution.gap,
         layer_s=_layer_seconds(problem, solution),
+        wire=problem.wire,
     )
 
 

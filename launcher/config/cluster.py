@@ -34,6 +34,7 @@ from launcher.streaming.overload import Overload
 from launcher.streaming.pacing import Pace
 from partition.devices import CacheSpill
 from partition.objective import DEFAULT_OBJECTIVE, Objective
+from partition.wire import Wire
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """Names that nodes and networks may have."""
@@ -74,6 +75,13 @@ class NodeConfig(StrictModel):
     link: Annotated[
         LinkRate,
         Field(description="Rate of its network interface in each direction, such as 1Gbit/s"),
+    ] = None
+    wire: Annotated[
+        Wire | None,
+        Field(
+            description="How float32 tensors are encoded that its link carries to and from other "
+            "nodes; by default as for all"
+        ),
     ] = None
     standby: Annotated[
         bool, Field(description="Whether it is used only once another node is lost")
@@ -393,6 +401,14 @@ class ClusterConfig(StrictModel):
             "cross, such as 1Gbit/s"
         ),
     ] = None
+    wire: Annotated[
+        Wire,
+        Field(
+            description="How float32 tensors between nodes are encoded: fp32 as they are; "
+            "lossless; fp16, bf16, int8, which change results; auto, as slow links need and "
+            "tolerance allows"
+        ),
+    ] = "fp32"
     strategy: Annotated[
         str, Field(min_length=1, description="How layers are divided among the nodes")
     ] = "auto"

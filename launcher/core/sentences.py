@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from launcher.core.events import AgentExited
 from launcher.core.session import Session, SessionState
 from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
+from nodes.protocol.encodings import Encoding
 from nodes.protocol.messages import PROTOCOL, Refused
 
 CLOSED = (
@@ -59,6 +60,14 @@ def other_protocol(session: Session, theirs: int) -> LauncherError:
     return BadInputError(
         f"{where(session)} speaks protocol {theirs}, this launcher protocol {PROTOCOL}: "
         f"install the same version of csdf-edge on both ({older} has the older one)"
+    )
+
+
+def lacks_encoding(session: Session, encoding: Encoding) -> LauncherError:
+    """The agent cannot encode tensors as its part of the plan needs."""
+    return BadInputError(
+        f"{where(session)} cannot exchange tensors encoded as {encoding}: install "
+        "csdf-edge[lossless] there, or choose another `wire`"
     )
 
 

@@ -67,6 +67,7 @@ from nodes.protocol.messages import (
     HOST,
     PROTOCOL,
     Bye,
+    ChannelSpec,
     Control,
     Deployed,
     Failed,
@@ -342,6 +343,9 @@ class Supervisor:
     def _welcomed(self, session: Session, welcome: Welcome, now_s: float) -> list[Action]:
         if welcome.protocol != PROTOCOL:
             return self._unusable(session, sentences.other_protocol(session, welcome.protocol))
+        needed = {channel.encoding for channel in self._channels_of(session.node)} - {"raw"}
+        if missing := needed.difference(welcome.encodings):
+            return self._unusable(session, sentences.lacks_encoding(session, min(missing)))
         session.welcome = welcome
         session.deadline_s = None
         self._watch.begin_pinging(now_s)
@@ -350,6 +354,11 @@ class Supervisor:
         welcomed = sum(other.welcome is not None for other in self._members)
         report = StageProgress("connecting", welcomed, len(self._members))
         return [report, *self._rollout.join(session, now_s)]
+
+    def _channels_of(self, node: str) -> tuple[ChannelSpec, ...]:
+        """The channels of a node in the current epoch; none if it has no part in it."""
+        deployment = self.blueprint.deployments.get(node)
+        return () if deployment is None else deployment.channels
 
     def _unusable(self, session: Session, error: LauncherError) -> list[Action]:
         """An agent has never accepted our session: the run ends, unless it can do without."""

@@ -274,6 +274,8 @@ def _plan_data(plan: Plan, model: str) -> dict[str, Any]:
                     "from": channel.source_device,
                     "to": channel.target_device,
                     "bytes": channel.tensor.bytes,
+                    "encoding": channel.encoding,
+                    "wire_bytes": channel.wire_bytes,
                     "capacity_frames": channel.capacity_frames,
                 }
                 for channel in plan.channels

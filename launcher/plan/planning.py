@@ -37,6 +37,7 @@ from partition.plan import Plan
 from partition.planner import make_plan, plan_solution, with_measured_phases
 from partition.pricing.compute_time import slowed
 from partition.strategies.base import Problem, SearchProgress, Strategy, divided_seconds
+from partition.wire import COSTS, LOSSLESS_DEVIATION, LOSSY, WireChoice, encoding_of
 
 THIS_MACHINE = "this machine"
 """The `host` of devices on the launching machine."""
@@ -133,6 +134,29 @@ def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Devi
     return tuple(devices)
 
 
+def wire_of(cluster: Cluster) -> WireChoice:
+    """Return how tensors between the cluster's nodes may be encoded.
+
+    Raises `BadInputError` if that changes results and the user has not said by how much.
+    """
+    config = cluster.config
+    of_node = {node.name: node.wire for node in config.nodes if node.wire is not None}
+    if config.verify and config.tolerance is None:
+        for location, wire in (
+            (("wire",), config.wire),
+            *((("nodes", i, "wire"), node.wire) for i, node in enumerate(config.nodes)),
+        ):
+            if wire is not None and wire in LOSSY:
+                usual = COSTS[encoding_of(wire)].deviation
+                raise cluster.error(
+                    location,
+                    f"{wire} changes results: give the largest relative difference that you "
+                    f"allow, such as `tolerance: {usual:g}`, or write lossless",
+                )
+    tolerance = LOSSLESS_DEVIATION if config.tolerance is None else config.tolerance
+    return WireChoice(config.wire, of_node, tolerance)
+
+
 def check_strategy(cluster: Cluster) -> None:
     """Raise `BadInputError`, which lists all strategies, if the cluster names an unknown one."""
     wanted = cluster.config.strategy
@@ -222,6 +246,7 @@ def problem_of(
             model=model,
             layer_s=layer_s,
             copies={} if profile is None or slower else profile.copies(),
+            wire=wire_of(cluster),
         )
     except PartitionError as error:
         raise BadInputError(f"{cluster.source.name}: {error}") from error
@@ -326,6 +351,7 @@ def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan, profile: Profil
             optimal=None if saved.edited else saved.optimal,
             gap=None if saved.edited else saved.gap,
             layer_s=layer_s,
+            wire=wire_of(cluster),
         )
         return plan if profile is None else with_profile(plan, profile)
     except PartitionError as error:

@@ -157,6 +157,7 @@ class Replanner:
             slack_frames=self._cluster.config.slack_frames,
             rewrites=plan.rewrites,
             layer_s=layer_s,
+            wire=problem.wire,
         )
         return (again if profile is None or slower else with_profile(again, profile)).period_s
 

@@ -82,6 +82,7 @@ def made_for(
         problem.slack_frames,
         sorted(problem.pins.items()),
         [asdict(device) for device in devices],
+        asdict(problem.wire),
         settings,
     ]
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

@@ -26,6 +26,8 @@ from launcher.streaming.pacing import Pace
 from nodes.protocol.messages import Order, Stats
 from nodes.protocol.payload import is_finite
 from partition.plan import Plan
+from partition.prediction.timing import wire_bytes
+from partition.wire import LOSSY
 
 _UNUSED = Stats(0, (), (), 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
 """The statistics of a node without layers, which the run did not use."""
@@ -123,6 +125,31 @@ class PaceReport:
 
 
 @dataclass(frozen=True, slots=True)
+class WireReport:
+    """The channels between nodes whose tensors are encoded on their way: their number by encoding.
+
+    `raw_bytes_per_frame` is what all channels together would send per frame without that.
+    """
+
+    channels: Mapping[str, int]
+    raw_bytes_per_frame: int
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether all tensors arrive as they were sent."""
+        return not LOSSY.intersection(self.channels)
+
+
+def wire_report(plan: Plan) -> WireReport | None:
+    """Report on the encoded channels of a plan; None if all are raw."""
+    encodings = Counter[str](c.encoding for c in plan.channels if c.encoding != "raw")
+    if not encodings:
+        return None
+    raw = (replace(channel, encoding="raw") for channel in plan.channels)
+    return WireReport(dict(encodings), wire_bytes(raw, plan.dealing))
+
+
+@dataclass(frozen=True, slots=True)
 class NonFiniteResults:
     """Results with NaN or infinity: their number, and the first one's frame and output."""
 
@@ -176,6 +203,8 @@ class Report:
     pace: PaceReport | None = None
     """If there is one, `frames` does not count dropped frames, and a latency begins when a frame
     is sent, after it has waited."""
+    wire: WireReport | None = None
+    """None if tensors between nodes are not encoded."""
 
     @property
     def agrees(self) -> bool:
@@ -311,6 +340,7 @@ def make_report(
         journal=journal,
         pace=pace,
         infinite=infinite,
+        wire=wire_report(plan),
     )
 
 

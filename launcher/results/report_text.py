@@ -139,6 +139,7 @@ def _lines(report: Report) -> list[str]:
         f"{megabytes(held)} in FIFOs, predicted {megabytes(expected)}",
         _agreement(report),
         *_networks(report),
+        *_wire(report),
         *recovery_lines(report.recoveries),
         *_infinite(report),
         *_pace(report),
@@ -164,6 +165,27 @@ def _agreement(report: Report) -> str:
         f"{_error(found.max_relative_error)}, allowed {found.allowed:.0e} ({RULES[found.rule]})"
         f"{begins}"
     )
+
+
+def _wire(report: Report) -> list[str]:
+    """Return a sentence on encoded channels and the deviation that they caused."""
+    wire, found = report.wire, report.agreement
+    if wire is None:
+        return []
+    encodings = ", ".join(f"{count} as {name}" for name, count in sorted(wire.channels.items()))
+    line = (
+        f"channels between nodes are encoded ({encodings}): about "
+        f"{megabytes(report.bytes_per_frame)} per frame instead of "
+        f"{megabytes(wire.raw_bytes_per_frame)}"
+    )
+    if wire.is_lossless:
+        return [f"{line}; nothing is lost"]
+    if found is None:
+        return [f"{line}; how far that changes the results was not compared"]
+    return [
+        f"{line}; with that the results deviate from the whole model's by "
+        f"{_error(found.max_relative_error)} at most, and `tolerance` allows {found.allowed:.0e}"
+    ]
 
 
 RULES: Mapping[Rule, str] = {
@@ -314,9 +336,13 @@ def _channel_row(channel: PlannedChannel) -> tuple[RenderableType, ...]:
         Text(channel.tensor.name),
         channel.source_device,
         channel.target_device,
-        megabytes(channel.tensor.bytes),
+        megabytes(channel.wire_bytes) + _encoding(channel),
         str(channel.capacity_frames),
     )
+
+
+def _encoding(channel: PlannedChannel) -> str:
+    return "" if channel.encoding == "raw" else f" as {channel.encoding}"
 
 
 def _table(*columns: str, left: tuple[str, ...] = (), caption: str | None = None) -> Table:

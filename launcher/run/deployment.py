@@ -171,4 +171,5 @@ def _specify(number: int, channel: PlannedChannel, index: Mapping[str, int]) -> 
         ),
         capacity_frames=channel.capacity_frames,
         varies=channel.tensor.varies,
+        encoding=channel.encoding,
     )

@@ -15,7 +15,8 @@ may still suffice:
   that reads it. Meanwhile it is at the producer, at the consumer, or (while it is sent) at both. So
   either end holds at most the capacity of each channel to or from another device. The producer of a
   tensor that goes to several devices keeps one copy, for the slowest of them. The state that a
-  phase keeps is a channel of two frames.
+  phase keeps is a channel of two frames. Encoded frames wait encoded (`partition.wire`), and one of
+  each channel is decoded before the firing that reads it.
 - **Engine**: the agent itself, a session per phase and a kernel per layer.
 
 **Packing** happens before all that. While a phase is loaded, the engine packs the weights of its
@@ -30,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from cnn.network import Network, Tensor
 from csdf.conversion.from_network import Dataflow, Phase
@@ -52,14 +54,21 @@ HALF = frozenset({"float16", "bfloat16"})
 
 
 def predict_memory(
-    dataflow: Dataflow, pipeline: Pipeline, devices: Sequence[Device]
+    dataflow: Dataflow,
+    pipeline: Pipeline,
+    devices: Sequence[Device],
+    encoded_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, MemoryPrediction]:
-    """Return by device name the predicted memory, with the paper's Eq. 2 for comparison."""
+    """Return by device name the predicted memory, with the paper's Eq. 2 for comparison.
+
+    `encoded_bytes` has the most bytes of a frame of each flow that is encoded.
+    """
     names = [device.name for device in devices]
     network = dataflow.network
     widened = _widened(network)
     eq2 = device_beta_bytes(dataflow.network, dataflow.partition, names)
-    channels = channel_bytes(dataflow, pipeline.capacity_frames, names)
+    channels = channel_bytes(dataflow, pipeline.capacity_frames, names, encoded_bytes)
+    decoded = _decoded_bytes(dataflow, encoded_bytes)
     predictions = {}
     for device in devices:
         phases = dataflow.devices.get(device.name, ())
@@ -67,7 +76,10 @@ def predict_memory(
         computed = network if device.wire_is_free else widened
         predictions[device.name] = MemoryPrediction(
             weights_bytes=computed.weight_bytes(layers),
-            activations_bytes=max((live_bytes(computed, phase) for phase in phases), default=0),
+            activations_bytes=max(
+                (live_bytes(computed, phase) + decoded.get(phase.name, 0) for phase in phases),
+                default=0,
+            ),
             channels_bytes=channels[device.name],
             engine_bytes=engine_bytes(len(phases), len(layers)),
             eq2_bytes=eq2[device.name],
@@ -137,23 +149,38 @@ def _wide(tensor: Tensor) -> Tensor:
 
 
 def channel_bytes(
-    dataflow: Dataflow, capacity_frames: Mapping[str, int], devices: Sequence[str]
+    dataflow: Dataflow,
+    capacity_frames: Mapping[str, int],
+    devices: Sequence[str],
+    encoded_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int]:
-    """Return by device name the most bytes that its channels, in or out, can hold there."""
+    """Return by device name the most bytes that its channels, in or out, can hold there.
+
+    `encoded_bytes` has the most bytes of a frame of each flow that is encoded.
+    """
     held = dict.fromkeys(devices, 0)
     for phase in dataflow.phases:
         if phase.device in held:
             held[phase.device] += dataflow.state_bytes(phase)
-    waiting: dict[tuple[str, str], int] = {}
-    size = {}
+    waiting: dict[tuple[str, str, int], int] = {}
     for flow in dataflow.flows:
         capacity = capacity_frames[flow.name]
+        size = encoded_bytes.get(flow.name, flow.tensor.bytes)
         if flow.target_device in held and not flow.is_local:
-            held[flow.target_device] += capacity * flow.tensor.bytes
-        made = (flow.source_device, flow.tensor.name)
+            held[flow.target_device] += capacity * size
+        made = (flow.source_device, flow.tensor.name, size)
         waiting[made] = max(waiting.get(made, 0), capacity)
-        size[made] = flow.tensor.bytes
-    for (device, tensor), frames in waiting.items():
+    for (device, _, size), frames in waiting.items():
         if device in held:
-            held[device] += frames * size[device, tensor]
+            held[device] += frames * size
     return held
+
+
+def _decoded_bytes(dataflow: Dataflow, encoded_bytes: Mapping[str, int]) -> dict[str, int]:
+    """Return by phase the bytes of the tensors that it decodes before it fires."""
+    found: dict[str, int] = {}
+    for flow in dataflow.flows:
+        if flow.name in encoded_bytes:
+            for target in flow.targets:
+                found[target] = found.get(target, 0) + flow.tensor.bytes
+    return found

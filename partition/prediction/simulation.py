@@ -41,6 +41,7 @@ from csdf.execution.simulation import Timeline, simulate
 from csdf.model.graph import Actor, Channel, Graph
 from partition.plan import Plan, PlannedChannel
 from partition.prediction.run_costs import RunCosts
+from partition.prediction.timing import encoding_seconds
 
 NANOSECOND = Fraction(1, 10**9)
 
@@ -227,9 +228,10 @@ class RunGraph:
         for actor, to, number in at_once:
             device = self._device[actor]
             sends[actor, self._copy_at(device, to)] += self._costs.of(device).message_s(number)
+        encoding = encoding_seconds(self._plan.devices, self._plan.channels)
         for phase in sorted(self._plan.phases, key=lambda phase: -phase.index):
             costs = self._costs.of(phase.device)
-            seconds = phase.predicted_s + costs.executor_s
+            seconds = phase.predicted_s + encoding.get(phase.name, 0.0) + costs.executor_s
             self._actor(phase.name, executor(phase.device), seconds)
             seconds = costs.ended_s + sends[phase.name, phase.copy]
             self._actor(ended(phase.name), io_thread(phase.device), seconds)
@@ -241,7 +243,7 @@ class RunGraph:
 
     def _add_messages(self) -> None:
         for (source, target), channels in self._sent.items():
-            size = sum(channel.tensor.bytes for channel in channels)
+            size = sum(channel.wire_bytes for channel in channels)
             taker = arrived(source, target)
             self._add_way(source, (self._device[source], target), taker, len(channels), size)
             copy = self._copy_at(self._device[source], target)
@@ -437,8 +439,8 @@ def _fifo_bytes(timeline: Timeline, plan: Plan) -> dict[str, int]:
         readers = [timeline.of(ended(target)) for target in channel.targets]
         held = changes[channel.target_device]
         for number, firing in enumerate(timeline.of(came)):
-            held.append((firing.end, channel.tensor.bytes))
-            held.append((max(read[number].end for read in readers), -channel.tensor.bytes))
+            held.append((firing.end, channel.wire_bytes))
+            held.append((max(read[number].end for read in readers), -channel.wire_bytes))
     found = {}
     for device, events in changes.items():
         most = now = 0

@@ -38,6 +38,7 @@ from partition.pricing import busy
 from partition.pricing.busy import rates_of
 from partition.pricing.compute_time import layer_seconds
 from partition.pricing.spill import uncached_bytes
+from partition.wire import Encoding, decode_s, encode_s
 
 
 def phase_seconds(
@@ -135,8 +136,12 @@ def loads(
     link_sent, link_received = dict.fromkeys(compute, 0.0), dict.fromkeys(compute, 0.0)
     host = {device.name: device.host for device in devices}
     share = {copy: dealing.count(copy) / len(dealing) for copy in dealing}
+    channels = tuple(channels)
+    encoding = encoding_seconds(devices, channels)
+    coded = dict.fromkeys(compute, 0.0)
     for phase in phases:
         compute[phase.device] += phase.predicted_s * share[phase.copy]
+        coded[phase.device] += encoding.get(phase.name, 0.0) * share[phase.copy]
         firings[phase.device] += share[phase.copy]
     for channel in channels:
         if channel.is_local:
@@ -149,13 +154,16 @@ def loads(
         ):
             if end != HOST:
                 messages[end] += share[channel.copy]
-                total[end] += channel.tensor.bytes * share[channel.copy]
-                on_link[end] += 0 if stays else channel.tensor.bytes * share[channel.copy]
+                total[end] += channel.wire_bytes * share[channel.copy]
+                on_link[end] += 0 if stays else channel.wire_bytes * share[channel.copy]
     found = {}
     for device in devices:
         name = device.name
         busy_s = busy.rates_of(device).busy_s(
-            compute[name], firings[name], messages[name], sent[name] + received[name]
+            compute[name] + coded[name],
+            firings[name],
+            messages[name],
+            sent[name] + received[name],
         )
         found[name] = Load(
             compute[name],
@@ -165,6 +173,32 @@ def loads(
             link_sent[name],
             link_received[name],
         )
+    return found
+
+
+def encoding_seconds(
+    devices: Sequence[Device], channels: Iterable[PlannedChannel]
+) -> dict[str, float]:
+    """Return by phase the seconds per frame in which its device encodes what it makes and decodes
+    what it reads; phases without such tensors are missing.
+
+    A tensor is encoded once for all devices that read it in the same encoding, and decoded for each
+    phase.
+    """
+    by_name = {device.name: device for device in devices}
+    found: dict[str, float] = {}
+    made: set[tuple[str, str, Encoding]] = set()
+    for channel in channels:
+        if channel.encoding == "raw":
+            continue
+        size, source = channel.tensor.bytes, (channel.source, channel.tensor.name, channel.encoding)
+        if source not in made:
+            made.add(source)
+            spent_s = encode_s(by_name[channel.source_device], channel.encoding, size)
+            found[channel.source] = found.get(channel.source, 0.0) + spent_s
+        for target in channel.targets:
+            spent_s = decode_s(by_name[channel.target_device], channel.encoding, size)
+            found[target] = found.get(target, 0.0) + spent_s
     return found
 
 
@@ -228,7 +262,7 @@ def latency_s(
 def wire_bytes(channels: Iterable[PlannedChannel], dealing: Sequence[int] = (0,)) -> int:
     """Return the bytes per frame that leave a device or the launcher for another, rounded down."""
     in_a_cycle = sum(
-        channel.tensor.bytes * dealing.count(channel.copy)
+        channel.wire_bytes * dealing.count(channel.copy)
         for channel in channels
         if not channel.is_local
     )

@@ -26,6 +26,7 @@ from partition.prediction.memory_budget import START_UP_BYTES
 from partition.pricing.cost import CostModel
 from partition.pricing.linear_models import LinearTime
 from partition.pricing.traffic import SLACK_FRAMES
+from partition.wire import RAW, WireChoice
 
 if TYPE_CHECKING:
     from cnn.rewrite.bands import FusedLayers
@@ -84,7 +85,8 @@ class Problem:
     For the objective `both`, the period may exceed the shortest by the share `within`.
     `model` is what `network` came from, for strategies that rewrite it; `layer_s` [layers, devices]
     are measured seconds that replace estimates; `copies` are measured seconds of frames on a device
-    (by its name) that computes the whole network.
+    (by its name) that computes the whole network. `wire` says how tensors between devices may be
+    encoded; of this the cost model knows nothing, but plans follow it.
     Construction raises `PartitionError` for a network without layers, for no devices, for two of
     one name, for one whose memory does not hold an engine, and for a pin that names an unknown
     layer or device.
@@ -114,6 +116,7 @@ class Problem:
     model: Rewritable | None = field(default=None, compare=False)
     layer_s: NDArray[np.float64] | None = field(default=None, compare=False)
     copies: Mapping[str, LinearTime] = field(default_factory=dict, compare=False)
+    wire: WireChoice = RAW
 
     def __post_init__(self) -> None:
         if not self.network.layers:

@@ -7,6 +7,7 @@ doubtful are computed again (`doubts`).
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import zipfile
@@ -25,9 +26,10 @@ from launcher.results.collecting import Results
 from launcher.results.comparison.agreement import Agreement, agreement, compare, worse
 from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import Replay
-from launcher.results.comparison.tolerance import Numbers, strict
+from launcher.results.comparison.tolerance import FirstDifference, Numbers, strict
 from launcher.run.runtime import Array, Frame, SubnetFiles
 from partition.plan import Plan
+from partition.wire import LOSSY
 
 BATCH_BYTES = 256 << 20
 """The most bytes of inputs that are on disk at a time; the model is loaded once for each batch."""
@@ -173,7 +175,10 @@ def compare_all(
         renamed = _in_run_names(part, constants.compared(references), results)
         compared = compare(first, names, renamed, numbers, given)
         verdict = worse(compared.agreement, constants.agreement or compared.agreement)
-        if compared.doubtful:
+        if compared.doubtful and (lossy := _lossy(ran)):
+            doubts = (agreement(n, bad, lossy) for n, bad in compared.doubtful.items())
+            verdict = functools.reduce(worse, doubts, verdict)
+        elif compared.doubtful:
             if replays is None:
                 replays = _replays(model, ran, folder / "replay")
             doubt = Doubt(
@@ -194,6 +199,21 @@ def compare_all(
             verdict = worse(verdict, settled)
         found[part.name] = verdict
     return found
+
+
+def _lossy(ran: ExecutedPlans | None) -> FirstDifference | None:
+    """Say that the plans encode tensors between nodes with losses; None if they do not.
+
+    The subnets, computed here, would not explain the results then.
+    """
+    plans = () if ran is None else (ran.plan, ran.replanned or ran.plan)
+    used = {channel.encoding for plan in plans for channel in plan.channels} & LOSSY
+    if not used:
+        return None
+    return FirstDifference(
+        f"tensors between nodes are encoded as {' and '.join(sorted(used))}, which changes "
+        "results: choose a more precise `wire`, or allow more by `tolerance`"
+    )
 
 
 class _Constants:
