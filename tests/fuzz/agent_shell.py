@@ -70,7 +70,12 @@ class AgentUnderFire:
                 assert self._deployment is not None
                 self.fired += 1
                 outputs = dict.fromkeys(self._deployment.phases[phase].outputs, b"12345678")
-                self._due.append(ev.FiringEnded(epoch, phase, frame, outputs, 0.1))
+                encoded = {
+                    channel.number: memoryview(b"1234")
+                    for channel in self._deployment.channels
+                    if channel.source_phase == phase and channel.encoding != "raw"
+                }
+                self._due.append(ev.FiringEnded(epoch, phase, frame, outputs, 0.1, encoded=encoded))
             case act.Unload(epoch):
                 dropped = ev.FiringEnded | ev.Loaded
                 self._due = [event for event in self._due if not isinstance(event, dropped)]

@@ -30,6 +30,7 @@ from tests.fuzz.conversation import converse
 from tests.fuzz.model_files import ModelReader, changed_model
 from tests.fuzz.model_files import seeds as models
 from tests.fuzz.mutation import mutated, mutated_map, mutated_text
+from tests.fuzz.payloads import payloads, read_payload
 from tests.fuzz.run_files import IndexReader, JournalReader
 
 CONVERSATION_BYTES = 2500
@@ -165,6 +166,7 @@ class Files:
         model = ModelReader(self._folder)
         return {
             "messages": Target(read_message, good.ENCODED, _changed_message, share=256),
+            "payload": Target(read_payload, payloads(), share=16),
             "agent": Target(converse, (bytes(CONVERSATION_BYTES),), _any_bytes, share=4),
             "cluster.yaml": Target(self.read_cluster, good.CLUSTERS, _changed_text, share=2),
             "plan.json": Target(self.read_plan, good.PLANS, _changed_text, share=4),

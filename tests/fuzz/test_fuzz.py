@@ -21,6 +21,7 @@ from tests.fuzz.targets import Files
 
 INPUTS = {
     "messages": 5000,
+    "payload": 2000,
     "agent": 300,
     "cluster.yaml": 200,
     "plan.json": 500,

@@ -44,6 +44,7 @@ from nodes.protocol.messages import HOST, Message
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan
+from partition.wire import RAW, WireChoice
 
 ort.set_default_logger_severity(4)
 
@@ -137,11 +138,11 @@ class Cluster:
         session = ort.InferenceSession(str(self.model), providers=["CPUExecutionProvider"])
         return [session.run(None, dict(RandomFrames(frames)[i]))[0] for i in range(frames)]
 
-    def check(self, outputs: list[np.ndarray], frames: int) -> None:
+    def check(self, outputs: list[np.ndarray], frames: int, rtol: float = 1e-4) -> None:
         """Raises unless these are the whole network's outputs for the first `frames` frames."""
         assert len(outputs) == frames
         for got, wanted in zip(outputs, self.expected(frames), strict=True):
-            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol / 10)
 
     def run(
         self,
@@ -169,7 +170,9 @@ class Cluster:
         return sum(channel.capacity_frames for channel in self.plan.channels)
 
 
-def make_cluster(directory: Path, nodes: int, layers: int = 8, channels: int = 8) -> Cluster:
+def make_cluster(
+    directory: Path, nodes: int, layers: int = 8, channels: int = 8, wire: WireChoice = RAW
+) -> Cluster:
     """Deal the layers out to the nodes in turn, two at a time: many phases, many channels."""
     path = write_network(directory / "small.onnx", layers, channels)
     model = read(path)
@@ -177,7 +180,7 @@ def make_cluster(directory: Path, nodes: int, layers: int = 8, channels: int = 8
     assignment = {
         layer.name: names[(i // 2) % nodes] for i, layer in enumerate(model.network.layers)
     }
-    return _cluster(directory, path, names, assignment)
+    return _cluster(directory, path, names, assignment, wire=wire)
 
 
 def make_dealt_cluster(directory: Path, frames: tuple[int, ...]) -> Cluster:
@@ -198,6 +201,7 @@ def _cluster(
     names: list[str],
     assignment: Mapping[str, str],
     rewrites: tuple[Rewrite, ...] = (),
+    wire: WireChoice = RAW,
 ) -> Cluster:
     model = read(path).rewritten(rewrites)
     plan = make_plan(
@@ -208,6 +212,7 @@ def _cluster(
         strategy="test",
         explanation="dealt out in turn",
         rewrites=rewrites,
+        wire=wire,
     )
     subnets = {}
     for phase in plan.phases:

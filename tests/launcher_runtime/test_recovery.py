@@ -23,6 +23,7 @@ from launcher.run.runtime import CutPlan, RunOptions, RunResult
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan
+from partition.wire import RAW, WireChoice
 from tests.launcher_runtime.clusters import (
     Cluster,
     RandomFrames,
@@ -50,8 +51,11 @@ class EnoughError(Exception):
 class Dealer:
     """Deals the layers out to the nodes that are left, each of which holds at most `most`."""
 
-    def __init__(self, cluster: Cluster, folder: Path, most: int = 1000) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, most: int = 1000, wire: WireChoice = RAW
+    ) -> None:
         self.asked: list[tuple[str, ...]] = []
+        self._wire = wire
         self._cluster = cluster
         self._folder = folder
         self._most = most
@@ -72,6 +76,7 @@ class Dealer:
             {layer: nodes[(i // 3) % len(nodes)] for i, layer in enumerate(layers)},
             strategy="test",
             explanation="dealt out again",
+            wire=self._wire,
         )
         subnets = cut_subnets(model, plan, self._folder, lambda _done, _total: None)
         return CutPlan(plan, subnets, gain=2.0)
@@ -109,6 +114,21 @@ def check(result: RunResult, lost: tuple[str, ...]) -> None:
     for node, stats in result.stats.items():
         phases = sum(phase.device == node for phase in result.replanned.phases)
         assert stats.firings == (FRAMES - last.frame,) * phases
+
+
+def test_a_node_that_is_killed_while_tensors_are_encoded_is_replaced(tmp_path: Path) -> None:
+    wire = WireChoice("fp16")
+    cluster = make_cluster(tmp_path, nodes=3, wire=wire)
+    replan = Dealer(cluster, tmp_path / "again", wire=wire)
+    with start_agents(cluster.nodes(), tmp_path / "cache") as agents:
+        take = Strikes({20: (agents["n1"].pid, signal.SIGKILL)})
+        result = cluster.run(
+            RandomFrames(FRAMES), take, options(replan, tmp_path / "cache"), agents=agents
+        )
+    cluster.check(take.results.outputs, FRAMES, rtol=1e-2)
+    check(result, ("n1",))
+    assert result.replanned is not None
+    assert "fp16" in {channel.encoding for channel in result.replanned.channels}
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])

@@ -130,6 +130,15 @@ def test_peers_dial_the_ip_address_at_which_an_agent_was_reached_not_a_name_only
     assert told["n0"].dial == (PeerSpec("n1", "tcp://10.0.0.77:7001"),)
 
 
+def test_an_agent_that_lacks_an_encoding_of_the_plan_ends_the_launch_with_what_to_install() -> None:
+    plan = in_a_row(2)
+    between = replace(plan.channels[1], encoding="lossless", encoded_bytes=8)
+    world = World(replace(plan, channels=(plan.channels[0], between, *plan.channels[2:]))).run()
+    error = error_of(world)
+    assert isinstance(error, BadInputError)
+    assert "cannot exchange tensors encoded as lossless: install csdf-edge[lossless]" in str(error)
+
+
 def test_the_stream_goes_to_the_hosts_neighbours_where_their_data_ports_are() -> None:
     world = World(in_a_row(3)).run()
     assert [s.data_addresses for s in world.streams] == [

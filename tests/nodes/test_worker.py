@@ -179,6 +179,46 @@ def test_passes_local_tensors_on_and_sends_only_what_leaves(worker):
     assert not worker._store
 
 
+def encoded_as(encoding: str) -> Deployment:
+    """The deployment in which what leaves for m, and what comes from k, is encoded."""
+    x, y, *others = DEPLOYMENT.channels
+    channels = (replace(x, source_node="k", source_phase=0, encoding=encoding), y, *others)
+    return replace(
+        DEPLOYMENT,
+        channels=tuple(
+            replace(each, encoding=encoding) if each.target_node == "m" else each
+            for each in channels
+        ),
+    )
+
+
+def test_decodes_what_comes_and_encodes_what_leaves(worker):
+    assert isinstance(loaded(worker, encoded_as("fp16")), ev.Loaded)
+    worker.fire(Fire(1, 0, 0, {"x": np.full(SHAPE, 0.5, np.float16).tobytes()}))
+    ended = worker.reported()
+    assert not ended.outputs, "nobody reads it raw, so nothing holds it"
+    assert ended.encoded.keys() == {2}
+    assert set(np.frombuffer(ended.encoded[2], np.float16).tolist()) == {1.5}
+    worker.fire(Fire(1, 1, 0, {}))
+    assert numbers(worker.reported().outputs["z"]) == {2.5}, "on this node it was not rounded"
+
+
+def test_what_cannot_be_decoded_is_blamed_on_the_node_that_sent_it(worker):
+    loaded(worker, encoded_as("int8"))
+    worker.fire(Fire(1, 0, 5, {"x": b"short"}))
+    failed = worker.reported()
+    assert isinstance(failed, ev.FiringFailed)
+    assert (failed.phase, failed.frame, failed.peer) == (0, 5, "k")
+    assert "cannot be decoded as int8" in failed.reason
+
+
+def test_an_encoding_that_is_missing_here_fails_the_load_with_what_to_install(worker, monkeypatch):
+    monkeypatch.setattr("nodes.execution.encoding.AVAILABLE", ("raw",))
+    failed = loaded(worker, encoded_as("lossless"))
+    assert isinstance(failed, ev.LoadFailed)
+    assert "install csdf-edge[lossless]" in failed.reason
+
+
 def test_keeps_a_local_tensor_until_its_last_reader_has_run(worker):
     loaded(worker)
     worker.fire(Fire(1, 0, 0, {"x": frame(0)}))
