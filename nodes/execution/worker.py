@@ -42,6 +42,13 @@ from nodes.protocol.payload import as_array
 THREAD_NAME = "executor"
 """The name of the thread that computes in tools such as `top -H`."""
 
+TRIM_PERIOD_S = 60.0
+"""How often a worker that computes gives the heap's free memory back.
+
+When the machine is busy for a moment, channels fill and tensors lie in the heap that usually do not
+exist at once. Without this, an agent would hold that memory to its end. Tensors that come anew make
+the kernel map pages again, which takes some milliseconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Load:
@@ -67,10 +74,12 @@ class Worker:
         executor: Executor,
         report: Callable[[ev.Event], None],
         loopback: Callable[[], Loopback] | None = None,
+        trim_period_s: float = TRIM_PERIOD_S,
     ) -> None:
         self._executor = executor
         self._loopback = loopback
         self._report = report
+        self._trim_period_s = trim_period_s
         self._jobs: SimpleQueue[_Load | Fire | _Unload | None] = SimpleQueue()
         self._dropped: set[int] = set()
         self._epoch: int | None = None
@@ -120,6 +129,7 @@ class Worker:
     def _run(self) -> None:
         ctypes.CDLL(None).prctl(15, THREAD_NAME.encode("ascii"), 0, 0, 0)  # PR_SET_NAME
         ask_for_usual_slices()  # I/O threads would wait longer for this one otherwise
+        trim_at_s = time.monotonic() + self._trim_period_s
         while (job := self._jobs.get()) is not None:
             match job:
                 case Fire():
@@ -130,6 +140,9 @@ class Worker:
                 case _Unload():
                     self._unload(job.epoch)
             del job  # the last tensors must not stay alive while the thread waits
+            if time.monotonic() >= trim_at_s:
+                give_back_free_memory()
+                trim_at_s = time.monotonic() + self._trim_period_s
 
     def _load(self, job: _Load) -> None:
         epoch = self._epoch = job.deployment.epoch

@@ -16,6 +16,7 @@ from nodes.core.actions import Fire
 from nodes.execution.rehearsal import FEWEST_ROUNDS, MOST_ROUNDS, Rehearsal
 from nodes.execution.worker import Worker
 from nodes.executors.base import ExecutorError, TensorSpec
+from nodes.host.usage import usage
 from nodes.protocol.messages import HOST, BlobInfo, ChannelSpec, Deployment, PeerSpec, PhaseSpec
 
 WAIT_S = 10.0
@@ -177,6 +178,22 @@ def test_passes_local_tensors_on_and_sends_only_what_leaves(worker):
         assert sent == [{"y": {k + 1.0}}, {"z": {k + 2.0}}, {"w": {k + 2.0}}]
         assert all(e.busy_s > 0 for e in ended)
     assert not worker._store
+
+
+def test_while_it_computes_it_gives_back_what_was_needed_for_a_moment(engine):
+    worker = Worker(engine, (reported := SimpleQueue()).put, trim_period_s=0.0)
+    worker.reported = lambda: reported.get(timeout=WAIT_S)
+    loaded(worker)
+    burst = [(np.ones(100_000, np.uint8), np.ones(2_000, np.uint8)) for _ in range(500)]
+    kept = [small for _, small in burst]  # between the large ones, which leave holes in the heap
+    full_bytes = usage().rss_bytes
+    del burst
+    for k in range(2):  # the memory is given back behind the report of a firing
+        worker.fire(Fire(1, 0, k, {"x": frame(k)}))
+        worker.reported()
+    assert usage().rss_bytes < full_bytes - 30_000_000
+    assert len(kept) == 500
+    assert worker.stop(WAIT_S)
 
 
 def encoded_as(encoding: str) -> Deployment:
