@@ -140,7 +140,7 @@ class KerasRow:
 def synthetic(filters: int) -> SyntheticRow:
     with tempfile.TemporaryDirectory(prefix="synthetic-") as place:
         network = cnn.read(write_synthetic(Path(place) / "net.onnx", filters)).network
-    problem = Problem(at_8_bits(network), _devices(4))
+    problem = Problem(at_8_bits(network), _devices(4), objective="period")
     count, count_host, _ = _held(problem, SequentialCount())
     balanced, balanced_host, layers = _held(problem, SequentialBalanced())
     profiled, profiled_host, _ = _held(problem, SequentialProfiled())
@@ -171,7 +171,7 @@ def pipeline(network: Network, devices: int, alone_ms: float) -> Pipeline:
     sizes = np.array([network.weight_bytes((layer.name,)) for layer in network.layers], float)
     computing_s = alone_ms / 1e3 - host_bytes(network) * TPU.cache_s_per_byte
     seconds = np.repeat(computing_s * (sizes / sizes.sum())[:, None], devices, axis=1)
-    problem = Problem(network, _devices(devices), layer_s=seconds)
+    problem = Problem(network, _devices(devices), layer_s=seconds, objective="period")
     start_s = time.process_time()
     solution = SequentialBalanced().solve(problem)
     took_s = time.process_time() - start_s

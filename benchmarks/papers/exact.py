@@ -204,7 +204,8 @@ def _figure_11() -> Iterator[Row]:
     both = merge([cnn.read(str(MODELS / f"{name}.onnx")) for name in CO_DEPLOYED]).network
     periods: dict[int, float] = {}
     for stages in (2, 3, 4, 5):
-        problem = Problem(both, tuple(Device(f"d{i}") for i in range(stages)))
+        devices = tuple(Device(f"d{i}") for i in range(stages))
+        problem = Problem(both, devices, objective="period")
         solution = CoDeploy((Sequential(),), SolverEffort(10, 10)).solve(problem)
         costs = problem.costs.evaluate(problem.numbers(solution.assignment)[None])
         periods[stages] = float(objective_value(problem, costs)[0])

@@ -139,7 +139,8 @@ def pipeline_of(network: Network, case: Case) -> Pipeline:
     seconds = estimate / estimate.sum(axis=0) / np.array([case.gpu, case.cpu])
     is_node = [layer.operator not in FUSED for layer in network.layers]
     node_of = np.cumsum(is_node) - 1
-    return Pipeline(seconds, node_of, Problem(network, devices, layer_s=seconds))
+    problem = Problem(network, devices, layer_s=seconds, objective="period")
+    return Pipeline(seconds, node_of, problem)
 
 
 FUSED = frozenset({"Relu", "Clip", "BatchNormalization", "Add", "Mul", "Dropout", "Identity"})

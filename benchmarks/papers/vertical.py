@@ -25,6 +25,11 @@ from partition.strategies.base import Problem
 
 PAPER_NAME = "Tang & Stefanov (UCC 2021)"
 
+GENERATIONS = (5, 100)
+"""The paper's 100 generations, unless a few come as near to the bound as this:"""
+
+ENOUGH_POINTS = 0.05
+
 ONE_DEVICE_MB: Mapping[str, tuple[int, float]] = {
     "yolov2": (26, 336.2),
     "resnet50": (125, 298.1),
@@ -80,10 +85,14 @@ def _alone(name: str, network: Network) -> Row:
 def _memory(name: str, network: Network, count: int) -> Row:
     published = PAPER[name][count].saving_percent
     problem = Problem(network, tuple(Device(f"d{i}") for i in range(count)))
-    evolution = evolve(problem, PaperParameters(), lambda *_: None)
-    saving = saving_percent(problem, evolution.best)
     beta = layer_beta_bytes(network)
     largest = 100 * float(beta.max() / beta.sum())
+    most = 100 - max(largest, 100 / count)
+    for generations in GENERATIONS:
+        parameters = PaperParameters(generations=generations)
+        saving = saving_percent(problem, evolve(problem, parameters, lambda *_: None).best)
+        if saving >= most - ENOUGH_POINTS:
+            break
     row = compared(
         f"{count} devices",
         Values.of([published], "{:.1f} %"),
@@ -95,7 +104,7 @@ def _memory(name: str, network: Network, count: int) -> Row:
             f"{100 - largest:.1f} %; the paper's is {100 - max_saving(name):.1f} % of theirs"
         ),
     )
-    return replace(row, ours=f"{row.ours} (at most {min(100 - largest, 100 - 100 / count):.2f} %)")
+    return replace(row, ours=f"{row.ours} (at most {most:.2f} %)")
 
 
 def max_saving(name: str) -> float:
