@@ -43,7 +43,7 @@ TIME, TRAFFIC = 0.03, 0.01
 """What a per cent of the period, or of the bytes sent, is worth in per cent of memory, within the
 allowance."""
 
-HEAT = 0.04
+HEAT = 0.1
 """The temperature of the first round; later rounds begin cooler."""
 
 HURRY = 0.97

@@ -28,6 +28,7 @@ from ga.operators import Population
 from ga.ranking import ranking
 from ga.runs.moves import RunMoves
 from ga.runs.search import Prices, RunEffort, allowances, search
+from ga.runs.splitting import Grains, grains, is_coarse
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.planner import plan_solution
@@ -61,19 +62,18 @@ class Runs:
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; if nothing fits, the search repeats without spare frames."""
-        grouped = genes(problem)
-        if len(problem.devices) == 1 or (grouped.pinned >= 0).all():
+        if len(problem.devices) == 1 or (problem.pinned >= 0).all():
             problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
             numbers = np.maximum(problem.pinned, 0)
             return Solution(problem.assignment(numbers), "no layer has a choice of device")
-        found, plans = self._solve(problem, grouped)
+        found, plans = self._solve(problem)
         if not plans and problem.slack_frames:
             problem = replace(problem, slack_frames=0)
-            found, plans = self._solve(problem, genes(problem))
+            found, plans = self._solve(problem)
         if not plans:
-            return Solution(
-                problem.assignment(found[0]),
-                "no solution was found that fits every device's memory",
+            return replace(
+                found[0],
+                explanation="no solution was found that fits every device's memory",
                 optimal=False,
             )
         figures = [columns(problem, plan) for plan in plans]
@@ -82,65 +82,88 @@ class Runs:
         else:
             rank = ranking(problem)
             best = min(range(len(plans)), key=lambda number: rank(plans[number]))
-        return Solution(
-            plans[best].assignment,
-            f"annealing and NSGA-II over runs of {grouped.count} groups of layers, {len(plans)} "
-            f"candidates planned; {len(plans[best].phases)} phases",
+        return replace(
+            found[best],
+            explanation=(
+                f"annealing and NSGA-II over runs of layers, {len(plans)} candidates planned; "
+                f"{len(plans[best].phases)} phases"
+            ),
             optimal=False,
             front=_front(plans, figures),
         )
 
-    def _solve(self, problem: Problem, grouped: Genes) -> tuple[NDArray[np.intp], list[Plan]]:
-        """Return the assignments of layers found, the best first, and the plans of those that
-        fit."""
+    def _solve(self, problem: Problem) -> tuple[list[Solution], list[Plan]]:
+        """Return solutions that fit, and their plans, or one solution and no plan."""
+        ways: list[Grains | None] = [None]
+        if is_coarse(problem):
+            ways = [*grains(problem)] or ways
+        found: list[Solution] = []
+        plans: list[Plan] = []
+        for number, way in enumerate(ways):
+            states = self._states(problem if way is None else way.problem, number, len(ways))
+            for numbers in states[: self._effort.exact // len(ways)]:
+                solution = _solution(problem, way, numbers)
+                with contextlib.suppress(PartitionError):  # it does not fit
+                    plan = plan_solution(problem, solution, model_digest="", strategy=self.name)
+                    found.append(solution)
+                    plans.append(plan)
+            if not plans:
+                refused = _solution(problem, way, states[0])
+        total = len(ways) * self._effort.rounds
+        problem.on_progress(SearchProgress(total, total, f"{len(plans)} plans"))
+        return found or [refused], plans
+
+    def _states(self, problem: Problem, way: int, ways: int) -> NDArray[np.intp]:
+        """Return the assignments of layers that a search has found, the best first."""
         effort, devices = self._effort, len(problem.devices)
-        rng = np.random.default_rng(problem.seed)
-        prices = Prices(grouped.costs, problem.devices)
-        total = effort.rounds + 1
+        grouped = genes(problem)
 
         def on_round(done: int, best: str) -> None:
+            done, total = way * effort.rounds + done, ways * effort.rounds
             problem.on_progress(SearchProgress(done, total, best))
 
         found = search(
-            rng,
+            np.random.default_rng(problem.seed),
             _seeds(problem, grouped),
-            prices,
+            Prices(grouped.costs, problem.devices),
             RunMoves(grouped.pinned, _sizes(problem, grouped)),
             effort,
-            effort.steps(len(grouped.network.tensors), devices),
+            effort.steps(len(grouped.network.tensors) * ways, devices),
             allowances(problem.within),
             self._shortest_s,
             grouped.pinned,
             devices,
             on_round,
         )
-        layers = grouped.layers(found.states)
-        plans = [*_plans(problem, layers[: effort.exact])]
-        problem.on_progress(SearchProgress(total, total, f"{len(plans)} plans"))
-        return layers, plans
+        return grouped.layers(found.states)
 
 
-def _plans(problem: Problem, layers: NDArray[np.intp]) -> Iterable[Plan]:
-    for numbers in layers:
-        solution = Solution(problem.assignment(numbers), "")
-        with contextlib.suppress(PartitionError):  # it does not fit
-            yield plan_solution(problem, solution, model_digest="", strategy=Runs.name)
+def _solution(problem: Problem, way: Grains | None, numbers: NDArray[np.intp]) -> Solution:
+    if way is None:
+        return Solution(problem.assignment(numbers), "")
+    split = way.merged(numbers)
+    network = split.problem.network if split.rewrites else None
+    return Solution(split.problem.assignment(split.numbers), "", split.rewrites, network)
 
 
 def _front(plans: list[Plan], figures: list[Columns]) -> tuple[Candidate, ...]:
     """Return the plans that no other betters in both columns, by ascending period."""
-    order = sorted(
+    by_period = sorted(
         range(len(plans)),
         key=lambda n: (figures[n].period_s, figures[n].memory, figures[n].tensors),
     )
     front: list[Candidate] = []
-    least = (np.inf, np.inf)
-    for number in order:
+    least = (math.inf, math.inf)
+    for number in by_period:
         plan, own = plans[number], figures[number]
         if (own.memory, own.tensors) < least:
             least = (own.memory, own.tensors)
             fullest = max(each.total_bytes for each in plan.memory.values())
-            front.append(Candidate(plan.assignment, plan.period_s, fullest, plan.bytes_per_frame))
+            front.append(
+                Candidate(
+                    plan.assignment, plan.period_s, fullest, plan.bytes_per_frame, plan.rewrites
+                )
+            )
     return tuple(front)
 
 

@@ -178,12 +178,15 @@ class Problem:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """An assignment on a Pareto front: no other is better in all three of period (s), memory (bytes
-    of the fullest device, as the strategy counts them) and bytes sent per frame."""
+    of the fullest device, as the strategy counts them) and bytes sent per frame.
+
+    The assignment is of the layers of the network that `rewrites` make of the problem's."""
 
     assignment: Mapping[str, str]
     period_s: float
     memory_bytes: float
     wire_bytes: float
+    rewrites: tuple[Rewrite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
