@@ -17,8 +17,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nodes.cache.room import Room
 from nodes.executors.base import (
     Array,
@@ -28,8 +26,8 @@ from nodes.executors.base import (
     OnPrepared,
     OutputAllocator,
     TensorSpec,
-    address,
 )
+from nodes.executors.onnx.binding import Binding, run_options
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.file import OnnxFile, check_optimised, inspect
 from nodes.executors.onnx.optimise import MODEL, needed_bytes
@@ -73,7 +71,7 @@ class OnnxRuntimeExecutor:
         """
         self._ort = import_onnxruntime()
         self._providers = gpu_providers(self._ort, tensorrt=tensorrt)
-        self._run_options = self._ort.RunOptions()
+        self._run_options = run_options(self._ort)
         self._cache = PreparedFiles(cache, room)
         self._child = PreparingProcess("onnxruntime", self._cache)
         self._loaded: set[OnnxRuntimeSubnet] = set()
@@ -215,9 +213,8 @@ class OnnxRuntimeSubnet:
         self._check = InputCheck(name, self._inputs)
         self._allocator = OutputAllocator(self._outputs)
         self._varying = tuple(name for name, spec in self._outputs.items() if spec.varies)
-        self._session: Any = session
         self._run_options = run_options
-        self._binding: Any = session.io_binding()
+        self._binding: Binding | None = Binding(ort, session)
 
     @property
     def inputs(self) -> Mapping[str, TensorSpec]:
@@ -231,37 +228,20 @@ class OnnxRuntimeSubnet:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute all outputs; see `LoadedSubnet.run`."""
-        session, binding = self._session, self._binding
-        if session is None:
+        binding = self._binding
+        if binding is None:
             raise ExecutorError(f"subnet {self._name} is closed; load it again")
         arrays = self._check.arrays(inputs)
         outputs = self._allocator.allocate()
         with engine_errors(self._ort, self._name, "run"):
-            for name, array in zip(self._inputs, arrays, strict=True):
-                binding.bind_input(name, "cpu", 0, array.dtype, array.shape, address(array))
-            for name, array in outputs.items():
-                binding.bind_output(name, "cpu", 0, array.dtype, array.shape, address(array))
-            for name in self._varying:
-                binding.bind_output(name, "cpu")
-            session.run_with_iobinding(binding, self._run_options)
-            if self._varying:
-                outputs = self._with_varying(outputs)
-        return outputs
-
-    def _with_varying(self, outputs: dict[str, Array]) -> dict[str, Array]:
-        """Return all outputs in order, with copies of the varying ones from the engine's memory."""
-        made = self._binding.get_outputs()
-        found = dict(zip((*outputs, *self._varying), made, strict=True))
-        self._binding.clear_binding_outputs()
-        return {
-            name: outputs[name] if name in outputs else np.array(found[name].numpy(), order="C")
-            for name in self._outputs
-        }
+            given = zip(self._inputs, arrays, strict=True)
+            varying = binding.run(given, outputs, self._varying, self._run_options)
+        return {name: (outputs | varying)[name] for name in self._outputs} if varying else outputs
 
     def close(self) -> None:
         """Free the session and its memory."""
-        if self._session is not None:
-            self._session = self._binding = None
+        if self._binding is not None:
+            self._binding = None
             self._on_close(self)
 
 

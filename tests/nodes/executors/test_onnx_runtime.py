@@ -8,9 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import onnx
@@ -366,3 +369,31 @@ def test_what_was_looked_through_as_onnx_is_read_as_nothing_else(tmp_path: Path)
     options = loading_options(onnxruntime, LoadOptions(), optimised=True)
     with pytest.raises(Exception, match="protobuf parsing failed"):
         onnxruntime.InferenceSession(own, options, **cpu_only)
+
+
+def test_a_run_raises_nothing_inside_the_engine(cpu: OnnxRuntimeExecutor, tmp_path: Path) -> None:
+    """ONNX Runtime 1.31 looks for an entry of the run's options, and catches a C++ exception."""
+    subnet = load(cpu, models.residual(), tmp_path)
+    inputs, raised = some_inputs(subnet), []
+
+    def note(frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "exception" and argument[0] is not StopIteration:
+            raised.append((frame.f_code.co_name, argument[0]))
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        subnet.run(inputs)
+    finally:
+        sys.settrace(before)
+    assert raised == []
+
+
+def test_a_run_refers_to_no_array_afterwards(cpu: OnnxRuntimeExecutor, tmp_path: Path) -> None:
+    subnet = load(cpu, models.residual(), tmp_path)
+    inputs = some_inputs(subnet)
+    given = {name: weakref.ref(array) for name, array in inputs.items()}
+    made = {name: weakref.ref(array) for name, array in subnet.run(inputs).items()}
+    inputs.clear()
+    assert [reference() for reference in (*given.values(), *made.values())] == [None] * 2
