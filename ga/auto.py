@@ -122,9 +122,10 @@ class Auto:
         if problem.objective == "both":
             shortest_s = min(candidate.plan.period_s for candidate in found)
             explanation += f"; {explained(problem, best.plan, shortest_s)}"
+        chosen = replace(best.solution, strategy=best.name)
         beside_it = _others([*ranked[1:], *([] if alone is None else [alone])])
         if alone is None:
-            return replace(best.solution, explanation=explanation, others=beside_it)
+            return replace(chosen, explanation=explanation, others=beside_it)
         value, without = _value(problem, best.plan), _value(problem, alone.plan)
         device = alone.plan.phases[0].device
         beside = f"{_shown(problem, without)} instead of {_shown(problem, value)}"
@@ -134,7 +135,7 @@ class Auto:
             return replace(alone.solution, explanation=better, others=_others(ranked))
         if without <= value:
             explanation += f"; one device alone, {device}, would do: {beside}, for more memory"
-        return replace(best.solution, explanation=explanation, others=beside_it)
+        return replace(chosen, explanation=explanation, others=beside_it)
 
     def _solved(self, problem: Problem) -> tuple[list[_Candidate], list[PartitionError]]:
         found: list[_Candidate] = []
@@ -178,7 +179,11 @@ def _devices(plan: Plan) -> int:
 
 def _others(candidates: Sequence[_Candidate]) -> tuple[Solution, ...]:
     return tuple(
-        replace(each.solution, explanation=f"{each.name}: {each.solution.explanation}")
+        replace(
+            each.solution,
+            explanation=f"{each.name}: {each.solution.explanation}",
+            strategy=each.name,
+        )
         for each in candidates
     )
 

@@ -15,6 +15,7 @@ from launcher.commands.problems import (
     DeviceOptions,
     check_strategy_option,
     equal_problem,
+    parse_within,
     read_network,
 )
 from launcher.commands.solve import Solved, solve
@@ -95,6 +96,7 @@ class StrategyComparison:
 def perform(options: CompareOptions) -> StrategyComparison:
     """Divide the network by every strategy; raises `BadInputError` for options that are wrong."""
     counts = parse_counts(options.devices)
+    within = parse_within(options.within, options.objective)
     strategies = _chosen(options.strategies)
     if options.html is not None:
         _check_page(options.html)
@@ -105,7 +107,9 @@ def perform(options: CompareOptions) -> StrategyComparison:
         model = read_network(options.model)
         for count in counts:
             for strategy in strategies:
-                problem = equal_problem(model, count, described, options.objective, options.seed)
+                problem = equal_problem(
+                    model, count, described, options.objective, options.seed, within
+                )
                 try:
                     rows.append(Row(strategy, count, solve(problem, model, strategy, progress)))
                 except BadInputError as refusal:

@@ -21,17 +21,16 @@ MOST_DEVICES = 64
 
 _MODEL = "ONNX file, onnx-wheel:NAME or builtin:NAME"
 
+_WITHIN = (
+    "For the objective both: by how much the period may exceed the shortest, such as 10% or 0.1"
+)
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")]
 
 
 @dataclass(frozen=True)
-class SolveOptions:
-    """Find a plan that divides a network over devices, and print its predicted figures.
-
-    Give either --devices N, for N equal devices, or --cluster with a cluster.yaml.
-
-    Exit code 0: a plan was found. 2: an argument cannot be used, or no plan fits.
-    """
+class SearchOptions:
+    """What to search plans for: a model and equal devices, or a cluster."""
 
     model: Annotated[
         str | None, typer.Argument(metavar="[MODEL]", help=f"{_MODEL}; by default --cluster's")
@@ -47,10 +46,7 @@ class SolveOptions:
         str | None,
         typer.Option(help="How the network is divided; by default --cluster's strategy, or auto"),
     ] = None
-    objective: Annotated[
-        Objective | None,
-        typer.Option(help="What to minimise first; by default --cluster's, or both"),
-    ] = None
+    within: Annotated[str | None, typer.Option(help=_WITHIN)] = None
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of the search; by default --cluster's, or 0")
     ] = None
@@ -64,13 +60,50 @@ class SolveOptions:
         str | None,
         typer.Option(help="Cache for weights of each of --devices, such as 8MiB; default: none"),
     ] = None
-    save: Annotated[
-        Path | None, typer.Option(help="Folder to save the plan in; launch runs it from there")
-    ] = None
     profile: Annotated[
         Path | None,
         typer.Option(
             help="Measured times of --cluster, from csdf-edge partition profile; default: estimates"
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class SolveOptions(SearchOptions):
+    """Find a plan that divides a network over devices, and print its predicted figures.
+
+    Give either --devices N, for N equal devices, or --cluster with a cluster.yaml.
+
+    Exit code 0: a plan was found. 2: an argument cannot be used, or no plan fits.
+    """
+
+    objective: Annotated[
+        Objective | None,
+        typer.Option(help="What to minimise first; by default --cluster's, or both"),
+    ] = None
+    save: Annotated[
+        Path | None, typer.Option(help="Folder to save the plan in; launch runs it from there")
+    ] = None
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class FrontOptions(SearchOptions):
+    """Find the plans among which speed and memory can be traded, and print a row for each.
+
+    No plan that was found is both faster and smaller than one of these points. With --output, each
+    point is saved as a plan, which launch FOLDER/NAME runs, with a picture and the figures. The
+    same seed gives the same points and names.
+
+    Give either --devices N, for N equal devices, or --cluster with a cluster.yaml.
+
+    Exit code 0: plans were found. 2: an argument cannot be used, or no plan fits.
+    """
+
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="New folder for front.svg, front.json and a plan for each point"
         ),
     ] = None
     as_json: AsJson = False
@@ -91,6 +124,7 @@ class CompareOptions:
         typer.Option(help="Strategies, separated by commas; default: those that search quickly"),
     ] = None
     objective: Annotated[Objective, typer.Option(help="What to minimise first")] = DEFAULT_OBJECTIVE
+    within: Annotated[str | None, typer.Option(help=_WITHIN)] = None
     seed: Annotated[int, typer.Option(min=0, help="Seed of the searches")] = 0
     memory: Annotated[
         str | None, typer.Option(help="Memory of each device, such as 2GB; default: no limit")

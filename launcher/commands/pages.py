@@ -1,4 +1,5 @@
-"""Writes the results of `partition compare` and of `ga sweep` as HTML pages with plots.
+"""Writes the results of `partition compare` and of `ga sweep` as HTML pages with plots, and the
+picture of a front.
 
 A page is one file, with its plots as SVG elements, and is the same for the same data. That of a
 comparison shows memory saving and speed-up against the number of devices, with their limits
@@ -21,7 +22,9 @@ from matplotlib.figure import Figure
 
 from ga.sweep.study import Result
 from launcher.commands.compare import Row, StrategyComparison
+from launcher.commands.front import Front
 from launcher.files import write_text
+from launcher.plan.front import fullest_bytes
 
 
 def as_svg(drawing: Figure) -> str:
@@ -137,6 +140,47 @@ def _sweep_table(result: Result) -> str:
         for trial in result.ranked
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+def write_front(front: Front, path: Path) -> None:
+    """Write a front's picture as SVG; raises `BadInputError` if `path` cannot be written."""
+    write_text(path, as_svg(front_figure(front)) + "\n", str(path))
+
+
+def front_figure(front: Front) -> Figure:
+    """Plot the fullest device's memory against frames per second, with a name at each point."""
+    drawing = Figure(figsize=(9, 5), layout="constrained")
+    axes = drawing.subplots()
+    rates = [1 / period_s for period_s, _ in front.dominated]
+    memory = [size / 1e6 for _, size in front.dominated]
+    axes.scatter(rates, memory, s=6, color="gray", label="other plans that were priced", zorder=1)
+    rates = [1 / point.plan.period_s for point in front.points]
+    memory = [point.memory_bytes / 1e6 for point in front.points]
+    axes.plot(rates, memory, marker="o", label="the front", zorder=2)
+    for point, rate, size in zip(front.points, rates, memory, strict=True):
+        axes.annotate(
+            point.name, (rate, size), (4, 4), textcoords="offset points", fontsize="small"
+        )
+    chosen = front.chosen
+    axes.plot(
+        [1 / chosen.plan.period_s], [chosen.memory_bytes / 1e6], "o", markersize=14,
+        markerfacecolor="none", color="tab:red", zorder=3,
+        label=f"objective both, within {front.within:.0%}",
+    )  # fmt: skip
+    alone = front.alone
+    axes.plot([1 / alone.period_s], [fullest_bytes(alone) / 1e6], "s", color="black",
+              label="one device alone", zorder=2)  # fmt: skip
+    count = len(alone.devices)
+    axes.set(
+        title=f"{alone.network} on {count} devices: plans to choose from",
+        xlabel="frames per second, predicted",
+        ylabel="MB on the fullest device, predicted",
+        ylim=(0, None),
+        xlim=(0, None),
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=4)
+    return drawing
 
 
 def write_comparison(comparison: StrategyComparison, path: Path) -> None:

@@ -6,7 +6,13 @@ from typing import Annotated, Any, Protocol, TypeAlias
 
 import typer
 
-from launcher.commands.options import CompareOptions, ProfileOptions, ShowOptions, SolveOptions
+from launcher.commands.options import (
+    CompareOptions,
+    FrontOptions,
+    ProfileOptions,
+    ShowOptions,
+    SolveOptions,
+)
 from launcher.console import print_json, print_version, run_command
 
 app = typer.Typer(
@@ -14,7 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Options: TypeAlias = SolveOptions | CompareOptions | ShowOptions | ProfileOptions
+Options: TypeAlias = SolveOptions | FrontOptions | CompareOptions | ShowOptions | ProfileOptions
 
 
 class Printable(Protocol):
@@ -40,6 +46,7 @@ def partition(
 
 
 app.command("solve")(SolveOptions)
+app.command("front")(FrontOptions)
 app.command("compare")(CompareOptions)
 app.command("show")(ShowOptions)
 app.command("profile")(ProfileOptions)
@@ -66,6 +73,10 @@ def _performed(options: Options) -> Printable:
             from launcher.commands.solve import perform as solve  # noqa: PLC0415
 
             return solve(options)
+        case FrontOptions():
+            from launcher.commands.front import perform as front  # noqa: PLC0415
+
+            return front(options)
         case CompareOptions():
             from launcher.commands.compare import perform as compare  # noqa: PLC0415
 

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from cnn.errors import CnnError
 from cnn.model import Model, read
-from ga.strategies import STRATEGIES
-from launcher.config.load import Cluster, load_cluster, suggestion
-from launcher.config.units import parse_bytes, parse_link
+from ga.strategies import STRATEGIES, find_strategy
+from launcher.commands.options import SearchOptions
+from launcher.config.load import Cluster, load_cluster, suggestion, validated
+from launcher.config.source import ParsedFile
+from launcher.config.units import parse_bytes, parse_link, parse_share
 from launcher.errors import BadInputError
-from launcher.plan.planning import problem_of, read_model
+from launcher.plan.planning import (
+    check_strategy,
+    foreseen_on,
+    problem_of,
+    read_model,
+    strategy_for,
+)
 from launcher.profile.file import ProfileFile
-from launcher.profile.use import profile_file, profile_of
+from launcher.profile.use import profile_file, profile_of, with_profile_option
+from launcher.progress import ProgressDisplay
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.objective import Objective
-from partition.strategies.base import Problem
+from partition.measured.profiles import Profile, with_profile
+from partition.objective import DEFAULT_OBJECTIVE, WITHIN, Objective
+from partition.plan import Plan
+from partition.strategies.base import Problem, Strategy
 
 Value = TypeVar("Value")
 
@@ -38,18 +50,23 @@ class DeviceOptions:
         link = _parsed("--link", parse_link, self.link)
         return tuple(
             Device(
-                f"device{number}",
+                name,
                 memory_bytes=_parsed("--memory", parse_bytes, self.memory),
                 cache_bytes=_parsed("--cache", parse_bytes, self.cache),
                 link_bytes_per_s=usual.link_bytes_per_s if link is None else link,
             )
-            for number in range(1, count + 1)
+            for name in device_names(count)
         )
 
     @property
     def are_given(self) -> bool:
         """Whether the user has given any of these options."""
         return any(value is not None for value in (self.memory, self.link, self.cache))
+
+
+def device_names(count: int) -> tuple[str, ...]:
+    """Return the names of `count` equal devices."""
+    return tuple(f"device{number}" for number in range(1, count + 1))
 
 
 def load_cluster_for(model: str | None, path: Path) -> Cluster:
@@ -61,6 +78,99 @@ def load_cluster_for(model: str | None, path: Path) -> Cluster:
     another: dict[str, object] = {"path": given, "name": None, "outputs": (), "inputs": {}}
     changed = cluster.config.models[0].model_copy(update=another)
     return cluster.changed(model=changed)
+
+
+@dataclass(frozen=True)
+class Search:
+    """A problem, and the strategy that is to solve it; of a cluster, or else of equal devices.
+
+    `find` returns the strategy called `strategy`.
+    """
+
+    model: Model
+    problem: Problem
+    strategy: str = "auto"
+    find: Callable[[str], Strategy] = find_strategy
+    cluster: Cluster | None = None
+    profile: Profile | None = None
+
+    def as_run(self, plan: Plan) -> Plan:
+        """Return `plan` with the predictions for a run of it: a profile's times of its phases, and
+        the period of a simulated run. Plans for equal devices stay as they are."""
+        if self.cluster is None:
+            return plan
+        if self.profile is not None:
+            plan = with_profile(plan, self.profile)
+        return foreseen_on(self.cluster, plan, self.profile)
+
+
+def read_search(
+    options: SearchOptions, progress: ProgressDisplay, objective: Objective | None
+) -> Search:
+    """Read what a command is to search; raises `BadInputError`.
+
+    Without an `objective`, it is the cluster's or the usual one.
+    """
+    described = DeviceOptions(options.memory, options.link, options.cache)
+    if (options.devices is None) == (options.cluster is None):
+        raise BadInputError("give either --devices N, for equal devices, or --cluster FILE")
+    if options.cluster is not None and described.are_given:
+        raise BadInputError(
+            "--memory, --link and --cache describe --devices; for --cluster, write memory, link "
+            "and cache into cluster.yaml"
+        )
+    if options.profile is not None and options.cluster is None:
+        raise BadInputError("--profile needs --cluster: name the cluster whose nodes were measured")
+    if options.strategy is not None:
+        check_strategy_option("--strategy", options.strategy)
+    if options.cluster is None:
+        if options.model is None:
+            raise BadInputError("MODEL is missing: name the ONNX file to divide")
+        objective = objective or DEFAULT_OBJECTIVE
+        within = parse_within(options.within, objective)
+        progress.say(f"reading {options.model}")
+        model = read_network(options.model)
+        problem = equal_problem(
+            model, options.devices or 1, described, objective, options.seed or 0, within
+        )
+        return Search(model, problem, options.strategy or "auto")
+    cluster = with_profile_option(load_cluster_for(options.model, options.cluster), options.profile)
+    asked = {"strategy": options.strategy, "objective": objective, "seed": options.seed}
+    cluster = cluster.changed(**{key: value for key, value in asked.items() if value is not None})
+    if options.within is not None:
+        within = parse_within(options.within, cluster.config.objective)
+        cluster = cluster.changed(within=within)
+    check_strategy(cluster)
+    progress.say("reading " + ", ".join(each.path for each in cluster.models))
+    config = cluster.config
+    model, file, problem = cluster_problem(cluster, config.objective, config.seed)
+    find = partial(strategy_for, cluster, file, problem)
+    return Search(model, problem, config.strategy, find, cluster, profile_of(file))
+
+
+def parse_within(text: str | None, objective: Objective) -> float:
+    """Return the share of the option `--within`, or the usual one; raises `BadInputError`."""
+    if text is not None and objective != "both":
+        raise BadInputError(
+            f"--within has no effect with the objective {objective}; remove it, or choose the "
+            "objective both"
+        )
+    share = _parsed("--within", parse_share, text)
+    return WITHIN if share is None else share
+
+
+def equal_cluster(options: SearchOptions) -> Cluster:
+    """Return the cluster of `--devices` equal devices, on which `launch` starts agents itself until
+    its nodes have addresses."""
+    own = {"memory": options.memory, "link": options.link, "cache": options.cache}
+    given = {key: value for key, value in own.items() if value is not None}
+    data = {
+        "model": options.model,
+        "nodes": tuple({"name": name, **given} for name in device_names(options.devices or 1)),
+        "seed": options.seed or 0,
+    }
+    source = ParsedFile("--devices", data, {})
+    return Cluster(validated(source), source, Path())
 
 
 def cluster_problem(
@@ -92,12 +202,23 @@ def read_network(model: str) -> Model:
 
 
 def equal_problem(
-    model: Model, count: int, options: DeviceOptions, objective: Objective, seed: int
+    model: Model,
+    count: int,
+    options: DeviceOptions,
+    objective: Objective,
+    seed: int,
+    within: float = WITHIN,
 ) -> Problem:
     """Return the problem of a model on `count` equal devices; raises `BadInputError`."""
     try:
         return Problem(
-            model.network, options.devices(count), {}, seed, objective=objective, model=model
+            model.network,
+            options.devices(count),
+            {},
+            seed,
+            objective=objective,
+            within=within,
+            model=model,
         )
     except PartitionError as error:
         raise BadInputError(str(error)) from error

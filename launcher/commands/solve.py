@@ -9,7 +9,6 @@ Stefanov (2021).
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,24 +24,14 @@ from cnn.model import Model
 from cnn.network import Network
 from ga.strategies import find_strategy
 from launcher.commands.options import SolveOptions
-from launcher.commands.problems import (
-    DeviceOptions,
-    check_strategy_option,
-    cluster_problem,
-    equal_problem,
-    load_cluster_for,
-    read_network,
-)
+from launcher.commands.problems import read_search
 from launcher.errors import BadInputError
 from launcher.plan.files import SUBNETS, check_save_folder, save_plan
-from launcher.plan.planning import check_strategy, foreseen_on, strategy_for
 from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.use import profile_of, with_profile_option
 from launcher.progress import ProgressDisplay, open_progress
 from launcher.results.report_text import megabytes, open_console
 from partition.errors import PartitionError
-from partition.measured.profiles import measured_part, with_profile
-from partition.objective import DEFAULT_OBJECTIVE
+from partition.measured.profiles import measured_part
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution
 from partition.pricing.paper_equations import layer_beta_bytes
@@ -235,54 +224,20 @@ def _layer_seconds(solved: Solved) -> dict[str, float]:
 
 def perform(options: SolveOptions) -> Solved:
     """Search for a plan; raises `BadInputError`, also for options that contradict each other."""
-    described = DeviceOptions(options.memory, options.link, options.cache)
-    if (options.devices is None) == (options.cluster is None):
-        raise BadInputError("give either --devices N, for equal devices, or --cluster FILE")
-    if options.cluster is not None and described.are_given:
-        raise BadInputError(
-            "--memory, --link and --cache describe --devices; for --cluster, write memory, link "
-            "and cache into cluster.yaml"
-        )
-    if options.profile is not None and options.cluster is None:
-        raise BadInputError("--profile needs --cluster: name the cluster whose nodes were measured")
     if options.save is not None:
         if options.cluster is None:
             raise BadInputError("--save needs --cluster: name the cluster that will run the plan")
         check_save_folder(options.save)
-    if options.strategy is not None:
-        check_strategy_option("--strategy", options.strategy)
     with open_progress() as progress:
-        if options.cluster is None:
-            if options.model is None:
-                raise BadInputError("MODEL is missing: name the ONNX file to divide")
-            progress.say(f"reading {options.model}")
-            model = read_network(options.model)
-            objective = options.objective or DEFAULT_OBJECTIVE
-            problem = equal_problem(
-                model, options.devices or 1, described, objective, options.seed or 0
-            )
-            return solve(problem, model, options.strategy or "auto", progress)
-        cluster = with_profile_option(
-            load_cluster_for(options.model, options.cluster), options.profile
-        )
-        asked = {"strategy": options.strategy, "objective": options.objective, "seed": options.seed}
-        given = {key: value for key, value in asked.items() if value is not None}
-        cluster = cluster.changed(**given)
-        check_strategy(cluster)
-        progress.say("reading " + ", ".join(each.path for each in cluster.models))
-        config = cluster.config
-        model, file, problem = cluster_problem(cluster, config.objective, config.seed)
-        find = functools.partial(strategy_for, cluster, file, problem)
-        solved = solve(problem, model, config.strategy, progress, find)
-        profile = profile_of(file)
-        if profile is not None:
-            progress.say(measured_part(solved.plan, profile))
-            solved = replace(solved, plan=with_profile(solved.plan, profile))
-        solved = replace(solved, plan=foreseen_on(cluster, solved.plan, profile))
-        if options.save is not None:
-            save_plan(options.save, solved.plan, cluster)
+        search = read_search(options, progress, options.objective)
+        solved = solve(search.problem, search.model, search.strategy, progress, search.find)
+        if search.profile is not None:
+            progress.say(measured_part(solved.plan, search.profile))
+        solved = replace(solved, plan=search.as_run(solved.plan))
+        if options.save is not None and search.cluster is not None:
+            save_plan(options.save, solved.plan, search.cluster)
             cut_subnets(
-                model,
+                search.model,
                 solved.plan,
                 options.save / SUBNETS,
                 lambda done, total: progress.update("cutting subnets", done, total),

@@ -25,7 +25,7 @@ from launcher.config.reconnect import ReconnectConfig
 from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
 from launcher.config.serve import ServeConfig
 from launcher.config.task import TaskConfig
-from launcher.config.units import Bytes, LinkRate, Speed
+from launcher.config.units import Bytes, LinkRate, Share, Speed
 from launcher.run.request import MOST_FRAMES, MOST_SEED
 from launcher.sinks.kinds import Sinks
 from launcher.sources.kinds import SourceValue
@@ -33,7 +33,7 @@ from launcher.sources.looks import is_source
 from launcher.streaming.overload import Overload
 from launcher.streaming.pacing import Pace
 from partition.devices import CacheSpill
-from partition.objective import DEFAULT_OBJECTIVE, Objective
+from partition.objective import DEFAULT_OBJECTIVE, WITHIN, Objective
 from partition.wire import Wire
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -420,6 +420,13 @@ class ClusterConfig(StrictModel):
         Objective,
         Field(description="What the strategy minimises first"),
     ] = DEFAULT_OBJECTIVE
+    within: Annotated[
+        Share,
+        Field(
+            description="For the objective both: by how much the period may exceed the shortest, "
+            "such as 10% or 0.1"
+        ),
+    ] = WITHIN
     input: Annotated[
         InputConfig,
         BeforeValidator(_input_form),

@@ -351,8 +351,14 @@ def load_cluster(path: Path, name: str | None = None) -> Cluster:
     _check_sinks(cluster)
     if cluster.config.insecure and cluster.config.keys is not None:
         raise cluster.error(("insecure",), "contradicts `keys`; remove one of the two")
+    given = cluster.config.model_fields_set
+    if "within" in given and cluster.config.objective != "both":
+        raise cluster.error(
+            ("within",),
+            f"has no effect with objective: {cluster.config.objective}; remove it, or write "
+            "objective: both",
+        )
     for key in ("on_overload", "queue_frames"):
-        given = cluster.config.model_fields_set
         if cluster.config.rate is None and cluster.config.input.source is None and key in given:
             raise cluster.error(
                 (key,),

@@ -1,4 +1,5 @@
-"""Parses quantities as people write them: sizes (`4GB`), link rates (`1Gbit/s`), speeds (`20G`)."""
+"""Parses quantities as people write them: sizes (`4GB`), link rates (`1Gbit/s`), speeds (`20G`),
+shares (`10%`)."""
 
 from __future__ import annotations
 
@@ -7,14 +8,25 @@ import re
 from collections.abc import Callable
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainSerializer
 
 from nodes.protocol.sizes import brief, parse_bytes
 
-__all__ = ["Bytes", "LinkRate", "Speed", "brief", "parse_bytes", "parse_link", "parse_speed"]
+__all__ = [
+    "Bytes",
+    "LinkRate",
+    "Share",
+    "Speed",
+    "brief",
+    "parse_bytes",
+    "parse_link",
+    "parse_share",
+    "parse_speed",
+]
 
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _LINK = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b)\s*(?:/\s*s)?\s*", re.IGNORECASE)
+_SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*")
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmgt]?)\s*", re.IGNORECASE)
 
 
@@ -50,6 +62,22 @@ def parse_speed(value: object) -> float:
     return speed
 
 
+def parse_share(value: object) -> float:
+    """Return the share in [0, 1] of text such as `10%` or `0.1`, or of a number such as 0.1.
+
+    Raises `ValueError` with a message that continues the key's name.
+    """
+    if isinstance(value, str) and (match := _SHARE.fullmatch(value)):
+        share = float(match[1]) / (100 if match[2] else 1)
+    elif _is_number(value):
+        share = float(value)  # type: ignore[arg-type]
+    else:
+        raise ValueError(f"must be a share such as 10% or 0.1, not {brief(value)}")
+    if not 0 <= share <= 1:
+        raise ValueError(f"must be a share from 0 to 1, such as 10% or 0.1, not {brief(value)}")
+    return share
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -63,4 +91,9 @@ def _parsed_by(parse: Callable[[object], float], written: object) -> BeforeValid
 
 Bytes = Annotated[int | None, _parsed_by(parse_bytes, int | str | None)]
 Speed = Annotated[float | None, _parsed_by(parse_speed, float | str | None)]
-LinkRate = Annotated[float | None, _parsed_by(parse_link, str | None)]
+Share = Annotated[float, BeforeValidator(parse_share, json_schema_input_type=float | str)]
+LinkRate = Annotated[
+    float | None,
+    _parsed_by(parse_link, str | None),
+    PlainSerializer(lambda rate: None if rate is None else f"{rate:f}B/s", when_used="json"),
+]

@@ -6,6 +6,12 @@
     plan/cluster.yaml   the cluster that the plan was made for, with absolute paths
     plan/subnets/       the ONNX model of every phase, named by its content
 
+The folder of a front has a plan for each of its points, and their figures:
+
+    front/front.json    the points with their figures, and how they were found
+    front/front.svg     a picture of period and memory
+    front/p01/          the plan of the point p01
+
 A plan stores the digest of its model and the names of its nodes, and is refused for others.
 """
 
@@ -32,6 +38,7 @@ from partition.plan import Plan
 PLAN = "plan.json"
 CLUSTER = "cluster.yaml"
 SUBNETS = "subnets"
+FRONT = "front.json"
 FORMAT = 1
 """The version of `plan.json`; increased when an old file could be misread."""
 
@@ -203,17 +210,43 @@ def check_save_folder(folder: Path) -> None:
         )
 
 
-def save_plan(folder: Path, plan: Plan, cluster: Cluster) -> None:
+def check_front_folder(folder: Path) -> None:
+    """Raise `BadInputError` unless a front can be saved in `folder`, which must be new or empty."""
+    if folder.exists() and not folder.is_dir():
+        raise BadInputError(f"--output {str(folder)!r}: is a file; name a folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise BadInputError(
+            f"--output {str(folder)!r}: the folder is not empty; name a new one, so that no plan "
+            "of an earlier front is mistaken for one of this"
+        )
+
+
+def no_target(path: Path) -> BadInputError:
+    """Return the error about a target of `launch` that is neither a plan nor a cluster."""
+    front = path if (path / FRONT).exists() else path.parent
+    if not (front / FRONT).exists():
+        return BadInputError(f"{path}: the folder holds neither a {PLAN} nor a {CLUSTER}")
+    names = sorted(each.name for each in front.iterdir() if is_plan(each))
+    known = f"{names[0]} to {names[-1]}" if len(names) > 1 else ", ".join(names)
+    if path == front:
+        return BadInputError(
+            f"{path}: holds a front; name one of its points ({known}), such as "
+            f"launch {front / (names or ['p01'])[0]}"
+        )
+    return BadInputError(f"{path}: the front {front} has no point {path.name!r}; it has {known}")
+
+
+def save_plan(folder: Path, plan: Plan, cluster: Cluster, option: str = "--save") -> None:
     """Write `plan.json` and `cluster.yaml` into `folder`, which is made if it is missing.
 
-    Raises `BadInputError` if that fails.
+    Raises `BadInputError`, which names the `option` that asked for it, if that fails.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / PLAN, _plan_text(_plan_data(plan, cluster.model)), durable=True)
         write_whole(folder / CLUSTER, _cluster_text(cluster), durable=True)
     except OSError as error:
-        raise BadInputError(f"--save {error.filename!r}: {cannot_write(error)}") from None
+        raise BadInputError(f"{option} {error.filename!r}: {cannot_write(error)}") from None
 
 
 def _plan_text(data: dict[str, Any]) -> str:

@@ -243,6 +243,7 @@ def problem_of(
             show,
             slack_frames=config.slack_frames,
             objective=config.objective,
+            within=config.within,
             model=model,
             layer_s=layer_s,
             copies={} if profile is None or slower else profile.copies(),

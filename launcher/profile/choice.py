@@ -78,6 +78,7 @@ def made_for(
     data = [
         strategy,
         problem.objective,
+        problem.within,
         problem.seed,
         problem.slack_frames,
         sorted(problem.pins.items()),

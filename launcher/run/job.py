@@ -24,10 +24,12 @@ from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
 from launcher.plan.files import (
     CLUSTER,
+    FRONT,
     SUBNETS,
     SavedPlan,
     check_save_folder,
     is_plan,
+    no_target,
     read_plan,
     save_plan,
 )
@@ -403,12 +405,10 @@ def load_target(request: Request) -> LoadedTarget:
                 f"--strategy {request.strategy}: {str(folder)!r} is a plan, whose layers have "
                 "their nodes already; give its cluster.yaml to search again"
             )
-    elif target.is_dir():
+    elif target.is_dir() or (not target.exists() and (target.parent / FRONT).exists()):
         target = target / CLUSTER
         if not target.exists():
-            raise BadInputError(
-                f"{request.target}: the folder holds neither a plan.json nor a cluster.yaml"
-            )
+            raise no_target(request.target)
     cluster = load_cluster(target)
     changes: dict[str, Any] = {
         "frames": request.frames,

@@ -197,6 +197,7 @@ class Solution:
     assignment is of its layers. `optimal` and `gap`: see `partition.plan.Plan`. `front` is what
     the strategy found to choose from, if it keeps that; `others` is what it compared this with, the
     best first; `generations` is the logbook of a genetic algorithm, a record per generation.
+    `strategy` names the strategy that found it, where another one has tried several.
 
     >>> Solution({"l0": "a"}, "there is one device").optimal is None
     True
@@ -211,6 +212,7 @@ class Solution:
     front: tuple[Candidate, ...] = field(default=(), compare=False)
     generations: tuple[Mapping[str, float], ...] = field(default=(), compare=False)
     others: tuple[Solution, ...] = field(default=(), compare=False)
+    strategy: str = field(default="", compare=False)
 
 
 def refuse_state(problem: Problem, strategy: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.source import parse_source
-from launcher.config.units import parse_bytes, parse_link, parse_speed
+from launcher.config.units import parse_bytes, parse_link, parse_share, parse_speed
 from launcher.errors import EXIT_BAD_INPUT, BadInputError
 
 BASE = "model: m.onnx\nnodes:\n  - name: a\n  - name: b\n"
@@ -53,6 +53,21 @@ MISTAKES = [
     pytest.param(f"{BASE}pins: &p\n  x: *p\n", "line 5, pins.x: contains itself", id="recursion"),
     pytest.param(f"{BASE}? [a]\n: 1\n", "line 5: a key must be text", id="key is a list"),
     pytest.param(f"{BASE}seed: !!int x\n", "line 5, seed: invalid literal for int()", id="bad tag"),
+    pytest.param(
+        f"{BASE}within: 10\n",
+        "line 5, within: must be a share from 0 to 1, such as 10% or 0.1, not 10",
+        id="percent without its sign",
+    ),
+    pytest.param(
+        f"{BASE}within: much\n",
+        "line 5, within: must be a share such as 10% or 0.1, not 'much'",
+        id="no share",
+    ),
+    pytest.param(
+        f"{BASE}objective: memory\nwithin: 10%\n",
+        "line 6, within: has no effect with objective: memory; remove it, or write objective: both",
+        id="within and another objective",
+    ),
     pytest.param("nodes:\n- name: a\n", "line 1: the key 'model' is missing", id="no model"),
     pytest.param("model: m.onnx\n", "line 1: the key 'nodes' is missing", id="no nodes key"),
     pytest.param(
@@ -357,3 +372,10 @@ def test_rates_of_links_are_bytes_per_second(text: str, value: float) -> None:
 @pytest.mark.parametrize(("text", "value"), [("20G", 2e10), ("2e10", 2e10), (5, 5.0), ("1T", 1e12)])
 def test_speeds(text: object, value: float) -> None:
     assert parse_speed(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("10%", 0.1), ("2.5 %", 0.025), ("0.1", 0.1), (0, 0.0), (1, 1.0)]
+)
+def test_shares(text: object, value: float) -> None:
+    assert parse_share(text) == pytest.approx(value)

@@ -169,6 +169,11 @@ def test_people_get_a_table(model: str, capsys: pytest.CaptureFixture[str]) -> N
         (("--devices", "2", "--save", "plan"), "--save needs --cluster"),
         (("--devices", "0"), "--devices"),
         (("--devices", "2", "--objective", "beauty"), "beauty"),
+        (("--devices", "2", "--within", "200%"), "--within must be a share from 0 to 1"),
+        (
+            ("--devices", "2", "--objective", "memory", "--within", "5%"),
+            "--within has no effect with the objective memory",
+        ),
     ],
 )
 def test_mistakes_end_in_a_sentence(

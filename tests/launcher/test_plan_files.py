@@ -272,3 +272,18 @@ def test_files_that_are_not_ours_stay_among_the_subnets(plan: Path) -> None:
     index = json.loads((plan / "subnets" / "index.json").read_text())
     needed = {name for names in index.values() for name in names}
     assert subnets(plan).keys() == needed | {"notes.txt"}
+
+
+def test_a_plan_of_nodes_with_links_is_launched_again(tmp_path: Path) -> None:
+    write_branches(tmp_path / "branches.onnx")
+    (tmp_path / "cluster.yaml").write_text(
+        "model: branches.onnx\nnodes: [{name: a, link: 100Mbit/s}, {name: b, link: 12.5kB/s}]\n"
+        "launcher_link: 1Gbit/s\nwithin: 5%\nstrategy: sequential\n"
+    )
+    run(Request(tmp_path / "cluster.yaml", plan_only=True, save=tmp_path / "plan"))
+    run(Request(tmp_path / "plan", plan_only=True))
+    before, after = (
+        load_cluster(tmp_path / n).config for n in ("cluster.yaml", "plan/cluster.yaml")
+    )
+    assert (after.nodes, after.within) == (before.nodes, before.within)
+    assert after.launcher_link == before.launcher_link

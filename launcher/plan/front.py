@@ -1,0 +1,144 @@
+"""The plans among which a user can trade speed for memory: the front of a search.
+
+A strategy prices what it keeps of its search by its own estimates. Here each of these candidates
+becomes a plan, whose period and memory are exact functions of it (`partition.planner.make_plan`),
+and the plans that another one dominates are dropped. A plan dominates another one if its period is
+no longer and its fullest device holds no more. The points that remain are named by their rank,
+`p01` being the fastest, so the same search gives the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.plan import Plan
+from partition.planner import make_plan, plan_solution
+from partition.strategies.base import Problem, Solution
+
+STEP = 0.01
+"""A point whose fullest device holds less than one per cent less than that of a faster point is
+left out."""
+
+ONE_DEVICE = "one device"
+"""The strategy of a point that computes everything on one device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A plan, and the name of the strategy that found it."""
+
+    strategy: str
+    plan: Plan
+
+    @property
+    def fullest_bytes(self) -> int:
+        """The predicted memory of the device that holds most."""
+        return fullest_bytes(self.plan)
+
+
+def fullest_bytes(plan: Plan) -> int:
+    """Return the predicted memory of the plan's device that holds most."""
+    return max(memory.total_bytes for memory in plan.memory.values())
+
+
+def candidates(problem: Problem, strategy: str, solution: Solution) -> list[tuple[str, Solution]]:
+    """Return all different solutions in a strategy's answer, each with the strategy that found it.
+
+    These are everything on one device, the solution itself, its front, what it was compared with,
+    and the fronts of those.
+    """
+    found = [*_on_one_device(problem), *_with_fronts(strategy, solution)]
+    distinct: dict[object, tuple[str, Solution]] = {}
+    for name, each in found:
+        key = (tuple(sorted(each.assignment.items())), each.rewrites)
+        distinct.setdefault(key, (name, each))
+    return list(distinct.values())
+
+
+def _with_fronts(strategy: str, solution: Solution) -> Iterator[tuple[str, Solution]]:
+    name = solution.strategy or strategy
+    yield name, solution
+    for candidate in solution.front:
+        yield name, Solution(candidate.assignment, f"a point of the front that {name} found")
+    for other in solution.others:
+        yield from _with_fronts(strategy, other)
+
+
+def _on_one_device(problem: Problem) -> Iterator[tuple[str, Solution]]:
+    pinned = set(problem.pins.values())
+    for device in _one_of_each_kind(d for d in problem.devices if pinned <= {d.name}):
+        assignment = {layer.name: device.name for layer in problem.network.layers}
+        yield ONE_DEVICE, Solution(assignment, f"everything on {device.name}")
+
+
+def _one_of_each_kind(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Return the first of all devices that differ in their names only."""
+    return tuple({replace(device, name=""): device for device in reversed([*devices])}.values())
+
+
+def price(
+    problem: Problem,
+    found: Sequence[tuple[str, Solution]],
+    digest: str,
+    on_progress: Callable[[int, int], None],
+) -> list[Priced]:
+    """Return the plans of those solutions that fit the devices and can be proved, in order.
+
+    Raises `PartitionError` for the first one if there is none.
+    """
+    priced, refusals = [], []
+    for number, (name, solution) in enumerate(found, start=1):
+        try:
+            plan = plan_solution(problem, solution, model_digest=digest, strategy=name)
+        except PartitionError as error:
+            refusals.append(error)
+        else:
+            priced.append(Priced(name, plan))
+        on_progress(number, len(found))
+    if not priced:
+        raise refusals[0]
+    return priced
+
+
+def undominated(priced: Sequence[Priced]) -> list[Priced]:
+    """Return the plans that no other one dominates, the fastest first; see `STEP`.
+
+    Of plans with equal figures the first one stays.
+    """
+    kept: list[Priced] = []
+    for each in sorted(priced, key=lambda each: (each.plan.period_s, each.fullest_bytes)):
+        if not kept or each.fullest_bytes < (1 - STEP) * kept[-1].fullest_bytes:
+            kept.append(each)
+    return kept
+
+
+def point_name(number: int) -> str:
+    """Return the name of the point with this rank.
+
+    >>> point_name(1)
+    'p01'
+    """
+    return f"p{number:02}"
+
+
+def best_alone(problem: Problem) -> Plan:
+    """Return the plan of the whole network on the device that is fastest alone, as if its memory
+    sufficed."""
+    devices = tuple(replace(device, memory_bytes=None) for device in problem.devices)
+    plans = [
+        make_plan(
+            problem.network,
+            "",
+            devices,
+            {layer.name: device.name for layer in problem.network.layers},
+            strategy=ONE_DEVICE,
+            explanation=f"everything on {device.name}",
+            slack_frames=problem.slack_frames,
+            layer_s=problem.layer_s,
+        )
+        for device in _one_of_each_kind(devices)
+    ]
+    return min(plans, key=lambda plan: plan.period_s)

@@ -1,0 +1,229 @@
+"""The front of a search: its points are plans to choose from, and each can be launched by name."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from launcher.commands.front import perform
+from launcher.commands.launch import main as launch
+from launcher.commands.options import FrontOptions
+from launcher.commands.partition import main
+
+CONVOLUTIONS = 4
+WIDTHS = (16, 4000, 1000, 3000, 700, 2400, 100)
+QUICK = "strategy: vertical\nga: {vertical: {budget: 0.01}}\n"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "net.onnx"
+    write_model(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(model: Path) -> Path:
+    """The model's folder, with a cluster of three boards and one of three agents here."""
+    boards = [f"- {{name: b{n}, address: 'tcp://192.0.2.{n}:5500'}}\n" for n in (1, 2, 3)]
+    (model.parent / "cluster.yaml").write_text(
+        f"model: {model.name}\nnodes:\n{''.join(boards)}{QUICK}"
+    )
+    (model.parent / "local.yaml").write_text(
+        f"model: {model.name}\nnodes: [{{name: a}}, {{name: b}}, {{name: c}}]\nframes: 4\n{QUICK}"
+    )
+    return model.parent
+
+
+@pytest.fixture(scope="module")
+def saved(folder: Path) -> dict[str, Any]:
+    """The figures of the boards' front, which is saved in the folder's `front`."""
+    options = FrontOptions(cluster=folder / "cluster.yaml", output=folder / "front")
+    return perform(options).as_json()
+
+
+@pytest.fixture(autouse=True)
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+def write_model(path: Path) -> None:
+    """Write convolutions, which have the work, and matrix products after them, which have the
+    weights."""
+    generator = np.random.default_rng(0)
+    shapes = [(16, 16, 3, 3)] * CONVOLUTIONS + [*pairwise(WIDTHS)]
+    weights = [
+        numpy_helper.from_array(
+            generator.standard_normal(shape, np.float32) / np.float32(np.prod(shape[1:]) ** 0.5),
+            f"w{number}",
+        )
+        for number, shape in enumerate(shapes)
+    ]
+    names = ["x", *(f"t{number}" for number in range(1, len(shapes))), "y"]
+    nodes = [
+        helper.make_node("GlobalAveragePool", [f"t{CONVOLUTIONS}"], ["pooled"], "pool"),
+        helper.make_node("Flatten", ["pooled"], ["flat"], "flatten"),
+    ]
+    for number, (source, target) in enumerate(pairwise(names)):
+        given = ["flat" if number == CONVOLUTIONS else source, f"w{number}"]
+        if number < CONVOLUTIONS:
+            made = helper.make_node("Conv", given, [target], pads=[1, 1, 1, 1])
+        else:
+            made = helper.make_node("MatMul", given, [target])
+        made.name = f"layer{number}"
+        nodes.insert(number + 2 * (number >= CONVOLUTIONS), made)
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 64, 64])
+    scores = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, WIDTHS[-1]])
+    graph = helper.make_graph(nodes, "net", [image], [scores], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, str(path))
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], *arguments: str, command: Any = main
+) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        command(list(arguments))
+    out, err = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err
+
+
+def front(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code, out, err = run(capsys, "front", *arguments, "--json")
+    assert code == 0, err
+    data = json.loads(out)
+    assert isinstance(data, dict)
+    return data
+
+
+BOARDS = ("--cluster", "cluster.yaml")
+
+
+def test_each_point_is_slower_and_smaller_than_the_one_before(saved: dict[str, Any]) -> None:
+    points, alone = saved["points"], saved["alone"]
+    assert len(points) > 1
+    for one, other in pairwise(points):
+        assert one["period_s"] < other["period_s"]
+        assert one["memory_bytes"] > other["memory_bytes"]
+    for point in points:
+        assert point["speedup"] == pytest.approx(alone["period_s"] / point["period_s"])
+        assert point["memory_saving_percent"] == pytest.approx(
+            100 * (1 - point["memory_bytes"] / alone["memory_bytes"])
+        )
+
+
+def test_the_same_seed_gives_the_same_points_under_the_same_names(
+    saved: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = front(capsys, *BOARDS)
+    assert again["points"] == saved["points"]
+    assert [point["name"] for point in saved["points"]] == [
+        f"p{number:02}" for number in range(1, len(saved["points"]) + 1)
+    ]
+
+
+def test_the_objective_both_takes_the_smallest_point_that_is_fast_enough(
+    saved: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "front", *BOARDS, "--within", "100%")
+    points = saved["points"]
+    fast = [point for point in points if point["period_s"] <= 2 * points[0]["period_s"]]
+    assert code == 0
+    assert len(fast) > 1
+    assert f"the objective both takes {fast[-1]['name']}" in out
+    assert "one device alone, b1" in out
+    assert max(map(len, out.splitlines())) <= 110
+
+
+@pytest.mark.slow
+def test_auto_offers_what_every_strategy_found_under_its_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    points = front(capsys, *BOARDS, "--strategy", "auto")["points"]
+    assert points[0]["strategy"] == "batch-split"
+    assert "vertical" in {point["strategy"] for point in points}
+
+
+def test_the_folder_has_a_picture_the_figures_and_a_plan_for_each_point(
+    folder: Path, saved: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [point["name"] for point in saved["points"]]
+    held = {path.name for path in (folder / "front").iterdir()}
+    assert held == {"front.svg", "front.json", *names}
+    assert json.loads((folder / "front" / "front.json").read_text()) == saved
+    text = (folder / "front" / "front.svg").read_text()
+    assert ElementTree.fromstring(text).tag.endswith("svg")
+    assert all(f"<!-- {name} -->" in text for name in names)
+    last = saved["points"][-1]
+    code, out, err = run(capsys, f"front/{names[-1]}", "--plan-only", "--json", command=launch)
+    assert code == 0, err
+    again = json.loads(out)
+    assert again["period_planned_s"] == pytest.approx(last["period_s"])
+    assert max(n["memory_predicted_bytes"] for n in again["nodes"]) == last["memory_bytes"]
+
+
+def test_points_for_equal_devices_can_be_launched_too(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--strategy", "sequential", "--memory", "2GB", "--link", "100Mbit/s")
+    data = front(capsys, "net.onnx", "--devices", "3", *given, "--output", "equal")
+    last = data["points"][-1]["name"]
+    code, out, err = run(capsys, f"equal/{last}", "--plan-only", "--json", command=launch)
+    assert code == 0, err
+    nodes = json.loads(out)["nodes"]
+    assert [node["name"] for node in nodes] == ["device1", "device2", "device3"]
+    assert all(node["memory_limit_bytes"] == 2_000_000_000 for node in nodes)
+
+
+@pytest.mark.slow
+def test_a_point_runs_on_agents_under_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    data = front(capsys, "--cluster", "local.yaml", "--output", "local")
+    last = data["points"][-1]
+    code, out, err = run(capsys, f"local/{last['name']}", "--json", command=launch)
+    assert code == 0, err
+    report = json.loads(out)
+    assert report["agrees"]
+    assert report["frames"] == 4
+    assert sum(node["phases"] for node in report["nodes"]) == last["phases"]
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("front", "holds a front; name one of its points (p01"),
+        ("front/p77", "has no point 'p77'; it has p01"),
+    ],
+)
+def test_a_front_is_launched_by_the_name_of_a_point(
+    saved: dict[str, Any], capsys: pytest.CaptureFixture[str], target: str, sentence: str
+) -> None:
+    code, _, err = run(capsys, target, "--plan-only", command=launch)
+    assert code == 2
+    assert sentence in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--cluster", "cluster.yaml"), "either --devices"),
+        (("--within", "much"), "--within must be a share such as 10% or 0.1"),
+        (("--within", "10"), "from 0 to 1, such as 10% or 0.1, not '10'"),
+        (("--output", "."), "the folder is not empty"),
+        (("--output", "cluster.yaml"), "is a file; name a folder"),
+        (("--memory", "57MB"), "may hold 57.0 MB"),
+    ],
+)
+def test_mistakes_end_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    given = ("net.onnx", "--devices", "2", "--strategy", "sequential", *arguments)
+    code, _, err = run(capsys, "front", *given)
+    assert code == 2
+    assert sentence in err.splitlines()[-1]
