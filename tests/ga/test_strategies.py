@@ -91,5 +91,5 @@ def test_strategies_are_found_by_name() -> None:
 
 
 def test_an_unknown_strategy_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(PartitionError, match="'diagonal'; choose one of auto, vertical, "):
+    with pytest.raises(PartitionError, match="'diagonal'; choose one of auto, runs, vertical, "):
         find_strategy("diagonal")

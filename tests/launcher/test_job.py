@@ -209,7 +209,7 @@ def test_an_unknown_strategy_is_refused_with_those_there_are(cluster: Path) -> N
     cluster.write_text(cluster.read_text().replace("sequential", "sequental"))
     sentence = refused(Request(cluster))
     assert "line 5, strategy: unknown strategy 'sequental'; known are " in sentence
-    assert ", replicated, sequential, " in sentence
+    assert ", replicated, runs, sequential, " in sentence
     assert sentence.endswith("did you mean 'sequential'?")
 
 

@@ -16,6 +16,7 @@ SLOWER = {
     "firing_s": 2.0,
     "wire_s_per_message": 2.0,
     "wire_s_per_byte": 2.0,
+    "encode_s_per_byte": 2.0,
 }
 """What changes of a processor that takes twice as long, and by what factor."""
 
