@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from cnn.network import Tensor
+from cnn.network import Network, Tensor
 from partition.devices import Device
 
 Encoding: TypeAlias = Literal["raw", "lossless", "fp16", "bf16", "int8"]
@@ -125,6 +125,25 @@ def encoded_bytes(encoding: Encoding, tensor: Tensor, operator: str = "") -> int
             return round(tensor.bytes * (SPARSE_RATIO if operator in SPARSE else DENSE_RATIO))
         case _:
             return tensor.bytes
+
+
+def shortest_bytes(wire: WireChoice, network: Network) -> dict[str, int]:
+    """Return the expected bytes of each tensor of a network that would get shorter between two
+    devices without a word of their own, in the shortest encoding that `wire` allows there."""
+    found = {}
+    if wire.everywhere != "fp32":
+        choices = wire.allowed if wire.everywhere == "auto" else (encoding_of(wire.everywhere),)
+        for name, made_by in network.producer.items():
+            tensor, operator = network.tensors[name], network.layer[made_by].operator
+            size = min(encoded_bytes(encoding, tensor, operator) for encoding in choices)
+            if is_encodable(tensor) and size < tensor.bytes:
+                found[name] = size
+    return found
+
+
+def is_encodable(tensor: Tensor) -> bool:
+    """Return whether a tensor between two devices can have another encoding than `raw`."""
+    return tensor.dtype == "float32" and not tensor.varies
 
 
 def _groups(shape: tuple[int, ...]) -> int:

@@ -17,7 +17,7 @@ from partition.devices import Device
 from partition.plan import PlannedChannel, PlannedPhase
 from partition.prediction.timing import Load, loads
 from partition.pricing.busy import rates_of
-from partition.wire import Encoding, WireChoice, encoded_bytes, encoding_of
+from partition.wire import Encoding, WireChoice, encoded_bytes, encoding_of, is_encodable
 
 
 def encoded_channels(
@@ -57,9 +57,8 @@ def _ends(channel: PlannedChannel) -> tuple[str, str]:
 
 
 def _can_be_encoded(channel: PlannedChannel) -> bool:
-    tensor = channel.tensor
     is_between_devices = not channel.is_local and HOST not in _ends(channel)
-    return is_between_devices and tensor.dtype == "float32" and not tensor.varies
+    return is_between_devices and is_encodable(channel.tensor)
 
 
 def _encoded(channel: PlannedChannel, encoding: Encoding, network: Network) -> PlannedChannel:

@@ -28,8 +28,9 @@ Sizes are whole bytes carried as float64, exact up to 2^53.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,6 +176,8 @@ class CostModel:
     `layer_s` [layers, devices] replaces the estimate of `partition.pricing.compute_time`; channels
     between devices hold `slack_frames` frames beyond what their skews need. `live_bytes` [layers]
     replaces the bytes of a layer's inputs and outputs, for layers that stand for several.
+    `wire_bytes` has the sizes of tensors that are encoded between devices; the time that this takes
+    is left out.
 
     >>> from cnn.network import Layer, Tensor
     >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xyz"}
@@ -195,13 +198,14 @@ class CostModel:
         layer_s: Floats | None = None,
         slack_frames: int = SLACK_FRAMES,
         live_bytes: Floats | None = None,
+        wire_bytes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.network = network
         self.devices = tuple(devices)
         self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
         self._rows = LayerRows(network, live_bytes)
         self._layer_bytes = [network.weight_bytes((layer.name,)) for layer in network.layers]
-        self._traffic = Traffic(network, slack_frames)
+        self._traffic = Traffic(network, slack_frames, wire_bytes)
         component = np.array(network.component)
         self._components = [component == number for number in range(component.max() + 1)]
         self._machine_of = _machine_numbers(self.devices)

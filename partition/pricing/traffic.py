@@ -10,7 +10,9 @@ Arrays have one column per individual.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,11 +73,20 @@ class Flows:
 class Traffic:
     """The tensors that layers read, each with its producer and its readers, as index arrays."""
 
-    def __init__(self, network: Network, slack_frames: int = SLACK_FRAMES) -> None:
+    def __init__(
+        self,
+        network: Network,
+        slack_frames: int = SLACK_FRAMES,
+        wire_bytes: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """`wire_bytes` has the sizes of tensors that are encoded between devices."""
         self._slack_frames = slack_frames
         numbers = {layer.name: number for number, layer in enumerate(network.layers)}
         read = [tensor for tensor in network.tensors if network.consumers[tensor]]
         self._bytes = np.array([network.tensors[name].bytes for name in read], dtype=np.float64)
+        self._wire_bytes = np.array(
+            [wire_bytes.get(name, network.tensors[name].bytes) for name in read], dtype=np.float64
+        )
         self._producer = np.array(
             [numbers[network.producer[name]] if name in network.producer else -1 for name in read],
             dtype=np.intp,
@@ -138,15 +149,15 @@ class Traffic:
             lag += 1
             frames = lag * cut
             frames += slack * remote
-            flows.received_bytes[number] = self._bytes @ remote
+            flows.received_bytes[number] = self._wire_bytes @ remote
             flows.cut_bytes[number] = self._bytes @ cut
             flows.messages[number] = remote.sum(axis=0)
-            flows.held_bytes[number] = self._bytes @ (frames * remote)
+            flows.held_bytes[number] = self._wire_bytes @ (frames * remote)
             sends += remote
             np.maximum(waiting, frames, out=waiting)
             if shared:
                 on_link = remote & (source_host != host)
-                flows.link_received_bytes[number] = self._bytes @ on_link
+                flows.link_received_bytes[number] = self._wire_bytes @ on_link
                 link_sends += on_link
         self._add_sources(source, sends, link_sends if shared else sends, waiting, flows)
         if not shared:
@@ -159,8 +170,8 @@ class Traffic:
         self, source: Assignments, sends: Ints, link_sends: Ints, waiting: Ints, flows: Flows
     ) -> None:
         """Add to each tensor's producer what it sends of it and how many frames of it wait."""
-        sent, link_sent = sends * self._bytes[:, None], link_sends * self._bytes[:, None]
-        held, cut = waiting * self._bytes[:, None], (waiting > 0) * self._bytes[:, None]
+        sent, link_sent = sends * self._wire_bytes[:, None], link_sends * self._wire_bytes[:, None]
+        held, cut = waiting * self._wire_bytes[:, None], (waiting > 0) * self._bytes[:, None]
         for number in range(len(flows.sent_bytes)):
             mine = source == number
             for total, part in (

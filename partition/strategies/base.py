@@ -26,7 +26,7 @@ from partition.prediction.memory_budget import START_UP_BYTES
 from partition.pricing.cost import CostModel
 from partition.pricing.linear_models import LinearTime
 from partition.pricing.traffic import SLACK_FRAMES
-from partition.wire import RAW, WireChoice
+from partition.wire import RAW, WireChoice, shortest_bytes
 
 if TYPE_CHECKING:
     from cnn.rewrite.bands import FusedLayers
@@ -86,7 +86,7 @@ class Problem:
     `model` is what `network` came from, for strategies that rewrite it; `layer_s` [layers, devices]
     are measured seconds that replace estimates; `copies` are measured seconds of frames on a device
     (by its name) that computes the whole network. `wire` says how tensors between devices may be
-    encoded; of this the cost model knows nothing, but plans follow it.
+    encoded.
     Construction raises `PartitionError` for a network without layers, for no devices, for two of
     one name, for one whose memory does not hold an engine, and for a pin that names an unknown
     layer or device.
@@ -149,7 +149,19 @@ class Problem:
     @cached_property
     def costs(self) -> CostModel:
         """The cost model of this network on these devices."""
-        return CostModel(self.network, self.devices, self.layer_s, self.slack_frames)
+        return CostModel(
+            self.network,
+            self.devices,
+            self.layer_s,
+            self.slack_frames,
+            wire_bytes=self.wire_bytes,
+        )
+
+    @cached_property
+    def wire_bytes(self) -> Mapping[str, int]:
+        """The expected bytes between devices of each tensor that is encoded there, if no device has
+        a word of its own; those that the planner may encode count as if it did."""
+        return shortest_bytes(self.wire, self.network)
 
     @cached_property
     def pinned(self) -> NDArray[np.intp]:

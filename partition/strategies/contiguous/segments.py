@@ -220,17 +220,18 @@ def _crossing(problem: Problem) -> tuple[Floats, Floats, Floats, Floats]:
     )
     for name, tensor in network.tensors.items():
         producer = position[network.producer[name]] if name in network.producer else -1
+        size = problem.wire_bytes.get(name, tensor.bytes)
         readers = [position[layer] for layer in network.consumers[name]]
         before = producer
         for reader in readers:
             # In segments that start after `before` and end after `reader`, it is the first reader.
-            received[before + 1 : reader + 1, reader + 1] += tensor.bytes
+            received[before + 1 : reader + 1, reader + 1] += size
             received_tensors[before + 1 : reader + 1, reader + 1] += 1
             before = reader
         last = count if name in network.outputs else max(readers, default=producer)
         if producer >= 0 and last > producer:
-            sent[: producer + 1, producer + 1] += tensor.bytes
-            sent[: producer + 1, last + 1] -= tensor.bytes
+            sent[: producer + 1, producer + 1] += size
+            sent[: producer + 1, last + 1] -= size
             sent_tensors[: producer + 1, producer + 1] += 1
             sent_tensors[: producer + 1, last + 1] -= 1
     summed = [
