@@ -91,6 +91,7 @@ def genes(problem: Problem) -> Genes:
             seconds,
             problem.slack_frames,
             _live_bytes(network, of_layer, coarse),
+            problem.wire_bytes,
         ),
     )
 

@@ -81,7 +81,7 @@ def make_plan(
         }
         period = period_s(devices, phases, channels, dealing)
         load = loads(devices, phases, channels, dealing)
-        times = step_times(dataflow, devices, phases, load, period)
+        times = step_times(dataflow, devices, phases, load, period, encoded)
         pipeline = fitted(dataflow, pipeline, times, period, slack_frames)
         memory = predict_memory(dataflow, pipeline, devices, encoded)
         if slack_frames and _overfull(devices, memory):

@@ -52,10 +52,10 @@ class EncodingCost:
 
 COSTS: Mapping[Encoding, EncodingCost] = {
     "raw": EncodingCost(0.0, 0.0, 0.0),
-    "lossless": EncodingCost(1.5, 1.5, 0.0),
-    "fp16": EncodingCost(1.0, 0.8, 2e-3),
+    "lossless": EncodingCost(2.0, 1.8, 0.0),
+    "fp16": EncodingCost(1.0, 0.5, 5e-3),
     "bf16": EncodingCost(0.3, 0.1, 2e-2),
-    "int8": EncodingCost(0.3, 0.2, 5e-2),
+    "int8": EncodingCost(0.5, 0.2, 5e-2),
 }
 
 SPARSE = frozenset({"Relu", "Clip"})

@@ -18,6 +18,7 @@ large that no capacities keep the period in the static order, channels hold the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from csdf.conversion.from_network import HOST, Dataflow
 from csdf.conversion.skew import Pipeline
@@ -50,16 +51,19 @@ def step_times(
     phases: Sequence[PlannedPhase],
     load: Mapping[str, Load],
     period_s: float,
+    encoded_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> StepTimes:
     """Return how long firings, tensors and freed places take, in a plan of this period.
 
-    `load` is by device name. Flows from and to the host have no entries.
+    `load` is by device name, `encoded_bytes` by the names of flows that are encoded. Flows from and
+    to the host have no entries.
     """
     by_name = {device.name: device for device in devices}
     sent_bytes: dict[str, int] = {}
     for flow in dataflow.flows:
         if not flow.is_local:
-            sent_bytes[flow.source] = sent_bytes.get(flow.source, 0) + flow.tensor.bytes
+            size = encoded_bytes.get(flow.name, flow.tensor.bytes)
+            sent_bytes[flow.source] = sent_bytes.get(flow.source, 0) + size
     transit_s, credit_s = {}, {}
     for flow in dataflow.flows:
         if flow.is_local or HOST in (flow.source_device, flow.target_device):

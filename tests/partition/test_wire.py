@@ -147,16 +147,18 @@ class TestCosts:
         half = predict(plan(WireChoice("fp16"), links), even=True).period_s
         assert half == pytest.approx(raw / 2, rel=0.01)
 
-    def test_frames_wait_encoded(self) -> None:
-        raw, short = plan(WireChoice()), plan(WireChoice("int8"))
-        saved = raw.memory["b"].channels_bytes - short.memory["b"].channels_bytes
-        between = [c for c in raw.channels if "b" in (c.source_device, c.target_device)]
-        gain = [c.tensor.bytes - encoded_bytes("int8", c.tensor) for c in between]
-        assert saved == sum(c.capacity_frames * size for c, size in zip(between, gain, strict=True))
+    @pytest.mark.parametrize("wire", ["fp32", "fp16", "int8"])
+    def test_frames_wait_encoded(self, wire: Wire) -> None:
+        planned = plan(WireChoice(wire))
+        between = [c for c in planned.channels if "b" in (c.source_device, c.target_device)]
+        held = planned.memory["b"].channels_bytes
+        assert held == sum(c.capacity_frames * c.wire_bytes for c in between)
 
     def test_room_is_kept_for_lossless_frames_that_do_not_get_shorter(self) -> None:
-        raw, packed = plan(WireChoice()), plan(WireChoice("lossless"))
-        assert packed.memory["b"].channels_bytes == raw.memory["b"].channels_bytes
+        planned = plan(WireChoice("lossless"))
+        between = [c for c in planned.channels if "b" in (c.source_device, c.target_device)]
+        held = planned.memory["b"].channels_bytes
+        assert held == sum(c.capacity_frames * c.tensor.bytes for c in between)
 
     @settings(deadline=None, max_examples=20)
     @given(partitioned(), st.sampled_from(["fp16", "int8", "lossless"]))
@@ -171,7 +173,7 @@ class TestCosts:
 
         raw, encoded = planned(WireChoice()), planned(WireChoice(wire))
         assert encoded.bytes_per_frame <= raw.bytes_per_frame
-        assert encoded.phases == raw.phases
+        assert [p.layers for p in encoded.phases] == [p.layers for p in raw.phases]
         chosen = planned(auto(1.0))
         assert chosen.period_s <= raw.period_s * (1 + 1e-9)
 
@@ -235,10 +237,10 @@ class TestThePlannersChoice:
         assert encodings_of(planned)[0] == "raw"
 
     def test_no_more_is_lost_than_the_link_needs(self) -> None:
-        link = 0.4e6 / 11.5e-3  # a little slower than b computes
-        planned = plan(auto(1.0), {"a": FAST, "b": link, "c": FAST})
+        link = 0.4e6 / 10.5e-3  # a little slower than b computes
+        planned = plan(auto(1.0), {"a": FAST, "b": link, "c": FAST}, encode_s_per_byte=1e-10)
         assert set(encodings_of(planned)) == {"lossless"}
-        assert planned.period_s == pytest.approx(0.01, rel=0.15)
+        assert planned.period_s == pytest.approx(0.01, rel=0.05)
 
     def test_devices_that_are_slower_at_encoding_than_their_link_do_not_encode(self) -> None:
         planned = plan(auto(1.0), {"a": FAST, "b": SLOW, "c": FAST}, encode_s_per_byte=1e-3)
