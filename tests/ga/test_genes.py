@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cnn
 from cnn.network import Network
 from ga.genes import genes
 from partition.devices import Device
+from partition.pricing.compute_time import fused_layers
 from partition.strategies.base import Problem
 from tests.partition.networks import chain, device_sets, networks, residual
 from tests.partition.strategy_contract import equal
+
+MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 
 
 @given(networks(), device_sets(), st.integers(0, 2**32 - 1))
@@ -62,3 +68,13 @@ def test_an_assignment_of_layers_and_of_genes_translate_into_each_other() -> Non
 
 def test_layers_with_arithmetic_are_genes_of_their_own() -> None:
     assert genes(Problem(chain(1, 1, 1), equal(2))).count == 3
+
+
+@pytest.mark.parametrize("name", ["MobileNetV2", "ResNet50V2", "DenseNet121", "InceptionV3"])
+def test_no_border_of_genes_breaks_a_fusion(name: str) -> None:
+    """What engines compute together with a layer that it reads is in the gene of such a layer."""
+    network = cnn.read(MODELS / f"{name}.onnx").network
+    of_layer = dict(zip(network.layer, genes(Problem(network, equal(2))).of_layer, strict=True))
+    for layer in fused_layers(network):
+        read = (network.producer.get(tensor) for tensor in network.layer[layer].inputs)
+        assert of_layer[layer] in {of_layer[other] for other in read if other is not None}
