@@ -36,6 +36,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ from ga.strategies import find_strategy
 from launcher.plan.files import is_plan, read_plan
 from nodes.execution.rehearsal import MORE, Rehearsal, RehearsedPhase, WireCosts
 from nodes.executors.base import Array, LoadedSubnet, LoadOptions
+from nodes.executors.onnx.file import inspect
 from nodes.executors.onnx.optimise import MODEL
 from nodes.executors.onnx.packing import UNPACKED
 from nodes.executors.onnx.sessions import (
@@ -208,7 +210,7 @@ def measure(model: cnn.Model, plan: Plan, turns: int, place: Path) -> tuple[list
     executor.prepare([cut.graph for cut in cuts], OPTIONS)
     measured = []
     for (name, layers, _, _), cut in zip(wanted, cuts, strict=True):
-        (prepared,) = cache.glob(f"onnxruntime-{_digest(cut.graph)}-*/{MODEL}")
+        (prepared,) = cache.glob(f"onnxruntime-{inspect(cut.graph).digest}-*/{MODEL}")
         profiled = Profiled(prepared, network, place)
         subnet = executor.load(cut.graph, OPTIONS)
         measured.append(Measured(name, frozenset(layers), subnet, profiled))
@@ -231,21 +233,14 @@ def measure(model: cnn.Model, plan: Plan, turns: int, place: Path) -> tuple[list
     return _taken_apart(network, plan, whole, phases, wire)
 
 
-def _digest(graph: Path) -> str:
-    from nodes.executors.onnx.file import inspect  # noqa: PLC0415
-
-    return inspect(graph).digest
-
-
 def _wire_costs(phases: Sequence[Measured], loopback: Loopback) -> WireCosts:
     rehearsal = Rehearsal(loopback)
     rehearsed = [
         RehearsedPhase(
-            each.subnet, lambda own=each: frame(own.subnet), [*each.subnet.inputs],
-            [*each.subnet.outputs],
+            each.subnet, partial(frame, each.subnet), [*each.subnet.inputs], [*each.subnet.outputs]
         )
         for each in phases
-    ]  # fmt: skip
+    ]
     for _ in rehearsal.perform(rehearsed):
         pass
     return rehearsal.costs()
@@ -258,47 +253,43 @@ def _taken_apart(
     phases: Sequence[Measured],
     wire: WireCosts,
 ) -> tuple[list[Costs], Costs]:
-    took = whole.profiled.seconds()
-    own = whole.profiled.operators
+    took_s, own = whole.profiled.seconds(), whole.profiled.operators
     alone = {operator.layer for operator in own.values()}
     """Layers that begin an operator of the whole network: all others are a part of one."""
     layer_s: dict[str, float] = {}
-    for name, seconds in took.items():
-        layer_s[own[name].layer] = layer_s.get(own[name].layer, 0.0) + seconds
-    converting_s = sum(took[name] for name in own if own[name].kind in CONVERSIONS)
-    layer_s.pop("", None)
-    whole_run_s = min(whole.run_s[WARM_UP:])
-    rest_s = whole_run_s - sum(layer_s.values()) - converting_s
+    for name, one_s in took_s.items():
+        layer_s[own[name].layer] = layer_s.get(own[name].layer, 0.0) + one_s
     cut = cut_bytes(convert(network, plan.assignment, plan.dealing))
+    devices = {phase.name: phase.device for phase in plan.phases}
     found = []
-    for planned_phase, phase in zip(plan.phases, phases, strict=True):
-        seconds, operators = phase.profiled.seconds(), phase.profiled.operators
+    for phase in (*phases, whole):
+        seconds = took_s if phase is whole else phase.profiled.seconds()
+        operators = phase.profiled.operators
         conversions = [n for n, each in operators.items() if each.kind in CONVERSIONS]
-        unfused = [
-            n for n, each in operators.items() if n not in conversions and each.layer not in alone
-        ]
+        unfused = [n for n, each in operators.items() if each.layer and each.layer not in alone]
         run_s = min(phase.run_s[WARM_UP:])
         whole_s = sum(layer_s.get(layer, 0.0) for layer in phase.layers)
         conversions_s = sum(seconds[name] for name in conversions)
         unfused_s = sum(seconds[name] for name in unfused)
-        kernels_s = sum(seconds.values()) - conversions_s - unfused_s - whole_s
         found.append(
             Costs(
-                phase.name, planned_phase.device, whole_s, conversions_s, len(conversions),
-                unfused_s, tuple(operators[name].kind for name in unfused), kernels_s,
-                run_s - sum(seconds.values()), run_s,
-                min(phase.again_s),
-                min(phase.faults[WARM_UP:]),
-                _wire_s(plan, phase.name, wire), cut[phase.name],
+                phase=phase.name,
+                device=devices.get(phase.name, ""),
+                whole_s=whole_s,
+                conversions_s=conversions_s,
+                conversions=len(conversions),
+                unfused_s=unfused_s,
+                unfused=tuple(operators[name].kind for name in unfused),
+                kernels_s=sum(seconds.values()) - conversions_s - unfused_s - whole_s,
+                session_s=run_s - sum(seconds.values()),
+                run_s=run_s,
+                again_s=min(phase.again_s),
+                faults=min(phase.faults[WARM_UP:]),
+                wire_s=_wire_s(plan, phase.name, wire),
+                cut_bytes=cut.get(phase.name, 0),
             )
-        )  # fmt: skip
-    total = Costs(
-        "whole", "", sum(layer_s.values()), converting_s,
-        sum(each.kind in CONVERSIONS for each in own.values()), 0.0, (), 0.0, rest_s, whole_run_s,
-        min(whole.again_s), min(whole.faults[WARM_UP:]),
-        0.0, 0,
-    )  # fmt: skip
-    return found, total
+        )
+    return found[:-1], found[-1]
 
 
 def _wire_s(plan: Plan, phase: str, wire: WireCosts) -> float:

@@ -32,7 +32,7 @@ def run_options(ort: Any) -> Any:
     return options
 
 
-class Binding:
+class SessionBinding:
     """The inputs and outputs of one session."""
 
     def __init__(self, ort: Any, session: Any) -> None:

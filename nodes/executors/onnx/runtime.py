@@ -27,7 +27,7 @@ from nodes.executors.base import (
     OutputAllocator,
     TensorSpec,
 )
-from nodes.executors.onnx.binding import Binding, run_options
+from nodes.executors.onnx.binding import SessionBinding, run_options
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.file import OnnxFile, check_optimised, inspect
 from nodes.executors.onnx.optimise import MODEL, needed_bytes
@@ -214,7 +214,7 @@ class OnnxRuntimeSubnet:
         self._allocator = OutputAllocator(self._outputs)
         self._varying = tuple(name for name, spec in self._outputs.items() if spec.varies)
         self._run_options = run_options
-        self._binding: Binding | None = Binding(ort, session)
+        self._binding: SessionBinding | None = SessionBinding(ort, session)
 
     @property
     def inputs(self) -> Mapping[str, TensorSpec]:
