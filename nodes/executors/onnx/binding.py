@@ -10,6 +10,8 @@ that this module avoids (`python -m benchmarks.phase_costs`):
 - The methods of `IOBinding` that take an address make a device anew for each tensor and look its
   type up. The engine's own binding, behind them, takes an array as it is: 28 µs per phase instead
   of 67.
+
+This was run with ONNX Runtime 1.31 on the CPU only, not with older versions and not on a GPU.
 """
 
 from __future__ import annotations
