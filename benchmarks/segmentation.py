@@ -178,13 +178,13 @@ def pipeline(network: Network, devices: int, alone_ms: float) -> Pipeline:
     balanced = problem.numbers(solution.assignment)
     count = problem.numbers(SequentialCount().solve(problem).assignment)
     costs = problem.costs.evaluate(np.array([count, balanced, np.zeros_like(balanced)]))
-    weights, hosts = costs.weight_bytes / MIB, costs.cache_overrun_bytes.sum(axis=1) / MIB
+    hosts = costs.cache_overrun_bytes.sum(axis=1) / MIB
     speedups = costs.period_s[2] / costs.period_s
     return Pipeline(
-        tuple(weights[0].tolist()),
+        tuple((np.bincount(count, sizes, minlength=devices) / MIB).tolist()),
         float(hosts[0]),
         float(speedups[0]),
-        tuple(weights[1].tolist()),
+        tuple((np.bincount(balanced, sizes, minlength=devices) / MIB).tolist()),
         float(hosts[1]),
         float(speedups[1]),
         took_s,

@@ -56,7 +56,7 @@ def by_title(found: list[Section], start: str) -> Section:
 
 
 @pytest.mark.slow
-def test_the_compilers_rule_reproduces_tables_2_4_and_6_and_the_drops_of_figure_4() -> None:
+def test_the_compilers_rule_reproduces_tables_2_4_and_6_and_the_first_drop_of_figure_4() -> None:
     found = list(segments.sections(quick=True))
     for title in ("Table 2", "Table 4", "Table 6", "Figure 4"):
         assert kinds(by_title(found, title)) == {"reproduced"}, title
