@@ -16,7 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -30,6 +30,7 @@ from nodes.core.session import LONGEST_LEASE_S
 from nodes.execution.trace import Recorder
 from nodes.execution.worker import Worker
 from nodes.executors.base import Executor
+from nodes.host.control_groups import available_bytes
 from nodes.host.process import ServiceManager
 from nodes.host.usage import usage
 from nodes.net.keys import KeysError
@@ -38,7 +39,7 @@ from nodes.net.sockets import AddressError
 from nodes.net.waiter import Readable
 from nodes.net.wire import Wire
 from nodes.protocol.fields import printable
-from nodes.protocol.messages import Deployment
+from nodes.protocol.messages import Deployment, Welcome
 from nodes.quotas import Quotas
 
 STOP_S = 2.0
@@ -243,6 +244,8 @@ class Shell:
             case act.Fire():
                 self._worker.fire(action)
             case act.Reply(peer, message):
+                if isinstance(message, Welcome):
+                    message = replace(message, available_bytes=available_bytes())
                 if not self._wire.reply(peer, message):
                     log.info("a launcher was gone before it received %s", type(message).__name__)
             case act.Dial(node, address):

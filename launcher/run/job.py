@@ -7,7 +7,6 @@ folder is deleted, however the command ends.
 
 from __future__ import annotations
 
-import functools
 import os
 import tempfile
 import time
@@ -46,6 +45,7 @@ from launcher.plan.planning import (
     with_warmup,
 )
 from launcher.plan.replanning import Replanner
+from launcher.plan.reported_memory import described, exceeded, reported_limits, within_limits
 from launcher.plan.simplified import check_simplified, default_cache
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.bench import Bench, bench_options
@@ -64,7 +64,7 @@ from launcher.run.feed import Feed
 from launcher.run.live import LiveNetwork, LiveRun
 from launcher.run.processes import start_agents
 from launcher.run.request import Request
-from launcher.run.runner import run
+from launcher.run.runner import AgentRunner
 from launcher.run.runtime import (
     Node,
     OnUpdate,
@@ -73,6 +73,7 @@ from launcher.run.runtime import (
     RunOptions,
     RunResult,
     SubnetFiles,
+    Surveyor,
     Update,
 )
 from launcher.run.streamed_files import StreamedFiles
@@ -103,9 +104,9 @@ class Outcome:
 @contextmanager
 def real_runtime(nodes: tuple[Node, ...]) -> Iterator[Runner]:
     """Start agents on this machine for nodes without an address; run plans by
-    `launcher.run.runner.run`."""
+    `launcher.run.runner.AgentRunner`."""
     with start_agents(nodes) as agents:
-        yield functools.partial(run, agents=agents)
+        yield AgentRunner(agents)
 
 
 @dataclass(frozen=True)
@@ -328,6 +329,8 @@ def _ready(
         show = _counting(progress, "comparing the simplified network")
         check_simplified(model, folder / "simplified", default_cache(), show)
     plan = _plan(job, progress)
+    if isinstance(runner, Surveyor) and any(node.memory is None for node in cluster.config.nodes):
+        plan, cluster = _within_reported(job, plan, runner, progress)
     subnets_folder = _subnets_folder(job, folder)
     subnets = cut_subnets(model, plan, subnets_folder, _counting(progress, "cutting subnets"))
     options = replace(run_options(cluster), check_phases=cluster.config.check == "phases")
@@ -340,6 +343,43 @@ def _ready(
         if recovery.rebalance == "ask":
             options = replace(options, consent=stack.enter_context(hearing_consent()))
     return _Ready(runner, job.nodes, plan, subnets, options)
+
+
+def _within_reported(
+    job: _Job, plan: Plan, surveyor: Surveyor, progress: ProgressDisplay
+) -> tuple[Plan, Cluster]:
+    """Return the plan, made again if a node without `memory` has less than it needs, and the
+    cluster with the limits that its agents report.
+
+    Raises `BadInputError` if no plan fits.
+    """
+    cluster, request = job.cluster, job.request
+    active = {node.name for node in cluster.config.nodes if not node.standby}
+    nodes = tuple(node for node in job.nodes if node.name in active)
+    welcomes = surveyor.survey(nodes, cluster.config.run.connect_timeout_s)
+    limits = reported_limits(cluster.config.nodes, welcomes)
+    if not limits:
+        return plan, cluster
+    limited = within_limits(cluster, limits)
+    known = f"available to nodes without `memory`, as their agents report: {described(limits)}"
+    over = exceeded(plan, limits)
+    if not over:
+        progress.say(known)
+        return plan, limited
+    need = plan.memory[over[0]].total_bytes / 1e6
+    progress.say(f"{known}; the plan needs {need:.0f} MB on {over[0]}, so another one is made")
+    again = replace(job, cluster=limited, request=replace(request, save=None))
+    try:
+        plan = _plan(again, progress)
+    except BadInputError as error:
+        raise BadInputError(
+            f"{error}. {', '.join(limits)}: without `memory` in cluster.yaml, a node may hold what "
+            "its agent reports as available; write `memory` to set another limit"
+        ) from error
+    plan = replace(plan, explanation=f"{plan.explanation}; {known}")
+    if request.save is not None:
+        _save(request.save, plan, cluster, job.model, progress)
+    return plan, limited
 
 
 def _restore(results: Results, journal: Journal, where: str, progress: ProgressDisplay) -> None:

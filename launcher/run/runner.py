@@ -10,7 +10,8 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from launcher.core.blueprint import Blueprint
@@ -35,10 +36,11 @@ from launcher.run.runtime import (
     RunResult,
     SubnetFiles,
 )
+from launcher.run.survey import survey
 from launcher.run.tracing import Tracer
 from nodes.host.owner import process_id
 from nodes.net.sockets import AddressError
-from nodes.protocol.messages import HOST, PROTOCOL, BlobInfo, Hello
+from nodes.protocol.messages import HOST, PROTOCOL, BlobInfo, Hello, Welcome
 from partition.plan import Plan
 
 MOST_PLANS = 32
@@ -46,6 +48,35 @@ MOST_PLANS = 32
 
 MOST_OWNER = 200
 """The longest name of a launcher, in characters, that the protocol allows."""
+
+
+@dataclass(frozen=True)
+class AgentRunner:
+    """Runs plans on nodes whose agents on this machine were started before (a `Runner`)."""
+
+    agents: LocalAgents
+    session: str = field(default_factory=partial(secrets.token_hex, 16))
+
+    def __call__(
+        self,
+        plan: Plan,
+        nodes: tuple[Node, ...],
+        subnets: Mapping[str, SubnetFiles],
+        networks: Sequence[PushedNetwork],
+        on_update: OnUpdate,
+        options: RunOptions,
+    ) -> RunResult:
+        """See `run`."""
+        return run(plan, nodes, subnets, networks, on_update, options, self.agents, self.session)
+
+    def survey(self, nodes: tuple[Node, ...], timeout_s: float) -> Mapping[str, Welcome]:
+        """Return what the nodes' agents say of themselves (see `launcher.run.survey`)."""
+        contacts = [_contact(node, self.agents, keep=True) for node in nodes]
+        addresses = {contact.name: contact.address for contact in contacts}
+        access = nodes[0].access
+        with Connections(launcher_keys(access, addresses), access.guards) as connections:
+            hello = greeting(timeout_s, self.session)
+            return survey(connections, addresses, self.agents, hello, timeout_s)
 
 
 def run(
@@ -56,6 +87,7 @@ def run(
     on_update: OnUpdate,
     options: RunOptions,
     agents: LocalAgents | None = None,
+    session: str | None = None,
 ) -> RunResult:
     """Run `plan` on `nodes` (a `Runner`).
 
@@ -64,6 +96,7 @@ def run(
     Nodes without a phase in the plan are not used; if `options.recovers`, they stand by in case a
     node is lost. `agents` are those that were started before planning
     (`launcher.run.processes.start_agents`); without them, this function starts and ends its own.
+    `session` is the name of the session with every agent, by default a random one.
 
     Raises `BadInputError` for nodes that cannot be used (unreachable, busy, of another protocol
     version, missing) and frames that do not fit; `RunFailedError` if the run fails later.
@@ -108,7 +141,9 @@ def run(
             timed=options.timed,
         )
         limits = _limits(options)
-        supervisor = Supervisor(share, contacts, count, greeting(limits.run.lease_s), limits)
+        supervisor = Supervisor(
+            share, contacts, count, greeting(limits.run.lease_s, session), limits
+        )
         folder = None if keys is None else keys.folder
         blobs = _blob_files(subnets)
         tracer = None if options.trace is None else Tracer()
@@ -177,15 +212,17 @@ def _connect(connections: Connections, contact: Contact) -> None:
         raise BadInputError(f"node {contact.name!r}: {error}") from error
 
 
-def greeting(lease_s: float) -> Hello:
+def greeting(lease_s: float, session: str | None = None) -> Hello:
     """Return the first message to every agent; it names this launcher to others that the agent
-    refuses meanwhile."""
+    refuses meanwhile. Without a name, the `session` gets a random one."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name
         user = f"user {os.getuid()}"
     owner = f"{user}@{socket.gethostname()}, process {os.getpid()}"
-    return Hello(PROTOCOL, secrets.token_hex(16), lease_s, owner[:MOST_OWNER], process_id())
+    return Hello(
+        PROTOCOL, session or secrets.token_hex(16), lease_s, owner[:MOST_OWNER], process_id()
+    )
 
 
 def _limits(options: RunOptions) -> Limits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -219,4 +219,13 @@ class Runner(Protocol):
 
         No process is left behind, whatever happens.
         """
+        ...
+
+
+@runtime_checkable
+class Surveyor(Protocol):
+    """A runner that can ask the agents about themselves before a plan is deployed on them."""
+
+    def survey(self, nodes: tuple[Node, ...], timeout_s: float) -> Mapping[str, Welcome]:
+        """Return the descriptions of the agents that answer within `timeout_s`, by node."""
         ...

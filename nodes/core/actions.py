@@ -15,7 +15,10 @@ from nodes.protocol.messages import Control, Data, Deployment, Put
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Send a control message to the peer; if its connection has closed, nothing happens."""
+    """Send a control message to the peer; if its connection has closed, nothing happens.
+
+    The shell completes a `Welcome` by the memory that is available at this moment.
+    """
 
     peer: Peer
     message: Control

@@ -135,6 +135,12 @@ def room_bytes(proc: Path = Path("/proc")) -> float:
     return room
 
 
+def available_bytes(proc: Path = Path("/proc")) -> int | None:
+    """Return `room_bytes` as a whole number, at least 0; None if it is unknown."""
+    room = room_bytes(proc)
+    return None if math.isinf(room) else max(0, int(room))
+
+
 def _machine_bytes(proc: Path) -> float:
     try:
         return _table(proc / "meminfo")["MemAvailable:"] * 1024

@@ -254,7 +254,9 @@ class Welcome:
     `data_address` is where peers dial this agent's data port; a host of `0.0.0.0` or `*` stands for
     the host at which the launcher has reached the control port. `engine` and `machine` are for
     people and for cache keys. `rss_bytes` is the memory of the idle agent, as in `Stats`.
-    `encodings` are those that it has for channels besides `raw`.
+    `encodings` are those that it has for channels besides `raw`. `available_bytes` is the memory
+    that the agent could still allocate when it was greeted (None if it cannot tell); agents of one
+    machine report the same memory.
     """
 
     protocol: int
@@ -266,6 +268,7 @@ class Welcome:
     cores: int
     rss_bytes: int
     encodings: tuple[Encoding, ...] = ()
+    available_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

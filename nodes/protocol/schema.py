@@ -139,6 +139,7 @@ WORDS = (
             "cores": _index,
             "rss_bytes": _count,
             "encodings": list_of(_encoding),
+            "available_bytes": optional(_count),
         },
     ),
     Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),

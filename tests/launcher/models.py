@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from cnn.network import Layer, Network, Tensor
+
+CONVOLUTIONS = 4
+WIDTHS = (16, 4000, 1000, 3000, 700, 2400, 100)
+"""The features before and after each matrix product of `write_classifier`."""
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
@@ -61,5 +66,38 @@ def write_branches(path: Path, seed: int = 0) -> Path:
     graph = helper.make_graph(nodes, "branches", [image, shift], [score, aux], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(model)
+    onnx.save(model, str(path))
+    return path
+
+
+def write_classifier(path: Path) -> Path:
+    """Four convolutions, which have the work, and six matrix products after them, which have the
+    weights: 45 MB."""
+    generator = np.random.default_rng(0)
+    shapes = [(16, 16, 3, 3)] * CONVOLUTIONS + [*pairwise(WIDTHS)]
+    weights = [
+        numpy_helper.from_array(
+            generator.standard_normal(shape, np.float32) / np.float32(np.prod(shape[1:]) ** 0.5),
+            f"w{number}",
+        )
+        for number, shape in enumerate(shapes)
+    ]
+    names = ["x", *(f"t{number}" for number in range(1, len(shapes))), "y"]
+    nodes = [
+        helper.make_node("GlobalAveragePool", [f"t{CONVOLUTIONS}"], ["pooled"], "pool"),
+        helper.make_node("Flatten", ["pooled"], ["flat"], "flatten"),
+    ]
+    for number, (source, target) in enumerate(pairwise(names)):
+        given = ["flat" if number == CONVOLUTIONS else source, f"w{number}"]
+        if number < CONVOLUTIONS:
+            made = helper.make_node("Conv", given, [target], pads=[1, 1, 1, 1])
+        else:
+            made = helper.make_node("MatMul", given, [target])
+        made.name = f"layer{number}"
+        nodes.insert(number + 2 * (number >= CONVOLUTIONS), made)
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 64, 64])
+    scores = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, WIDTHS[-1]])
+    graph = helper.make_graph(nodes, "net", [image], [scores], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.save(model, str(path))
     return path

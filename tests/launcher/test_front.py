@@ -8,25 +8,21 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from launcher.commands.front import perform
 from launcher.commands.launch import main as launch
 from launcher.commands.options import FrontOptions
 from launcher.commands.partition import main
+from tests.launcher.models import write_classifier
 
-CONVOLUTIONS = 4
-WIDTHS = (16, 4000, 1000, 3000, 700, 2400, 100)
 QUICK = "strategy: vertical\nga: {vertical: {budget: 0.01}}\n"
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "net.onnx"
-    write_model(path)
+    write_classifier(path)
     return path
 
 
@@ -53,38 +49,6 @@ def saved(folder: Path) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-
-
-def write_model(path: Path) -> None:
-    """Write convolutions, which have the work, and matrix products after them, which have the
-    weights."""
-    generator = np.random.default_rng(0)
-    shapes = [(16, 16, 3, 3)] * CONVOLUTIONS + [*pairwise(WIDTHS)]
-    weights = [
-        numpy_helper.from_array(
-            generator.standard_normal(shape, np.float32) / np.float32(np.prod(shape[1:]) ** 0.5),
-            f"w{number}",
-        )
-        for number, shape in enumerate(shapes)
-    ]
-    names = ["x", *(f"t{number}" for number in range(1, len(shapes))), "y"]
-    nodes = [
-        helper.make_node("GlobalAveragePool", [f"t{CONVOLUTIONS}"], ["pooled"], "pool"),
-        helper.make_node("Flatten", ["pooled"], ["flat"], "flatten"),
-    ]
-    for number, (source, target) in enumerate(pairwise(names)):
-        given = ["flat" if number == CONVOLUTIONS else source, f"w{number}"]
-        if number < CONVOLUTIONS:
-            made = helper.make_node("Conv", given, [target], pads=[1, 1, 1, 1])
-        else:
-            made = helper.make_node("MatMul", given, [target])
-        made.name = f"layer{number}"
-        nodes.insert(number + 2 * (number >= CONVOLUTIONS), made)
-    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 64, 64])
-    scores = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, WIDTHS[-1]])
-    graph = helper.make_graph(nodes, "net", [image], [scores], weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    onnx.save(model, str(path))
 
 
 def run(
@@ -191,6 +155,7 @@ def test_a_point_runs_on_agents_under_its_name(capsys: pytest.CaptureFixture[str
     report = json.loads(out)
     assert report["agrees"]
     assert report["frames"] == 4
+    assert "available to nodes without `memory`, as their agents report: a " in err
     assert sum(node["phases"] for node in report["nodes"]) == last["phases"]
 
 

@@ -69,6 +69,7 @@ SENDABLE = {
         indices,
         counts,
         tuples(encodings),
+        st.none() | counts,
     ),
     words.Refused: (said, counts),
     words.Missing: (tuples(digests),),

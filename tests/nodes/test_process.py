@@ -105,6 +105,9 @@ def test_says_who_it_is(agent, dial):
     assert welcome.data_address == agent.data
     assert "ONNX Runtime" in welcome.engine
     assert welcome.cores >= 1
+    total_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert welcome.available_bytes is not None
+    assert 0 < welcome.available_bytes <= total_bytes
     speaker.say(Bye())
 
 
