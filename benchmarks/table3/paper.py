@@ -60,6 +60,9 @@ PAPER: Mapping[str, Mapping[int, Published]] = {
     },
 }
 
+VGG16_LARGEST_LAYER_PERCENT = 52.5
+"""The part of VGG16's Eq. 2 that one matrix product, its largest layer, has."""
+
 LEAST_EFFICIENCY: Mapping[str, Mapping[int, float]] = {
     "accelerator": {2: 0.95, 4: 0.95, 6: 0.95, 8: 0.90, 10: 0.90},
     "cpu": {2: 0.95, 4: 0.90, 6: 0.85, 8: 0.80, 10: 0.80},

@@ -12,12 +12,15 @@ import pytest
 from benchmarks.lab.turns import steady_rate
 from benchmarks.table3.log import Log, origin
 from benchmarks.table3.order import FEWEST_RESULTS, cells_of, groups_of, guess_s, results_of
+from benchmarks.table3.paper import PAPER, VGG16, VGG16_LARGEST_LAYER_PERCENT
 from benchmarks.table3.plot import picture
 from benchmarks.table3.summary import summaries
 from benchmarks.table3.table import figures, tables
 from benchmarks.table3.turn import AgentMemory, Boards, Cell, Planned, Refused, Turn
 from benchmarks.table3.words import as_text
+from cnn.model import read
 from launcher.errors import BadInputError
+from partition.pricing.paper_equations import layer_beta_bytes
 
 BOARDS = Boards("accelerator", 0.12, 125e6)
 CELL = Cell("resnet50", 2, "auto", "both")
@@ -228,3 +231,10 @@ def test_a_slow_pipeline_has_turns_no_longer_than_the_replicas() -> None:
     assert results_of(4.0, 12.0, speedup=2.5, boards=10) == 12
     assert results_of(4.0, 12.0, speedup=12.0, boards=10) == 48
     assert results_of(0.4, 12.0, speedup=0.1, boards=10) == FEWEST_RESULTS
+
+
+def test_one_layer_of_vgg16_has_more_of_eq_2_than_the_paper_leaves_a_device() -> None:
+    beta_bytes = layer_beta_bytes(read(str(VGG16)).network)
+    largest_percent = 100 * beta_bytes.max() / beta_bytes.sum()
+    assert largest_percent == pytest.approx(VGG16_LARGEST_LAYER_PERCENT, abs=0.05)
+    assert 100 - largest_percent < PAPER["vgg16"][10].saving_percent
