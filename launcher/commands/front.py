@@ -45,7 +45,7 @@ PICTURE = "front.svg"
 
 
 @dataclass(frozen=True)
-class Point:
+class FrontPoint:
     """A plan of the front under its name; `alone` is the whole network on the best device."""
 
     name: str
@@ -99,7 +99,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Front:
+class PlanFront:
     """The points, the fastest first, and how they were found.
 
     `dominated` are the figures (period, memory of the fullest device) of the other plans that were
@@ -107,7 +107,7 @@ class Front:
     """
 
     search: Search
-    points: tuple[Point, ...]
+    points: tuple[FrontPoint, ...]
     dominated: tuple[tuple[float, int], ...]
     seconds: float
     folder: Path | None = None
@@ -123,7 +123,7 @@ class Front:
         return self.search.problem.within
 
     @property
-    def chosen(self) -> Point:
+    def chosen(self) -> FrontPoint:
         """The point that the objective `both` takes."""
         problem = self.search.problem
         return self.points[order(problem, [columns(problem, each.plan) for each in self.points])[0]]
@@ -154,7 +154,7 @@ class Front:
         open_console().print(Group(_table(self), *map(Text, _lines(self))))
 
 
-def perform(options: FrontOptions) -> Front:
+def perform(options: FrontOptions) -> PlanFront:
     """Find the front, and save it if asked to; raises `BadInputError`."""
     if options.output is not None:
         check_front_folder(options.output)
@@ -167,7 +167,7 @@ def perform(options: FrontOptions) -> Front:
     return front
 
 
-def find_front(search: Search, progress: ProgressDisplay) -> Front:
+def find_front(search: Search, progress: ProgressDisplay) -> PlanFront:
     """Search, price what was found, and keep what is not dominated; raises `BadInputError`."""
 
     def show(found: SearchProgress) -> None:
@@ -185,12 +185,12 @@ def find_front(search: Search, progress: ProgressDisplay) -> Front:
         raise BadInputError(str(error)) from error
     kept = [replace(each, plan=search.as_run(each.plan)) for each in undominated(priced)]
     points = tuple(
-        Point(point_name(number), each.strategy, each.plan, alone)
+        FrontPoint(point_name(number), each.strategy, each.plan, alone)
         for number, each in enumerate(undominated(kept), start=1)
     )
     shown = {(point.plan.period_s, point.memory_bytes) for point in points}
     others = {(each.plan.period_s, each.fullest_bytes) for each in (*priced, *kept)} - shown
-    return Front(search, points, tuple(sorted(others)), time.monotonic() - began_s)
+    return PlanFront(search, points, tuple(sorted(others)), time.monotonic() - began_s)
 
 
 def _strategy(search: Search) -> Strategy:
@@ -200,21 +200,18 @@ def _strategy(search: Search) -> Strategy:
     return configured(search.cluster.config.ga, search.strategy)
 
 
-def _saved(front: Front, options: FrontOptions, folder: Path) -> Front:
-    """Write the folder of a front; raises `BadInputError`."""
-    from launcher.commands.pages import write_front  # noqa: PLC0415 - imports matplotlib
-
+def _saved(front: PlanFront, options: FrontOptions, folder: Path) -> PlanFront:
+    """Write the folder of a front except for the picture; raises `BadInputError`."""
     saved = replace(front, folder=folder)
     cluster = front.search.cluster or equal_cluster(options)
     for point in front.points:
         save_plan(folder / point.name, point.plan, cluster, "--output")
-    write_front(saved, folder / PICTURE)
     text = json.dumps(saved.as_json(), indent=1, ensure_ascii=False) + "\n"
     write_text(folder / FRONT, text, f"--output {str(folder)!r}")
     return saved
 
 
-def _table(front: Front) -> Table:
+def _table(front: PlanFront) -> Table:
     table = Table()
     for column in ("point", "frames/s", "period", "speed-up", "memory", "saved", "beside idle",
                    "phases", "sent/frame"):  # fmt: skip
@@ -236,7 +233,7 @@ def _table(front: Front) -> Table:
     return table
 
 
-def _lines(front: Front) -> list[str]:
+def _lines(front: PlanFront) -> list[str]:
     alone, chosen, folder = front.alone, front.chosen, front.folder
     lines = [
         f"one device alone, {alone.phases[0].device}: {seconds(alone.period_s)} per frame, "

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 from ga.sweep.study import Result
 from launcher.commands.compare import Row, StrategyComparison
-from launcher.commands.front import Front
+from launcher.commands.front import PlanFront
 from launcher.files import write_text
 from launcher.plan.front import fullest_bytes
 
@@ -142,12 +142,12 @@ def _sweep_table(result: Result) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
 
 
-def write_front(front: Front, path: Path) -> None:
+def write_front(front: PlanFront, path: Path) -> None:
     """Write a front's picture as SVG; raises `BadInputError` if `path` cannot be written."""
     write_text(path, as_svg(front_figure(front)) + "\n", str(path))
 
 
-def front_figure(front: Front) -> Figure:
+def front_figure(front: PlanFront) -> Figure:
     """Plot the fullest device's memory against frames per second, with a name at each point."""
     drawing = Figure(figsize=(9, 5), layout="constrained")
     axes = drawing.subplots()

@@ -74,9 +74,15 @@ def _performed(options: Options) -> Printable:
 
             return solve(options)
         case FrontOptions():
-            from launcher.commands.front import perform as front  # noqa: PLC0415
+            from launcher.commands.front import PICTURE  # noqa: PLC0415
+            from launcher.commands.front import perform as find_front  # noqa: PLC0415
 
-            return front(options)
+            front = find_front(options)
+            if options.output is not None:
+                from launcher.commands.pages import write_front  # noqa: PLC0415
+
+                write_front(front, options.output / PICTURE)
+            return front
         case CompareOptions():
             from launcher.commands.compare import perform as compare  # noqa: PLC0415
 

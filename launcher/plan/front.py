@@ -27,7 +27,7 @@ ONE_DEVICE = "one device"
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedPlan:
     """A plan, and the name of the strategy that found it."""
 
     strategy: str
@@ -84,7 +84,7 @@ def price(
     found: Sequence[tuple[str, Solution]],
     digest: str,
     on_progress: Callable[[int, int], None],
-) -> list[Priced]:
+) -> list[PricedPlan]:
     """Return the plans of those solutions that fit the devices and can be proved, in order.
 
     Raises `PartitionError` for the first one if there is none.
@@ -96,19 +96,19 @@ def price(
         except PartitionError as error:
             refusals.append(error)
         else:
-            priced.append(Priced(name, plan))
+            priced.append(PricedPlan(name, plan))
         on_progress(number, len(found))
     if not priced:
         raise refusals[0]
     return priced
 
 
-def undominated(priced: Sequence[Priced]) -> list[Priced]:
+def undominated(priced: Sequence[PricedPlan]) -> list[PricedPlan]:
     """Return the plans that no other one dominates, the fastest first; see `STEP`.
 
     Of plans with equal figures the first one stays.
     """
-    kept: list[Priced] = []
+    kept: list[PricedPlan] = []
     for each in sorted(priced, key=lambda each: (each.plan.period_s, each.fullest_bytes)):
         if not kept or each.fullest_bytes < (1 - STEP) * kept[-1].fullest_bytes:
             kept.append(each)

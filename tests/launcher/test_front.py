@@ -10,12 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from launcher.commands.front import perform
 from launcher.commands.launch import main as launch
-from launcher.commands.options import FrontOptions
 from launcher.commands.partition import main
 from tests.launcher.models import write_classifier
 
+BOARDS = ("--cluster", "cluster.yaml")
 QUICK = "strategy: vertical\nga: {vertical: {budget: 0.01}}\n"
 
 
@@ -42,8 +41,12 @@ def folder(model: Path) -> Path:
 @pytest.fixture(scope="module")
 def saved(folder: Path) -> dict[str, Any]:
     """The figures of the boards' front, which is saved in the folder's `front`."""
-    options = FrontOptions(cluster=folder / "cluster.yaml", output=folder / "front")
-    return perform(options).as_json()
+    with pytest.raises(SystemExit) as ended:
+        main(["front", "--cluster", f"{folder}/cluster.yaml", "--output", f"{folder}/front"])
+    assert ended.value.code == 0
+    data = json.loads((folder / "front" / "front.json").read_text())
+    assert isinstance(data, dict)
+    return data
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +70,6 @@ def front(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]
     data = json.loads(out)
     assert isinstance(data, dict)
     return data
-
-
-BOARDS = ("--cluster", "cluster.yaml")
 
 
 def test_each_point_is_slower_and_smaller_than_the_one_before(saved: dict[str, Any]) -> None:
@@ -123,7 +123,6 @@ def test_the_folder_has_a_picture_the_figures_and_a_plan_for_each_point(
     names = [point["name"] for point in saved["points"]]
     held = {path.name for path in (folder / "front").iterdir()}
     assert held == {"front.svg", "front.json", *names}
-    assert json.loads((folder / "front" / "front.json").read_text()) == saved
     text = (folder / "front" / "front.svg").read_text()
     assert ElementTree.fromstring(text).tag.endswith("svg")
     assert all(f"<!-- {name} -->" in text for name in names)
