@@ -15,11 +15,14 @@ unexport PYTHONDONTWRITEBYTECODE
 run: setup
 	$(BIN)/launch cluster.yaml
 
-# Tests marked `alone` measure how long agents take and what they hold, so they run one at a time. All
-# others run on several CPUs; a worker takes neighbours, which share servers, and steals the last ones.
+# Tests marked `alone`, all of them in these folders, measure how long agents take and what they hold,
+# so they run one at a time. All others run on several CPUs; neighbours share servers, so a worker
+# takes half of all tests in their order, and steals only in the end.
+ALONE := tests/lab tests/launcher_runtime tests/namespaces tests/nodes
+
 test: check
 	$(BIN)/pytest -m "not alone" --numprocesses auto --maxprocesses 4 --dist worksteal
-	$(BIN)/pytest -m alone
+	$(BIN)/pytest -m alone $(ALONE)
 
 fast: check
 	$(BIN)/pytest -m "not slow"

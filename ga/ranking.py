@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import ndtr
 
 from cnn.rewrite.rewrites import original_name
 from ga.objectives import HELD, Preference, negligible_bytes
@@ -88,6 +87,8 @@ def _mean_of_largest(means: Floats) -> float:
     largest = float(means.max())
     if not largest:
         return 0.0
+    from scipy.special import ndtr  # noqa: PLC0415 (slow to import)
+
     times, step = np.linspace(0, (1 + 6 * STAGE_SPREAD) * largest, _POINTS, retstep=True)
     deviations = STAGE_SPREAD * np.maximum(means, 1e-9 * largest)
     none_larger = ndtr((times[:, None] - means) / deviations).prod(axis=1)

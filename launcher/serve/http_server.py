@@ -18,6 +18,10 @@ from launcher.serve.http_form import LENGTH_HEADER, Call, Response
 from launcher.serve.service import Service
 from launcher.serve.tensors import ServedModel
 
+LINGER_S = 10.0
+"""The longest time for which the rest of a refused body is read, so that its client can read the
+answer."""
+
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 _log = logging.getLogger(__name__)
@@ -50,6 +54,7 @@ async def http_server(
     server = web.Server(
         handle,
         keepalive_timeout=limits.read_s,
+        lingering_time=min(limits.read_s, LINGER_S),
         handler_cancellation=True,
         access_log=None,
         logger=_protocol_log,

@@ -38,7 +38,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite, to_data
@@ -148,6 +147,8 @@ def _most_likely(
         whole = each.sum(axis=1) + cut
         columns = np.c_[each / whole[:, None], cut / whole, slowed]
         return np.concatenate((columns * weight[:, None], np.diag(priors)))
+
+    from scipy.optimize import least_squares  # noqa: PLC0415 (slow to import)
 
     logs = least_squares(errors, np.zeros(layers + 2), jac=slopes, method="lm").x
     return base * np.exp(logs[:layers]), cut_s_per_byte * scale * float(np.exp(logs[layers]))

@@ -2,7 +2,7 @@
 
 import ast
 import builtins
-import shlex
+import re
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
@@ -184,6 +184,8 @@ def test_no_test_stands_a_mock_in_for_the_real_thing() -> None:
         assert not source.uses("mock"), source.name
 
 
+OWN = "tests/architecture/test_rules.py"
+
 STARTERS = {
     "launcher.run.processes.start_agents",
     "tests.launcher_runtime.clusters.daemons",
@@ -193,12 +195,18 @@ STARTERS = {
 
 
 def test_make_test_runs_every_test_in_exactly_one_of_its_two_parts() -> None:
-    recipe = (ROOT / "Makefile").read_text().partition("\ntest: ")[2].partition("\n\n")[0]
-    parts = [shlex.split(line)[1:] for line in recipe.splitlines() if "/pytest" in line]
-    assert [part[:2] for part in parts] == [["-m", "not alone"], ["-m", "alone"]]
-    assert not any(
-        word.startswith("--ignore") or "tests" in word for part in parts for word in part
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = makefile.partition("\ntest: ")[2].partition("\n\n")[0]
+    together, alone = (
+        line.split("/pytest ")[1] for line in recipe.splitlines() if "/pytest" in line
     )
+    assert together.startswith('-m "not alone" --numprocesses ')
+    assert "tests" not in together
+    assert alone == "-m alone $(ALONE)"
+    folders = tuple(re.findall(r"^ALONE := (.*)$", makefile, re.MULTILINE)[0].split())
+    for source in sources("tests"):
+        if "pytest.mark.alone" in source.text and source.name != OWN:
+            assert source.name.startswith(folders), source.name
 
 
 def test_what_measures_or_floods_agents_runs_alone() -> None:

@@ -69,9 +69,13 @@ def run(
     path: Path, frame: dict[str, np.ndarray], outputs: Sequence[str] | None = None
 ) -> list[np.ndarray]:
     """Run a model as it stands, on one thread and unoptimised, for all outputs or for these."""
+    return opened(path).run(outputs, frame)
+
+
+def opened(path: Path) -> ort.InferenceSession:
+    """A session that runs a model as it stands, on one thread and unoptimised."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return session.run(outputs, frame)
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -9,7 +9,8 @@ import pytest
 
 import cnn
 from benchmarks.agreement import KERAS, LIMIT, NETWORKS, random_frame, relative_error, short_name
-from tests.cnn.models import run
+from tests.agreement.test_known_networks import SIBLINGS
+from tests.cnn.models import opened, run
 
 # Parameters (millions) and multiply-accumulates (billions) as commonly reported, rounded. Fused
 # batch norms make up to 2 % fewer parameters.
@@ -77,13 +78,16 @@ def test_architecture_and_outputs(path: str, tmp_path: Path) -> None:
 
     frames = [random_frame(network, seed) for seed in (0, 1)]
     whole = model.cut(network.layer, network.inputs, network.outputs, tmp_path)
-    (one,), (other,) = (run(whole.graph, frame) for frame in frames)
+    session = opened(whole.graph)
+    (one,), (other,) = (session.run(None, frame) for frame in frames)
+    del session
     assert np.isfinite(one).all()
     assert relative_error(one, other) > 20 * LIMIT  # frames can be told apart
     if network.layers[-1].operator == "Softmax":
         assert one.max() < 0.95  # not a foregone conclusion
         assert one.std() > 1e-5  # and not indifferent
-    original = model.write_original(tmp_path)
-    del model
-    (expected,) = run(original, frames[0])
-    assert relative_error(one, expected) <= LIMIT
+    if short_name(path) in SIBLINGS:  # of all others, `test_known_networks` compares the outputs
+        original = model.write_original(tmp_path)
+        del model
+        (expected,) = run(original, frames[0])
+        assert relative_error(one, expected) <= LIMIT

@@ -12,6 +12,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +31,20 @@ WAIT_S = 20.0
 Frame = dict[str, np.ndarray]
 
 
-@pytest.fixture
-def cluster() -> Iterator[LiveCluster]:
+@contextmanager
+def opened() -> Iterator[tuple[LiveCluster, list[int]]]:
+    """A cluster, and the process ids of its agents."""
+    others = agents_of(os.getpid())
     with csdf_edge.open(
         DIGITS / "cluster.yaml", strategy="sequential", most_in_flight=16
     ) as cluster:
+        yield cluster, [agent for agent in agents_of(os.getpid()) if agent not in others]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LiveCluster]:
+    """For tests that leave it as it was."""
+    with opened() as (cluster, _):
         yield cluster
 
 
@@ -149,11 +159,12 @@ def test_results_can_be_awaited(cluster: LiveCluster) -> None:
     check(asyncio.run(both()))
 
 
-def test_no_frame_is_lost_when_a_node_is_killed(cluster: LiveCluster) -> None:
-    results = cluster.stream(frames() * 2)
-    got = [next(results) for _ in range(20)]
-    os.kill(agents_of(os.getpid())[1], signal.SIGKILL)
-    got += results
+def test_no_frame_is_lost_when_a_node_is_killed() -> None:
+    with opened() as (cluster, agents):
+        results = cluster.stream(frames() * 2)
+        got = [next(results) for _ in range(20)]
+        os.kill(agents[1], signal.SIGKILL)
+        got += results
     assert len(got) == 2 * len(frames())
     check(got[: len(frames())])
     check(got[len(frames()) :])
@@ -168,9 +179,8 @@ def test_what_the_program_raises_is_not_the_cluster_s_error() -> None:
 
 
 def test_a_closed_cluster_computes_nothing_and_leaves_no_agent() -> None:
-    with csdf_edge.open(DIGITS / "cluster.yaml", strategy="sequential") as cluster:
+    with opened() as (cluster, agents):
         future = cluster.submit(frames()[0])
-        agents = agents_of(os.getpid())
         assert len(agents) == 3
     check([future.result(0)])
     assert have_ended(agents)
@@ -180,11 +190,7 @@ def test_a_closed_cluster_computes_nothing_and_leaves_no_agent() -> None:
 
 def test_an_exception_inside_ends_everything_at_once() -> None:
     futures = []
-    with (  # noqa: PT012
-        pytest.raises(ZeroDivisionError),
-        csdf_edge.open(DIGITS / "cluster.yaml", strategy="sequential") as cluster,
-    ):
-        agents = agents_of(os.getpid())
+    with pytest.raises(ZeroDivisionError), opened() as (cluster, agents):  # noqa: PT012
         futures = [cluster.submit(frame) for frame in frames()[:50]]
         raise ZeroDivisionError
     assert all(future.done() for future in futures)

@@ -65,7 +65,7 @@ def launched(
 ) -> dict[str, Any]:
     """The report of a run that must end well; results lie in the folder `name`, the plan too."""
     cluster = agents.folder / f"{name}.yaml"
-    search = {"vertical": {"budget": 0.05}}  # any plan will do
+    search = {"vertical": {"budget": 0.05}, "vertical-paper": {"budget": 0.05}}  # any plan will do
     data = {"nodes": agents.nodes, "frames": FRAMES, "ga": search, **config}
     cluster.write_text(yaml.safe_dump(data))
     folder = agents.folder / name

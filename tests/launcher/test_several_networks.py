@@ -38,6 +38,7 @@ def cluster(tmp_path: Path) -> Path:
         "inputs:\n"
         "  branches: frames.npz\n"
         "frames: 5\n"
+        "ga: {vertical: {budget: 0.05}}\n"  # any plan will do
     )
     generator = np.random.default_rng(0)
     np.savez(

@@ -49,7 +49,7 @@ def write_cluster(
     path.write_text(
         f"model: {model}\nnodes: [{{name: a}}, {{name: b}}, {{name: c}}]\n"
         "input: frames.npz\nstrategy: sequential\n"
-        "ga: {vertical: {budget: 0.05}}\n"  # any plan will do
+        "ga: {vertical: {budget: 0.05}, vertical-paper: {budget: 0.05}}\n"  # any plan will do
         f"{more}"
     )
     return path

@@ -41,7 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def write_cluster(folder: Path, name: str, **more: object) -> None:
     nodes = [{"name": "a"}, {"name": "b"}]
     pins = {"stem*": "a", "head*": "b"}
-    data = {"model": "branches.onnx", "nodes": nodes, "pins": pins, "frames": 2, **more}
+    data = {"model": "branches.onnx", "nodes": nodes, "pins": pins, "frames": 2}
+    data |= {"strategy": "sequential", **more}
     (folder / name).write_text(json.dumps(data))
 
 

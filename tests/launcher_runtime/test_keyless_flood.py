@@ -25,7 +25,7 @@ def data_port(control: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("how", "frames"), [((), 3000), (("--churn",), 1000)], ids=["silent", "churning"]
+    ("how", "frames"), [((), 1200), (("--churn",), 500)], ids=["silent", "churning"]
 )
 def test_survivors_go_on_beside_keyless_connections_to_all_their_ports(
     tmp_path: Path, how: tuple[str, ...], frames: int

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.client import HTTPResponse
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,10 @@ from tests.serve.server import DIGITS, WAIT_S, Serving, images
 
 pytest.importorskip("aiohttp", reason="needs the extra serve")
 pytest.importorskip("grpc", reason="needs the extra serve")
+from launcher.errors import BadInputError
+from launcher.progress import LineProgress
+from launcher.run.request import Request
+from launcher.serve.serving import serve
 
 pytestmark = pytest.mark.slow
 
@@ -91,8 +97,9 @@ def test_a_bad_body_is_refused_and_the_next_client_is_answered(
 ) -> None:
     with connected(serving) as connection:
         connection.sendall(post(body[:200_000], *headers, length=len(body)))
-        found = received(connection)
-    assert found.startswith(f"HTTP/1.1 {status} ".encode()), found
+        answer = HTTPResponse(connection)
+        answer.begin()
+        assert answer.status == status, answer.read()
     assert ask_whole(serving)
 
 
@@ -189,17 +196,22 @@ def test_requests_under_way_are_answered_before_it_ends() -> None:
     assert serving.process.returncode == 0
 
 
-def test_an_address_that_is_taken_is_one_sentence(serving: Serving) -> None:
+def refused(target: Path, *options: str) -> list[str]:
+    """The lines that `launch serve` prints to standard error before it ends with exit code 2."""
+    command = (sys.executable, "-m", "launcher.commands.launch", "serve", str(target))
+    ran = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    return ran.stderr.splitlines()
+
+
+def test_an_address_that_is_taken_is_one_sentence(serving: Serving, tmp_path: Path) -> None:
+    config = tmp_path / "cluster.yaml"
+    config.write_text(
+        f"model: {DIGITS / 'digits.onnx'}\nnodes: [{{name: a}}]\nstrategy: sequential\n"
+    )
     for option, address in (("--http", serving.http), ("--grpc", serving.grpc)):
-        command = (sys.executable, "-m", "launcher.commands.launch", "serve")
-        ran = subprocess.run(
-            [*command, str(DIGITS / "cluster.yaml"), "--strategy", "sequential", option, address],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ran.returncode == 2
-        assert f"{address}: cannot be listened at" in ran.stderr.splitlines()[-1]
+        said = refused(config, option, address)
+        assert f"{address}: cannot be listened at" in said[-1]
 
 
 @pytest.mark.parametrize(
@@ -213,21 +225,13 @@ def test_an_address_that_is_taken_is_one_sentence(serving: Serving) -> None:
     ],
 )
 def test_what_cannot_be_served_is_one_sentence(options: tuple[str, ...], sentence: str) -> None:
-    command = (sys.executable, "-m", "launcher.commands.launch", "serve")
-    ran = subprocess.run(
-        [*command, str(DIGITS / "cluster.yaml"), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 2
-    assert sentence in ran.stderr
-    assert len(ran.stderr.splitlines()) == 1
+    (said,) = refused(DIGITS / "cluster.yaml", *options)
+    assert sentence in said
 
 
 def test_state_and_an_order_that_binds_networks_together_are_refused(tmp_path: Path) -> None:
     config = tmp_path / "cluster.yaml"
-    nodes = "nodes: [{name: a}]\n"
+    nodes = "nodes: [{name: a}]\nstrategy: sequential\n"
     model = DIGITS / "digits.onnx"
     two = f"model: [{{path: {model}, name: a}}, {{path: {model}, name: b"
     for text, sentence in (
@@ -237,10 +241,8 @@ def test_state_and_an_order_that_binds_networks_together_are_refused(tmp_path: P
         (f"model: {{path: {model}, version: 0}}\n", "version"),
     ):
         config.write_text(text + nodes)
-        command = (sys.executable, "-m", "launcher.commands.launch", "serve", str(config))
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert ran.returncode == 2
-        assert sentence in ran.stderr
+        with pytest.raises(BadInputError, match=sentence):
+            serve(Request(config), {}, LineProgress(StringIO()))
 
 
 def test_it_ends_with_a_sentence_once_the_cluster_can_compute_no_more(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import networkx as nx
 import numpy as np
 
 from cnn.network import Network
@@ -101,6 +100,8 @@ class Terms:
     @cached_property
     def longest_path(self) -> tuple[int, ...]:
         """The layers of a longest path through the network."""
+        import networkx as nx  # noqa: PLC0415 (slow to import)
+
         graph = nx.DiGraph(self.edges)
         return tuple(nx.dag_longest_path(graph)) if self.edges else (0,)
 
