@@ -21,8 +21,6 @@ from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.preparing.process import PreparingProcess
 from tests.nodes.test_worker import DEPLOYMENT, GRAPHS, WAIT_S, Engine
 
-pytestmark = pytest.mark.alone
-
 ENDLESS = """
 import sys
 from pathlib import Path

@@ -23,8 +23,6 @@ from nodes.protocol.messages import BlobInfo
 from tests.nodes.executors import models
 from tests.nodes.steps import before_step
 
-pytestmark = pytest.mark.alone
-
 QUOTA = 10 << 20
 OPTIONS = LoadOptions()
 
