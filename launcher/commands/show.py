@@ -25,7 +25,7 @@ from launcher.plan.planning import read_model, saved_plan
 from launcher.profile.use import profile_file, profile_of
 from launcher.progress import open_progress
 from launcher.results.report import plan_as_json
-from launcher.results.report_text import open_console, plan_text
+from launcher.results.report_text import encoding_text, open_console, plan_text
 from partition.plan import Plan, PlannedChannel, PlannedPhase
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb5500", "#777777")
@@ -155,8 +155,8 @@ def _channel(
     bottom: int,
 ) -> Iterator[str]:
     about = (
-        f"{channel.tensor.name}: {channel.tensor.bytes / 1e6:.3f} MB per frame, "
-        f"{channel.source_device} → {channel.target_device}, room for "
+        f"{channel.tensor.name}: {channel.wire_bytes / 1e6:.3f} MB{encoding_text(channel)} per "
+        f"frame, {channel.source_device} → {channel.target_device}, room for "
         f"{channel.capacity_frames} frames"
     )
     colour = _colour(lanes[channel.source_device]) if channel.source_device in lanes else "#777"
@@ -167,7 +167,7 @@ def _channel(
         x1, y1 = _end_of(start) if start else _above(end)
         x2, y2 = (end.x + _BOX // 2, end.y) if end else (x1, bottom)
         bend = max(20, (y2 - y1) // 3)
-        width = 1.0 if channel.is_local else 1.0 + min(4.0, channel.tensor.bytes / 1e6)
+        width = 1.0 if channel.is_local else 1.0 + min(4.0, channel.wire_bytes / 1e6)
         dashes = ' stroke-dasharray="3 3"' if HOST in _ends(channel) else ""
         yield (
             f'<path d="M{x1},{y1} C{x1},{y1 + bend} {x2},{y2 - bend} {x2},{y2}" fill="none" '

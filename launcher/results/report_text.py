@@ -336,12 +336,13 @@ def _channel_row(channel: PlannedChannel) -> tuple[RenderableType, ...]:
         Text(channel.tensor.name),
         channel.source_device,
         channel.target_device,
-        megabytes(channel.wire_bytes) + _encoding(channel),
+        megabytes(channel.wire_bytes) + encoding_text(channel),
         str(channel.capacity_frames),
     )
 
 
-def _encoding(channel: PlannedChannel) -> str:
+def encoding_text(channel: PlannedChannel) -> str:
+    """Return ` as fp16` for a channel of that encoding, nothing for one that is raw."""
     return "" if channel.encoding == "raw" else f" as {channel.encoding}"
 
 

@@ -42,6 +42,7 @@ from launcher.plan.planning import (
     saved_plan,
     search_plan,
     summary,
+    wire_of,
     with_warmup,
 )
 from launcher.plan.replanning import Replanner
@@ -296,6 +297,7 @@ def _read(request: Request, progress: ProgressDisplay, loaded: LoadedTarget | No
         check_save_folder(request.save)
     if saved is None:
         check_strategy(cluster)
+    wire_of(cluster)  # it refuses what changes results unasked, before anything is read
     nodes = () if request.plan_only else nodes_of(cluster)
     progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
     model = read_model(cluster)
