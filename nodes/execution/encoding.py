@@ -18,6 +18,7 @@ interpreter meanwhile; the I/O thread goes on.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -102,11 +103,12 @@ def decode(payload: Any, channel: ChannelSpec) -> Array:
     Raises `UndecodableError` if the payload is not one of this channel. Nothing is allocated whose
     size does not follow from the channel's shape.
     """
-    data, shape = np.frombuffer(payload, np.uint8), channel.shape
-    if not is_length(channel.encoding, shape, data.nbytes):
-        raise UndecodableError(channel, f"it has {data.nbytes} bytes")
-    if not data.size:
+    size_bytes, shape = memoryview(payload).nbytes, channel.shape
+    if not is_length(channel.encoding, shape, size_bytes):
+        raise UndecodableError(channel, f"it has {size_bytes} bytes")
+    if not size_bytes:
         return np.empty(shape, np.float32)
+    data = np.frombuffer(payload, np.uint8)
     match channel.encoding:
         case "fp16":
             found = data.view(np.float16).astype(np.float32)
@@ -220,7 +222,7 @@ def _packed(array: Array) -> Array:
 
 
 def _unpacked(data: Array, channel: ChannelSpec) -> Array:
-    size = int(np.prod(channel.shape))
+    size = math.prod(channel.shape)
     if data.nbytes == 4 * size:
         return data.view(np.float32)
     before = -(-size // 8)
