@@ -19,8 +19,8 @@ The others depend on the phases and are estimates:
 - **latency** by the fewest periods in which a frame can pass all boundaries. Skews that hold fewer
   bytes may take more.
 - **the launcher's link** by one device that reads the frame.
-- **memory**: a channel's capacity by the difference of its ends' levels, the live activations by
-  the largest layer and the tensors that pass it.
+- **memory**: a channel's capacity by the difference of its ends' levels and the times of the layers
+  on these levels, the live activations by the largest layer and the tensors that pass it.
 
 Sizes are whole bytes carried as float64, exact up to 2^53.
 """
@@ -28,6 +28,7 @@ Sizes are whole bytes carried as float64, exact up to 2^53.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -37,12 +38,21 @@ from numpy.typing import NDArray
 
 from cnn.network import Network
 from partition.devices import Device, launcher_s, machines
+from partition.prediction.fitting import MARGIN
 from partition.prediction.memory import packing_bytes, quantised_bytes
 from partition.prediction.memory_budget import LAYER_BYTES, START_UP_BYTES, engine_bytes
 from partition.pricing.busy import period_s, rate_columns, shared_machines
 from partition.pricing.compute_time import layer_seconds
 from partition.pricing.spill import uncached_bytes
-from partition.pricing.traffic import SLACK_FRAMES, Assignments, Floats, Flows, Ints, Traffic
+from partition.pricing.traffic import (
+    SLACK_FRAMES,
+    Assignments,
+    Durations,
+    Floats,
+    Flows,
+    Ints,
+    Traffic,
+)
 
 
 class LayerRows:
@@ -206,6 +216,7 @@ class CostModel:
         self._rows = LayerRows(network, live_bytes)
         self._layer_bytes = [network.weight_bytes((layer.name,)) for layer in network.layers]
         self._traffic = Traffic(network, slack_frames, wire_bytes)
+        self._margin = MARGIN + slack_frames - 1 if slack_frames else 0.0
         component = np.array(network.component)
         self._components = [component == number for number in range(component.max() + 1)]
         self._machine_of = _machine_numbers(self.devices)
@@ -235,7 +246,8 @@ class CostModel:
             kernels[number] = LAYER_BYTES * mine.sum(axis=0)
         own = (_phases(device_of[of], levels[of], len(self.devices)) for of in self._components)
         phases = np.sum(list(own), axis=0)
-        flows = self._traffic.flows(device_of, levels, self._machine_of)
+        durations = self._durations(device_of, levels, compute.max(axis=0))
+        flows = self._traffic.flows(device_of, levels, self._machine_of, durations)
         uncached = self._uncached(device_of, weights, flows.received_bytes)
         phases_s = self.rates.phases_s(compute, flows.cut_bytes, uncached)
         busy, period = self.times(phases_s, phases, flows)
@@ -277,6 +289,20 @@ class CostModel:
                 for number, device in enumerate(self.devices)
             ]
         )
+
+    def _durations(self, device_of: Assignments, levels: Ints, busiest_s: Floats) -> Durations:
+        """Return how long phases and bytes take; the busiest device's layers stand for the period.
+
+        `busiest_s` is [individuals].
+        """
+        layers, individuals = device_of.shape
+        shape = (len(self.devices), int(levels.max(initial=0)) + 1, individuals)
+        own_s = self.layer_s[np.arange(layers)[:, None], device_of]
+        slots = np.ravel_multi_index((device_of, levels, np.arange(individuals)[None, :]), shape)
+        seconds = np.bincount(slots.ravel(), own_s.ravel(), minlength=math.prod(shape))
+        period_s = np.maximum(busiest_s, 1e-12)
+        slowest = min(device.link_bytes_per_s for device in self.devices)
+        return Durations(seconds.reshape(shape) / period_s, 1 / (slowest * period_s), self._margin)
 
     def times(self, phases_s: Floats, phases: Floats, flows: Flows) -> tuple[Floats, Floats]:
         """Return the seconds that processors are busy per frame [devices, individuals], and the

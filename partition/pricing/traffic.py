@@ -4,7 +4,8 @@ A tensor travels once to each device that reads it. How long it is held at eithe
 phases and skews, which are approximated by **levels**: a layer's level counts the device boundaries
 from it to the end of the network, as in `csdf.conversion.grouping`, and a channel holds as many
 frames as the levels of its ends differ by, and one. Channels from and to the launcher hold the
-slack as well, those between devices the slack beyond its first frame, which few of them need.
+slack as well. Those between devices hold what the times of the phases at their ends require, of
+which a level of a device's layers stands for one (`Durations`).
 Arrays have one column per individual.
 """
 
@@ -70,6 +71,30 @@ class Flows:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """How long steps take, in periods, and the `margin` that channels get.
+
+    `phase` [devices, levels, individuals] is the time of a device's layers of a level,
+    `byte` [individuals] that of a byte on its way.
+    """
+
+    phase: Floats
+    byte: Floats
+    margin: float
+
+    def frames(self, source: Floats, reader: Floats, sizes: Floats, lag: Ints) -> Ints:
+        """Return the frames of channels whose ends are `lag` levels apart.
+
+        A place is taken from the start of the firing that makes the tensor to the end of the one
+        that reads it, for the margin, and a period for each further level
+        (`csdf.conversion.timed_capacities`).
+        """
+        wire = np.minimum(sizes[:, None] * self.byte, 1.0)  # the period is at least as long
+        taken = source + reader + wire + self.margin
+        return np.maximum(lag, np.ceil(taken + lag - 1).astype(np.int32))
+
+
 class Traffic:
     """The tensors that layers read, each with its producer and its readers, as index arrays."""
 
@@ -123,7 +148,9 @@ class Traffic:
             np.maximum(rows[producer], through, out=rows[producer])
         return levels
 
-    def flows(self, device_of: Assignments, levels: Ints, hosts: NDArray[np.intp]) -> Flows:
+    def flows(
+        self, device_of: Assignments, levels: Ints, hosts: NDArray[np.intp], durations: Durations
+    ) -> Flows:
         """Return what every device sends and receives, and what it holds in memory meanwhile.
 
         `hosts` [devices] numbers the machine that each device runs on.
@@ -138,6 +165,9 @@ class Traffic:
         source_host = np.where(source < 0, -1, hosts[source]) if shared else source
         flows = Flows.none(len(hosts), device_of.shape[1])
         sends, link_sends, waiting = (np.zeros(source.shape, np.int32) for _ in range(3))
+        columns = np.arange(device_of.shape[1])
+        longest = durations.phase.shape[1] - 1
+        making = durations.phase[source, np.minimum(source_level, longest), columns]
         # Raise readers on other devices above every level, so that they do not lower the minimum.
         away = np.int32(levels.max(initial=0) + 2)
         for number, host in enumerate(hosts):
@@ -146,9 +176,9 @@ class Traffic:
             lag = source_level - lowest
             remote = (lowest < away) & (source != number)
             cut = remote | (lag > 0)
-            lag += 1
-            frames = lag * cut
-            frames += slack * remote
+            reading = durations.phase[number, np.minimum(lowest, longest), columns]
+            timed = durations.frames(making, reading, self._wire_bytes, lag)
+            frames = np.where(remote & ~given[:, None], timed, lag + 1 + slack * remote) * cut
             flows.received_bytes[number] = self._wire_bytes @ remote
             flows.cut_bytes[number] = self._bytes @ cut
             flows.messages[number] = remote.sum(axis=0)
