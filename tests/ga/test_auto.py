@@ -6,8 +6,11 @@ import pytest
 
 from ga import nsga
 from ga.auto import Auto
+from ga.both import columns, order
 from ga.hybrid.strategy import Hybrid, HybridEffort
 from ga.ranking import ranking
+from ga.runs.search import RunEffort
+from ga.runs.strategy import Runs
 from ga.vertical import Effort, Vertical
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -54,6 +57,23 @@ def test_the_choice_and_its_rivals_are_named() -> None:
     named = ("vertical (compared with sequential)", "sequential (compared with vertical)")
     assert solution.explanation.startswith(named)
     assert len(set(solution.assignment.values())) == 4
+
+
+def test_for_both_the_least_memory_within_the_tolerance_is_chosen_and_both_columns_are_said() -> (
+    None
+):
+    network = chain(*[10**9] * 8, *[10**8] * 8, weights=[10**4] * 8 + [16 * MB] * 8)
+    problem = Problem(network, equal(4))
+    effort = RunEffort(chains=36, rounds=2, work=1e6, nsga=nsga.Parameters(16, 3), exact=12)
+    solution = Auto((Sequential(), QUICK), runs=lambda known_s: Runs(effort, known_s)).solve(
+        problem
+    )
+    several = [solution, *solution.others]
+    plans = [plan_solution(problem, each, model_digest="", strategy="") for each in several]
+    assert order(problem, [columns(problem, plan) for plan in plans])[0] == 0
+    assert solution.explanation.startswith("runs (compared with sequential, vertical)")
+    assert "shortest found, and the fullest device holds" in solution.explanation
+    assert "less than one with the whole network" in solution.explanation
 
 
 def test_one_device_is_chosen_where_links_cost_more_than_they_give() -> None:
