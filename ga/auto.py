@@ -1,11 +1,11 @@
 """The default strategy: it tries several strategies and takes the best plan for the objective.
 
-The candidates are contiguous cuts and the vertical search; for the period also whole copies and, on
-several machines, pipelines side by side. Where whole layers leave a device more than its share of
-work or weights, the hybrid strategy is a candidate too. Last, for the objective `both`, comes the
-search over runs, which knows the shortest period that the others have found. Every candidate
-becomes a plan, because only plans can be compared whatever they rewrite: for `both` by `ga.both`,
-for other objectives by `ga.ranking`.
+The candidates are contiguous cuts and the vertical search. For `both` and `period` whole copies are
+candidates too, and for `period`, on several machines, pipelines side by side. Where whole layers
+leave a device more than its share of work or weights, the hybrid strategy is tried as well. Last,
+for the objective `both`, comes the search over runs, which knows the shortest period that the
+others have found. Every candidate becomes a plan, because only plans can be compared whatever they
+rewrite: for `both` by `ga.both`, for other objectives by `ga.ranking`.
 
 One device alone is planned too. It is chosen where no candidate uses several devices, or where its
 objective is better than the best candidate's by more than `ALONE_MARGIN`. Where it is better by
@@ -211,6 +211,8 @@ def _applies(strategy: Strategy, problem: Problem) -> bool:
     ):
         return False
     if isinstance(strategy, Replicated):
+        if problem.objective == "both":  # copies give the shortest period, runs the least memory
+            return False
         return len(machines(problem.devices)) > 1 and bool(strategy.counts(problem))
     return True
 
