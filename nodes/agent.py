@@ -35,11 +35,11 @@ from nodes.host.process import ServiceManager
 from nodes.host.usage import usage
 from nodes.net.keys import KeysError
 from nodes.net.loopback import Loopback, loopback_address
-from nodes.net.sockets import AddressError
+from nodes.net.sockets import AddressError, watched
 from nodes.net.waiter import Readable
 from nodes.net.wire import Wire
 from nodes.protocol.fields import printable
-from nodes.protocol.messages import Deployment, Welcome
+from nodes.protocol.messages import Deployment, TensorHeader, Welcome
 from nodes.quotas import Quotas
 
 STOP_S = 2.0
@@ -286,6 +286,10 @@ class Shell:
 
     def _send_data(self, action: act.SendData) -> None:
         payload: Any = action.payload
+        if action.report_sent and isinstance(action.message, TensorHeader):
+            header = action.message
+            event = ev.Sent(header.epoch, header.channel, header.frame)
+            payload = watched(payload, partial(self._report, event))
         began_s = time.monotonic()
         if not self._wire.send(action.link, action.message, payload):
             self._take(ev.LinkLost(action.link))

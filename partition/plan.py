@@ -81,7 +81,8 @@ class MemoryPrediction:
     """The predicted memory of a device, in bytes, with the paper's Eq. 2 for comparison.
 
     `packing_bytes` is what the engine needs for a moment while it loads, before it allocates
-    tensors.
+    tensors. `unsent_bytes`, a part of the channels, bounds the long tensors that the device has
+    made and not yet sent; 0 if their channels' capacities alone do.
     """
 
     weights_bytes: int
@@ -90,6 +91,7 @@ class MemoryPrediction:
     engine_bytes: int
     eq2_bytes: int
     packing_bytes: int = 0
+    unsent_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:

@@ -25,6 +25,7 @@ from partition.prediction.encoding import encoded_channels
 from partition.prediction.fitting import fitted, step_times
 from partition.prediction.memory import predict_memory
 from partition.prediction.memory_budget import START_UP_BYTES
+from partition.prediction.outbox import link_shares, unsent_bytes
 from partition.prediction.timing import latency_s, loads, period_s, phase_seconds, wire_bytes
 from partition.pricing.traffic import SLACK_FRAMES
 from partition.strategies.base import Problem, Solution, divided_seconds
@@ -83,10 +84,13 @@ def make_plan(
         load = loads(devices, phases, channels, dealing)
         times = step_times(dataflow, devices, phases, load, period, encoded)
         pipeline = fitted(dataflow, pipeline, times, period, slack_frames)
-        memory = predict_memory(dataflow, pipeline, devices, encoded)
+        shares = link_shares(dataflow, devices, load, period)
+        unsent = unsent_bytes(dataflow, pipeline.capacity_frames, shares, encoded)
+        memory = predict_memory(dataflow, pipeline, devices, encoded, unsent)
         if slack_frames and _overfull(devices, memory):
             pipeline = fitted(dataflow, retime(dataflow, slack_frames=0), times, period, 0)
-            memory = predict_memory(dataflow, pipeline, devices, encoded)
+            unsent = unsent_bytes(dataflow, pipeline.capacity_frames, shares, encoded)
+            memory = predict_memory(dataflow, pipeline, devices, encoded, unsent)
             explanation += (
                 "; channels have no room to spare, because memory is tight, so the period counts "
                 "on phases that take as long as predicted"

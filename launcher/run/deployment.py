@@ -85,6 +85,7 @@ def blueprint(
                 dial=(),
                 threads=threads.get(node, 1),
                 check_finite=check_finite,
+                unsent_bytes=plan.memory[node].unsent_bytes if node in plan.memory else 0,
             )
             for node in nodes
         },

@@ -28,12 +28,14 @@ class Reply:
 class SendData:
     """Send a data message over the link, and with a `TensorHeader` its payload.
 
-    If the link is gone, the answer is `LinkLost`.
+    If the link is gone, the answer is `LinkLost`. With `report_sent`, the answer is `Sent` as soon
+    as the connection needs the payload's memory no longer.
     """
 
     link: Link
     message: Data
     payload: object = None
+    report_sent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Choose which phase of a node fires next, and claim what the firing needs.
 
 Each phase of the actor processes the frames 0, 1, 2, … in order. It is ready for its next frame
-when every channel that it reads holds that frame and every channel that it writes has a credit.
+when every channel that it reads holds that frame and every channel that it writes has a credit. It
+is dispatched when there is room for what it sends (`nodes.core.outbox`).
 Firings are *dispatched* to an executor that runs one at a time, in the order of dispatch. A second
 firing may be dispatched while the first one runs, so that the executor never waits for the core.
 
@@ -26,10 +27,11 @@ Orders:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from nodes.core.fifo import Inlet, Outlet
+from nodes.core.outbox import Outbox
 from nodes.protocol.errors import LocalProtocolError
 from nodes.protocol.messages import Order
 
@@ -101,8 +103,13 @@ class RunningActor:
         ports: Sequence[Ports],
         local: Iterable[tuple[Outlet, Inlet]] = (),
         networks: Sequence[int] = (),
+        outbox: Outbox | None = None,
     ) -> None:
-        """`networks` has the network of each phase; without it, all are of one."""
+        """`networks` has the network of each phase; without it, all are of one.
+
+        Without an `outbox`, any number of bytes may wait to be sent.
+        """
+        self.outbox = outbox or Outbox(0, ())
         self.order = order
         self.ports = tuple(ports)
         self._shares = FairShares(networks) if len(set(networks)) > 1 else None
@@ -151,10 +158,16 @@ class RunningActor:
             return None
         if self.order == "strict":
             phase = self._turn % len(self.ports)
-            return phase if phase in self._ready else None
-        if len(self._ready) == 1:
-            return next(iter(self._ready))
-        ready = self._ready if self._shares is None else self._shares.least_served(self._ready)
+            return phase if phase in self._ready and self.outbox.admits(phase) else None
+        ready: Collection[int] = self._ready
+        if self.outbox.unsent_bytes:
+            ready = [phase for phase in ready if self.outbox.admits(phase)]
+            if not ready:
+                return None
+        if len(ready) == 1:
+            return next(iter(ready))
+        if self._shares is not None:
+            ready = self._shares.least_served(ready)
         return min(ready, key=lambda phase: (self.next_frame[phase], -phase))
 
     def dispatch(self, phase: int) -> int:
@@ -183,6 +196,7 @@ class RunningActor:
         self.next_frame[phase] = frame + 1
         self._turn += 1
         self.dispatched.append((phase, frame))
+        self.outbox.claim(phase, frame)
         if self._shares is not None:
             self._shares.begin(phase)
         for number in touched:

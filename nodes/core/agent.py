@@ -129,6 +129,8 @@ class Agent:
                 return self.life.data(event)
             case ev.FiringEnded():
                 return self.life.firing_ended(event)
+            case ev.Sent():
+                return self.life.sent(event)
             case ev.ControlReceived():
                 return self._control(event, now_s)
             case ev.Tick():

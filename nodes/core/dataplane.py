@@ -8,6 +8,8 @@ use it, over the link between them; anything else is a `RemoteProtocolError`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from nodes.core.actions import Action, Dial, Fire, SendData
 from nodes.core.actor import Ports, RunningActor
 from nodes.core.deployment import (
@@ -17,13 +19,22 @@ from nodes.core.deployment import (
     check,
     described,
     is_payload_length,
+    most_sent_bytes,
     payload_bounds,
     tensor_bytes,
 )
-from nodes.core.events import FiringEnded, Link
+from nodes.core.events import FiringEnded, Link, Sent
 from nodes.core.fifo import HeldBytes, Inlet, Outlet
+from nodes.core.outbox import LONG_BYTES, Outbox, Sends
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
-from nodes.protocol.messages import HOST, Attach, Credit, Deployment, TensorHeader
+from nodes.protocol.messages import (
+    HOST,
+    Attach,
+    ChannelSpec,
+    Credit,
+    Deployment,
+    TensorHeader,
+)
 
 
 class DataPlane:
@@ -74,6 +85,7 @@ class DataPlane:
             ],
             [(self._outlets[n], self._inlets[n]) for n in sorted(self._local)],
             [phase.network for phase in deployment.phases],
+            Outbox(deployment.unsent_bytes, [self._sends(writes) for writes in wiring.writes]),
         )
         local = self._local
         self._remote_inputs = [
@@ -88,6 +100,16 @@ class DataPlane:
         self._local_outputs = [
             [c.number for c in writes if c.number in local] for writes in wiring.writes
         ]
+
+    def _sends(self, writes: Iterable[ChannelSpec]) -> Sends:
+        long = [c for c in writes if self._reports_sent(c)]
+        payloads = {(c.tensor, c.encoding): most_sent_bytes(c) for c in long}
+        return Sends(sum(payloads.values()), len(long))
+
+    def _reports_sent(self, spec: ChannelSpec) -> bool:
+        """Return whether frames of this channel count until they are sent."""
+        is_long = self._bytes[spec.number] >= LONG_BYTES and not spec.varies
+        return bool(self.deployment.unsent_bytes) and is_long and spec.number not in self._local
 
     @property
     def fifo_peak_bytes(self) -> int:
@@ -242,6 +264,15 @@ class DataPlane:
             else:
                 payload = event.encoded[spec.number]
                 size = event.encoded[spec.number].nbytes
-            sending.append(SendData(self._link_to[spec.target_node], header, payload))
+            link, reports = self._link_to[spec.target_node], self._reports_sent(spec)
+            sending.append(SendData(link, header, payload, reports))
             self.sent_bytes += size
         return sending + self._fire()
+
+    def sent(self, event: Sent) -> list[Action]:
+        """Take in that a frame has left this node, and fire."""
+        phase = self._spec[event.channel].source_phase
+        if phase is None:
+            raise LocalProtocolError(f"channel {event.channel} does not come from this node")
+        self._actor.outbox.sent(phase, event.frame)
+        return self._fire()

@@ -45,11 +45,18 @@ def bytes_of(channel: ChannelSpec, shape: tuple[int, ...]) -> int:
     return math.prod(shape) * DTYPE_BYTES[channel.dtype]
 
 
+def most_sent_bytes(channel: ChannelSpec) -> int:
+    """Return the most bytes of a frame of a channel on its way; as `tensor_bytes` if it varies."""
+    if channel.encoding == "raw":
+        return tensor_bytes(channel)
+    return most_encoded_bytes(channel.encoding, channel.shape)
+
+
 def payload_bounds(channel: ChannelSpec) -> str:
     """Return how many bytes the frames of a channel have on their way, for error messages."""
+    most = str(most_sent_bytes(channel))
     if channel.encoding == "raw":
-        return str(tensor_bytes(channel))
-    most = most_encoded_bytes(channel.encoding, channel.shape)
+        return most
     return f"{'at most ' * (channel.encoding == 'lossless')}{most} as {channel.encoding}"
 
 

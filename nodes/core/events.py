@@ -205,6 +205,15 @@ class FiringEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """A payload whose end `actions.SendData` asked for has left, so its memory is free."""
+
+    epoch: int
+    channel: int
+    frame: int
+
+
+@dataclass(frozen=True, slots=True)
 class FiringFailed:
     """A firing has ended in an error; `reason` is a sentence.
 
@@ -241,5 +250,5 @@ class Tick:
 Event = (
     ControlReceived | DataReceived | ControlMalformed | DataMalformed | Rejected | PeerLost
     | LinkLost | LookedUp | ChunkWritten | ChunkFailed | LoadProgress | Loaded | LoadFailed
-    | FiringEnded | FiringFailed | Unloaded | Measured | Tick
+    | FiringEnded | Sent | FiringFailed | Unloaded | Measured | Tick
 )  # fmt: skip

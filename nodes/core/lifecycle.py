@@ -269,6 +269,12 @@ class Lifecycle:
             return []
         return self.plane.ended(event)
 
+    def sent(self, event: ev.Sent) -> list[Action]:
+        """Fire again, because a payload has left and its memory is free."""
+        if self.plane is None or not self._is(event.epoch, Stage.RUNNING):
+            return []
+        return self.plane.sent(event)
+
     def firing_failed(self, event: ev.FiringFailed) -> list[Action]:
         """Fail because of a firing; while unloading, only log how the engine was interrupted."""
         if self._is(event.epoch, Stage.UNLOADING):

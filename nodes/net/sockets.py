@@ -17,15 +17,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import struct
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import zmq
 
 from nodes.core import events as ev
 from nodes.core.events import LinkChange
+from nodes.core.outbox import LONG_BYTES
 from nodes.net.curve import OVERHEAD_BYTES, Context, secure_dialler
 from nodes.net.keys import Keyring, KeysError
 from nodes.net.waiter import BATCH
@@ -33,9 +36,8 @@ from nodes.protocol.codec import decode
 from nodes.protocol.errors import NodeError, RemoteProtocolError
 from nodes.protocol.messages import Attach, Control, Credit, TensorHeader
 
-COPY_BELOW_BYTES = 1 << 18
-"""Shorter payloads are copied when they are sent: that costs less than the notification by a thread
-of pyzmq that their memory is free again."""
+COPY_BELOW_BYTES = LONG_BYTES
+"""Shorter payloads are copied when they are sent."""
 
 SHARED_BELOW_BYTES = 1 << 13
 """Payloads up to this length are copied when they arrive: ZeroMQ reads so much at once, and leaves
@@ -264,6 +266,17 @@ def send_parts(sock: Socket, parts: Sequence[Buffer], flags: int = 0) -> None:
         sock.send(last, flags)
     else:
         sock.send(last, flags, copy=False)
+
+
+def watched(payload: Buffer, on_release: Callable[[], None]) -> memoryview:
+    """Return a view of `payload`, and call `on_release` when nobody refers to the view any longer.
+
+    Another thread may make that call: ZeroMQ releases a long payload when its last byte has gone to
+    the operating system, or when its connection is closed.
+    """
+    view = np.frombuffer(payload, np.uint8)
+    weakref.finalize(view, on_release).atexit = False
+    return view.data
 
 
 def open_monitor(sock: Socket, events: int) -> Socket:

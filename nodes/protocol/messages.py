@@ -132,8 +132,9 @@ class PeerSpec:
 class Deployment:
     """What one agent has to run: its phases in order, its channels, and the nodes that it dials.
 
-    `threads` is the number of threads that the engine may compute with. With `check_finite`, a
-    firing fails if it makes NaN or infinity from inputs that contain none.
+    `unsent_bytes` bounds the long tensors that it has made, or is about to make, and not yet sent;
+    0 is no bound. `threads` is the number of threads that the engine may compute with. With
+    `check_finite`, a firing fails if it makes NaN or infinity from inputs that contain none.
     """
 
     epoch: int
@@ -144,6 +145,7 @@ class Deployment:
     dial: tuple[PeerSpec, ...]
     threads: int = 1
     check_finite: bool = False
+    unsent_bytes: int = 0
 
 
 # ---------------------------------------------------------------- control: launcher → agent

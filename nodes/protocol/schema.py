@@ -82,6 +82,7 @@ _DEPLOYMENT = Record(
         "dial": records(_PEER),
         "threads": integer(1, 1024),
         "check_finite": flag,
+        "unsent_bytes": _count,
     },
 )
 

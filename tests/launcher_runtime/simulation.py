@@ -287,6 +287,9 @@ class World(SimulatedHost):
                 found = self.dialled[name] if isinstance(link, str) else self.known[name]
                 if link in found:
                     self.send_data(found[link], name, message, payload)
+                    if action.report_sent:
+                        sent = nev.Sent(message.epoch, message.channel, message.frame)
+                        self.tell(name, sent)
             case act.Dial(peer):
                 self.dialled[name][peer] = self.connect(name, peer)
             case act.HangUp(peer):
