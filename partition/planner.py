@@ -83,12 +83,13 @@ def make_plan(
         period = period_s(devices, phases, channels, dealing)
         load = loads(devices, phases, channels, dealing)
         times = step_times(dataflow, devices, phases, load, period, encoded)
-        pipeline = fitted(dataflow, pipeline, times, period, slack_frames)
+        pipeline = fitted(dataflow, devices, pipeline, times, period, slack_frames)
         shares = link_shares(dataflow, devices, load, period)
         unsent = unsent_bytes(dataflow, pipeline.capacity_frames, shares, encoded)
         memory = predict_memory(dataflow, pipeline, devices, encoded, unsent)
         if slack_frames and _overfull(devices, memory):
-            pipeline = fitted(dataflow, retime(dataflow, slack_frames=0), times, period, 0)
+            tight = retime(dataflow, slack_frames=0)
+            pipeline = fitted(dataflow, devices, tight, times, period, 0)
             unsent = unsent_bytes(dataflow, pipeline.capacity_frames, shares, encoded)
             memory = predict_memory(dataflow, pipeline, devices, encoded, unsent)
             explanation += (

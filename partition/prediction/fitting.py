@@ -6,8 +6,9 @@ between devices get a margin of `MARGIN` periods (`csdf.conversion.timed_capacit
 period for every further frame of slack. Without slack they get none.
 
 **Firings.** A device's firings share all that its processor does in a period, messages included, in
-proportion to the seconds of their phases and of firing them. Devices that share a machine's cores
-compute more slowly while others do, so each of them counts as busy for the whole period.
+proportion to the seconds of their phases and of firing them. Where devices share a machine's cores,
+a firing takes as much longer as the others compute meanwhile: nothing is known of when it ends, and
+channels hold the whole slack.
 
 **Wire.** A tensor is on its way until all that its firing sends has passed the slower of the two
 interfaces. It waits for others there: an interface that is busy for a share u of the period makes a
@@ -35,12 +36,20 @@ less time than planned, periods are then as short as with a frame of slack in ev
 
 
 def fitted(
-    dataflow: Dataflow, pipeline: Pipeline, times: StepTimes, period_s: float, slack_frames: int
+    dataflow: Dataflow,
+    devices: Sequence[Device],
+    pipeline: Pipeline,
+    times: StepTimes,
+    period_s: float,
+    slack_frames: int,
 ) -> Pipeline:
     """Return `pipeline` with the least capacities that keep `period_s` with this slack.
 
-    Where the wire is too slow for that, the capacities are those of `pipeline`.
+    Where the wire is too slow for that, or devices share cores, the capacities are those of
+    `pipeline`.
     """
+    if shared_machines(devices):
+        return pipeline
     margin = MARGIN + slack_frames - 1 if slack_frames else 0.0
     return with_least_capacities(dataflow, pipeline, times, period_s, margin) or pipeline
 
@@ -80,7 +89,7 @@ def step_times(
                 load[receiver.name].link_received_bytes / receiver.link_bytes_per_s / period_s,
             )
             transit_s[flow.name] += _passing_s(size / rate, share, period_s)
-    return StepTimes(_firing_s(dataflow, devices, phases, load, period_s), transit_s, credit_s)
+    return StepTimes(_firing_s(dataflow, devices, phases, load), transit_s, credit_s)
 
 
 def _passing_s(wire_s: float, share: float, period_s: float) -> float:
@@ -94,10 +103,8 @@ def _firing_s(
     devices: Sequence[Device],
     phases: Sequence[PlannedPhase],
     load: Mapping[str, Load],
-    period_s: float,
 ) -> dict[str, float]:
     """Return by phase name the share of its device's busy time that one of its firings takes."""
-    crowded = {devices[n].name for shared in shared_machines(devices) for n in shared.members}
     firing_s = {device.name: device.firing_s for device in devices}
     own_s = {phase.name: phase.predicted_s + firing_s[phase.device] for phase in phases}
     total_s: dict[str, float] = {}
@@ -105,7 +112,7 @@ def _firing_s(
         total_s[phase.device] = total_s.get(phase.device, 0.0) + own_s[phase.name]
     found = {}
     for phase in phases:
-        busy_s = period_s if phase.device in crowded else load[phase.device].busy_s
+        busy_s = load[phase.device].busy_s
         share = own_s[phase.name] / total_s[phase.device] if total_s[phase.device] else 0.0
         # Loads are averages over a cycle's frames, of which a copy gets some.
         cycle, own = len(dataflow.dealing), dataflow.dealing.count(phase.copy)

@@ -217,12 +217,12 @@ class CostModel:
         self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
         self._rows = LayerRows(network, live_bytes)
         self._layer_bytes = [network.weight_bytes((layer.name,)) for layer in network.layers]
-        self._traffic = Traffic(network, slack_frames, wire_bytes)
         self._margin = MARGIN + slack_frames - 1 if slack_frames else 0.0
         component = np.array(network.component)
         self._components = [component == number for number in range(component.max() + 1)]
         self._machine_of = _machine_numbers(self.devices)
         self._shared = shared_machines(self.devices)
+        self._traffic = Traffic(network, slack_frames, wire_bytes, share_cores=bool(self._shared))
         self.rates = rate_columns(self.devices)
         given, results = (
             sum(network.tensors[name].bytes for name in ends)

@@ -129,9 +129,17 @@ class Traffic:
         network: Network,
         slack_frames: int = SLACK_FRAMES,
         wire_bytes: Mapping[str, int] = MappingProxyType({}),
+        *,
+        share_cores: bool = False,
     ) -> None:
-        """`wire_bytes` has the sizes of tensors that are encoded between devices."""
+        """`wire_bytes` has the sizes of tensors that are encoded between devices.
+
+        Where devices `share_cores`, channels between them hold the whole slack.
+        """
         self._slack_frames = slack_frames
+        between = slack_frames if share_cores else frames_between_devices(slack_frames) - 2
+        self._slack_between = between
+        self._share_cores = share_cores
         numbers = {layer.name: number for number, layer in enumerate(network.layers)}
         read = [tensor for tensor in network.tensors if network.consumers[tensor]]
         # Long tensors that devices may send come first, the largest of them before the others.
@@ -188,7 +196,7 @@ class Traffic:
         source, source_level = device_of[self._producer], levels[self._producer]
         reader, reader_level = device_of[self._reader], levels[self._reader]
         given = self._producer < 0
-        slack = np.where(given, self._slack_frames, max(self._slack_frames - 1, 0))[:, None]
+        slack = np.where(given, self._slack_frames, self._slack_between)[:, None]
         source[given] = -1
         source_level[given] = np.maximum.reduceat(reader_level, self._starts, axis=0)[given] + 1
         shared = len(set(hosts.tolist())) < len(hosts)
@@ -209,8 +217,11 @@ class Traffic:
             remote = (lowest < away) & (source != number)
             cut = remote | (lag > 0)
             reading = durations.phase[number, np.minimum(lowest, longest), columns]
-            timed = durations.frames(making, reading, self._wire_bytes, lag)
-            frames = np.where(remote & ~given[:, None], timed, lag + 1 + slack * remote) * cut
+            frames = lag + 1 + slack * remote
+            if not self._share_cores:
+                timed = durations.frames(making, reading, self._wire_bytes, lag)
+                frames = np.where(remote & ~given[:, None], timed, frames)
+            frames *= cut
             flows.received_bytes[number] = self._wire_bytes @ remote
             flows.cut_bytes[number] = self._bytes @ cut
             flows.messages[number] = remote.sum(axis=0)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from cnn.network import Layer
 from partition.errors import DoesNotFitError, PartitionError
 from partition.prediction.memory_budget import engine_bytes
-from partition.pricing.traffic import frames_between_devices
 from partition.strategies.base import Problem
 from partition.strategies.exact.loads import LoadVariables
 from partition.strategies.exact.placement import Placement, Shape
@@ -91,7 +90,8 @@ def _exists(problem: Problem, shape: Shape, *, limits: bool) -> bool | None:
     placement = Placement(terms_of(problem), shape)
     if limits:
         bounds = [device.memory_bytes for device in problem.devices]
-        LoadVariables(placement).keep_within(bounds, frames_between_devices(slack_frames=0))
+        # The least that any plan is charged: of what a device sends, it may hold next to nothing.
+        LoadVariables(placement).keep_within(bounds, frames=1, sent_frames=0)
     return is_possible(placement, QUICK)
 
 
