@@ -82,7 +82,7 @@ def step_times(
         message_s = sender.wire_s_per_message + receiver.wire_s_per_message
         credit_s[flow.name] = message_s
         transit_s[flow.name] = message_s + size * sender.wire_s_per_byte
-        if sender.host is None or sender.host != receiver.host:
+        if period_s and (sender.host is None or sender.host != receiver.host):
             rate = min(sender.link_bytes_per_s, receiver.link_bytes_per_s)
             share = max(
                 load[sender.name].link_sent_bytes / sender.link_bytes_per_s / period_s,
