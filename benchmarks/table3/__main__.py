@@ -145,7 +145,8 @@ def _title(options: argparse.Namespace) -> str:
     """One for each kind of table, so that a page can show several."""
     kind = "accelerator" if options.board == "accelerator" else "CPU"
     objectives = {how.partition(":")[2] or DEFAULT_OBJECTIVE for how in options.strategies}
-    first = "" if DEFAULT_OBJECTIVE in objectives else f", {' or '.join(sorted(objectives))} first"
+    both = "both" in objectives
+    first = ", both columns" if both else f", {' or '.join(sorted(objectives))} first"
     return (
         f"Table 3 of Tang & Stefanov (2021) in the laboratory: {', '.join(options.networks)} on "
         f"{kind} boards of {options.cpu:g} core{first}"
