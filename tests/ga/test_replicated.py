@@ -133,7 +133,7 @@ def test_auto_takes_pipelines_side_by_side_on_several_machines() -> None:
     model = chain_model(3, is_heavy=True)
     for host, taken in ((None, True), ("box", False)):
         devices = tuple(replace(fast(f"d{i}", 0.01), host=host, host_cores=2) for i in range(6))
-        problem = Problem(model.network, devices, model=model)
+        problem = Problem(model.network, devices, model=model, objective="period")
         solution = Auto((Sequential(), TWO)).solve(problem)
         assert solution.explanation.startswith("replicated (compared with sequential") == taken
 

@@ -62,7 +62,7 @@ def test_auto_is_the_usual_one_if_vertical_is_tuned_to_the_usual() -> None:
 
 def test_tuning_vertical_leaves_the_other_candidates_of_auto_as_they_are() -> None:
     model = chain_model(4)
-    problem = Problem(model.network, equal(4), model=model)
+    problem = Problem(model.network, equal(4), model=model, objective="period")
     names = [strategy.name for strategy in Auto().candidates(problem)]
     assert names == ["sequential", "vertical", "batch-split", "replicated"]
     tuned = tuned_auto({"chains": 4}, BUDGET)
