@@ -54,7 +54,8 @@ HURRY = 0.97
 class RunEffort:
     """The effort of the search: `rounds` of annealing with `chains` chains, and NSGA-II between.
 
-    A chain takes `work` / (rounds × chains × tensors × (devices + 3)) steps in a round, at least
+    A chain takes `work` / (rounds × chains × tensors × (devices + 3)) steps in a round, but no more
+    than `steps_per_tensor` for each tensor, since small networks have few states, and at least
     `least_steps`. `exact` candidates become plans.
     """
 
@@ -62,13 +63,14 @@ class RunEffort:
     rounds: int = 6
     work: float = 240e6
     least_steps: int = 30
+    steps_per_tensor: int = 12
     nsga: nsga.Parameters = field(default_factory=lambda: nsga.Parameters(64, 6))
     exact: int = 64
 
     def steps(self, tensors: int, devices: int) -> int:
         """Return the steps of a round."""
         most = self.work / (self.rounds * self.chains * tensors * (devices + 3))
-        return max(self.least_steps, int(most))
+        return max(self.least_steps, min(int(most), self.steps_per_tensor * tensors))
 
 
 def allowances(within: float) -> Floats:
