@@ -31,7 +31,7 @@ from cnn.model import Model
 from cnn.network import Network
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RecoveryConfig
-from launcher.errors import EXIT_BAD_INPUT, LauncherError
+from launcher.errors import LauncherError
 from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
 from launcher.plan.replanning import Replanner
 from launcher.plan.subnet_files import cut_subnets
@@ -236,10 +236,7 @@ def main() -> int:
     options = parser.parse_args()
     ort.set_default_logger_severity(4)
     try:
-        missing = machine.look(LabConfig(devices=(DeviceConfig(),))).missing
-        if missing:
-            print(f"boards cannot be emulated here: {'; '.join(missing)}", file=sys.stderr)
-            return EXIT_BAD_INPUT
+        machine.require()
         with undisturbed():
             courses = measure(options)
     except LauncherError as error:

@@ -41,7 +41,7 @@ from benchmarks.table3.paper import LEAST_EFFICIENCY
 from benchmarks.undisturbed import undisturbed
 from launcher.config.load import load_cluster
 from launcher.config.units import parse_link
-from launcher.errors import EXIT_BAD_INPUT, LauncherError
+from launcher.errors import LauncherError
 from launcher.plan.planning import read_model, search_plan
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file, with_profile_option
@@ -224,10 +224,7 @@ def main() -> int:
     options = parser.parse_args()
     ort.set_default_logger_severity(4)
     try:
-        missing = machine.look(LabConfig(devices=(DeviceConfig(),))).missing
-        if missing:
-            print(f"boards cannot be emulated here: {'; '.join(missing)}", file=sys.stderr)
-            return EXIT_BAD_INPUT
+        machine.require()
         with undisturbed() as how:
             found = [measure(count, options) for count in options.devices]
     except LauncherError as error:

@@ -39,7 +39,7 @@ from benchmarks.lab.turns import Compared, OneFrame
 from benchmarks.report import Figure, print_json, report
 from cnn.model import Model
 from launcher.config.load import load_cluster
-from launcher.errors import EXIT_BAD_INPUT, LauncherError
+from launcher.errors import LauncherError
 from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
@@ -302,10 +302,7 @@ def main() -> int:
     options = parser.parse_args()
     ort.set_default_logger_severity(4)
     try:
-        missing = machine.look(LabConfig(devices=(DeviceConfig(),))).missing
-        if missing:
-            print(f"boards cannot be emulated here: {'; '.join(missing)}", file=sys.stderr)
-            return EXIT_BAD_INPUT
+        machine.require()
         found = measure(options)
     except LauncherError as error:
         print(f"memory_limit: {error}", file=sys.stderr)

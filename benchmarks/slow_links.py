@@ -35,7 +35,7 @@ from benchmarks.undisturbed import undisturbed
 from cnn.model import Model
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.units import parse_link
-from launcher.errors import EXIT_BAD_INPUT, BadInputError, LauncherError
+from launcher.errors import BadInputError, LauncherError
 from launcher.plan.planning import configured, nodes_of, problem_of, read_model, run_options
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file, profile_of, with_profile_option
@@ -267,10 +267,7 @@ def main() -> int:
     options = parser.parse_args()
     ort.set_default_logger_severity(4)
     try:
-        missing = machine.look(LabConfig(devices=(DeviceConfig(),))).missing
-        if missing:
-            print(f"boards cannot be emulated here: {'; '.join(missing)}", file=sys.stderr)
-            return EXIT_BAD_INPUT
+        machine.require()
         with undisturbed() as how, open_progress() as progress:
             found = measure(options, progress)
     except LauncherError as error:

@@ -29,7 +29,7 @@ from benchmarks.report import Figure, print_json, report
 from benchmarks.trace_overlap import overlaps
 from benchmarks.undisturbed import undisturbed
 from launcher.config.load import load_cluster
-from launcher.errors import EXIT_BAD_INPUT, LauncherError
+from launcher.errors import LauncherError
 from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
@@ -138,10 +138,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
     try:
-        missing = machine.look(LabConfig(devices=(DeviceConfig(),))).missing
-        if missing:
-            print(f"boards cannot be emulated here: {'; '.join(missing)}", file=sys.stderr)
-            return EXIT_BAD_INPUT
+        machine.require()
         with undisturbed():
             found = measure(options)
     except LauncherError as error:

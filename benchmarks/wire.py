@@ -32,7 +32,7 @@ from benchmarks.slow_links import FAST, FEWEST_FRAMES, Boards
 from cnn.model import Model
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.units import parse_link
-from launcher.errors import EXIT_BAD_INPUT, LauncherError
+from launcher.errors import LauncherError
 from launcher.plan.planning import configured, problem_of, read_model
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay, open_progress
@@ -186,10 +186,7 @@ def main() -> int:
     options = parser.parse_args()
     ort.set_default_logger_severity(4)
     try:
-        missing = machine.look(LabConfig(devices=(DeviceConfig(),))).missing
-        if missing:
-            print(f"boards cannot be emulated here: {'; '.join(missing)}", file=sys.stderr)
-            return EXIT_BAD_INPUT
+        machine.require()
         with open_progress() as progress:
             found = measure(options, progress)
     except LauncherError as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.lab.cgroups import Hierarchies, hierarchies
-from benchmarks.lab.config import LabConfig
+from benchmarks.lab.config import DeviceConfig, LabConfig
 from benchmarks.lab.layout import free_network, probe_name
 from benchmarks.lab.shell import LabError, read_json, run
 from benchmarks.lab.traces import base_name
@@ -35,6 +35,13 @@ class Machine:
     found: Hierarchies | None
     network: str | None
     missing: tuple[str, ...]
+
+
+def require() -> None:
+    """Raise `BadInputError` if boards cannot be emulated on this machine."""
+    missing = look(LabConfig(devices=(DeviceConfig(),))).missing
+    if missing:
+        raise BadInputError(f"boards cannot be emulated here: {'; '.join(missing)}")
 
 
 def look(config: LabConfig) -> Machine:
