@@ -98,7 +98,7 @@ class WireWriter:
 
     def put(self, array: Array, timeout_s: float | None = None) -> int:
         """See `Writer.put`."""
-        if not self._outlet.credits:
+        if not self._outlet.places:
             self._await_credit(timeout_s)
         frame = self._outlet.claim()
         header = TensorHeader(EPOCH, CHANNEL, frame, self._spec.dtype, self._spec.shape)
@@ -109,7 +109,7 @@ class WireWriter:
         for left_s in _patience(timeout_s):
             for event in self._wire.wait(left_s):
                 self._take(event)
-            if self._outlet.credits:
+            if self._outlet.places:
                 return
             if self._closed:
                 raise FifoClosedError("the reader is closed")
@@ -202,7 +202,7 @@ class LocalFifo:
     def put(self, array: Array, timeout_s: float | None = None) -> int:
         """See `Writer.put`."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._closed or self._outlet.credits, timeout_s):
+            if not self._changed.wait_for(lambda: self._closed or self._outlet.places, timeout_s):
                 raise FifoTimeoutError("no place")
             if self._closed:
                 raise FifoClosedError("the reader is closed")

@@ -46,6 +46,8 @@ class PlannedPhase:
 class PlannedChannel:
     """A flow (see `csdf.conversion.from_network.Flow`) with its capacity in frames.
 
+    Of `capacity_frames`, those of both ends together, `unsent_frames` are the producer's
+    (`csdf.conversion.skew.Pipeline`).
     `copy` numbers the copy of the network that the flow belongs to (0 if it was not copied).
     `encoded_bytes` is the expected size of a frame whose `encoding` is not raw.
     """
@@ -59,11 +61,17 @@ class PlannedChannel:
     copy: int = 0
     encoding: Encoding = "raw"
     encoded_bytes: int = 0
+    unsent_frames: int = 0
 
     @property
     def is_local(self) -> bool:
         """Whether the channel stays on one device."""
         return self.source_device == self.target_device
+
+    @property
+    def consumer_frames(self) -> int:
+        """The most frames at the consumer."""
+        return self.capacity_frames - self.unsent_frames
 
     @property
     def wire_bytes(self) -> int:
@@ -81,8 +89,7 @@ class MemoryPrediction:
     """The predicted memory of a device, in bytes, with the paper's Eq. 2 for comparison.
 
     `packing_bytes` is what the engine needs for a moment while it loads, before it allocates
-    tensors. `unsent_bytes`, a part of the channels, bounds the long tensors that the device has
-    made and not yet sent; 0 if their channels' capacities alone do.
+    tensors.
     """
 
     weights_bytes: int
@@ -91,7 +98,6 @@ class MemoryPrediction:
     engine_bytes: int
     eq2_bytes: int
     packing_bytes: int = 0
-    unsent_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:

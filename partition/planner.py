@@ -22,10 +22,9 @@ from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase, dealing_of
 from partition.prediction.encoding import encoded_channels
-from partition.prediction.fitting import fitted, step_times
+from partition.prediction.fitting import fit, step_times
 from partition.prediction.memory import predict_memory
 from partition.prediction.memory_budget import START_UP_BYTES
-from partition.prediction.outbox import link_shares, unsent_bytes
 from partition.prediction.timing import latency_s, loads, period_s, phase_seconds, wire_bytes
 from partition.pricing.traffic import SLACK_FRAMES
 from partition.strategies.base import Problem, Solution, divided_seconds
@@ -83,15 +82,12 @@ def make_plan(
         period = period_s(devices, phases, channels, dealing)
         load = loads(devices, phases, channels, dealing)
         times = step_times(dataflow, devices, phases, load, period, encoded)
-        pipeline = fitted(dataflow, devices, pipeline, times, period, slack_frames)
-        shares = link_shares(dataflow, devices, load, period)
-        unsent = unsent_bytes(dataflow, pipeline.capacity_frames, shares, encoded)
-        memory = predict_memory(dataflow, pipeline, devices, encoded, unsent)
+        pipeline = fit(dataflow, devices, pipeline, times, period, slack_frames)
+        memory = predict_memory(dataflow, pipeline, devices, encoded)
         if slack_frames and _overfull(devices, memory):
             tight = retime(dataflow, slack_frames=0)
-            pipeline = fitted(dataflow, devices, tight, times, period, 0)
-            unsent = unsent_bytes(dataflow, pipeline.capacity_frames, shares, encoded)
-            memory = predict_memory(dataflow, pipeline, devices, encoded, unsent)
+            pipeline = fit(dataflow, devices, tight, times, period, 0)
+            memory = predict_memory(dataflow, pipeline, devices, encoded)
             explanation += (
                 "; channels have no room to spare, because memory is tight, so the period counts "
                 "on phases that take as long as predicted"
@@ -101,7 +97,11 @@ def make_plan(
     except CsdfError as error:
         raise PartitionError(f"no plan for network {network.name!r}: {error}") from error
     channels = tuple(
-        replace(channel, capacity_frames=pipeline.capacity_frames[flow.name])
+        replace(
+            channel,
+            capacity_frames=pipeline.capacity_frames[flow.name],
+            unsent_frames=pipeline.unsent_frames.get(flow.name, 0),
+        )
         for flow, channel in zip(dataflow.flows, channels, strict=True)
     )
     return Plan(

@@ -13,9 +13,10 @@ remained and nothing ran, then by (3) no phase could fire. But which firings are
 depend on their order, and the live graph always has one. ∎
 
 This covers the work-conserving order of the agents, in which a device runs the ready phase of the
-oldest frame. An agent may also wait until frames that it has made have left, because it has room
-for some bytes of them only (`nodes.core.outbox`). That takes a finite time, too: a frame is made
-with a place for it at its consumer, so it leaves without waiting for any phase. For phases whose
+oldest frame. Where a producer has places of its own (`Pipeline.unsent_frames`), a transfer to the
+consumer's places lies between two phases. It takes place as soon as there is one, so phases wait
+for one another exactly as with one channel of all these places: the k-th firing of the producer for
+the transfer of frame k − p, and that for the reader's firing k − p − q. For phases whose
 graph is acyclic, capacities of one frame suffice; the proof does not assume that but executes the
 graph. Two static orders are proved as well, as CSDF graphs with one
 actor per device that fires its phases in turn: frame by frame, and **retimed**. In the latter, a

@@ -19,7 +19,21 @@ cycle of them has a positive sum. So the least capacity of a flow, given all oth
     c = ⌈(L(φ, ψ) + d(ψ) + y(f)) / T⌉
 
 where L(φ, ψ) is the longest path from φ to ψ, but at least the span, since the static order starts
-with that many frames in the flow. Flows are treated in the order of their bytes, the
+with that many frames in the flow.
+
+The producer of a flow may have p places of its own, and the consumer the other q = c − p
+(`Pipeline.unsent_frames`). A frame then takes a place of the producer until it has arrived, and one
+of the consumer when it is sent, which delays it by x(f) more. As the wire sends whatever has a
+place, the constraints are
+
+    s(φ) ≥ s(φ) + d(φ) + x(f) − p T
+    s(ψ) ≥ s(χ) + d(χ) + y(f) + x(f) − q T       for readers ψ and χ of the flow
+    s(φ) ≥ s(ψ) + d(ψ) + y(f) + x(f) − (p + q) T
+
+of which the first gives the least p, the second the least q, and the third more places of the
+consumer, where frames wait for the skew.
+
+Flows are treated in the order of their bytes, the
 largest first, and each adds its constraint to those of the others. Later constraints only lengthen
 paths, so in the end no capacity can be lowered alone: the result is minimal, though not always of
 the smallest sum (`csdf.buffers.capacities` finds that, in seconds instead of milliseconds).
@@ -31,7 +45,7 @@ their places come back that many periods before they are needed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,10 +79,12 @@ def with_least_capacities(
     times: StepTimes,
     period_s: float,
     margin: float,
+    roomy: Collection[str] = (),
 ) -> Pipeline | None:
     """Return `pipeline` with the least capacities that keep `period_s`.
 
-    Flows from and to the host keep the capacities that `pipeline` has. Where frames are dealt out
+    Flows from and to the host keep the capacities that `pipeline` has, and those in `roomy` (names)
+    keep them at least. Producers have places of their own where they have some in `pipeline`. Where frames are dealt out
     to copies of the network, `period_s` is the average over a cycle. Returns None if no capacities
     keep the period in the static order of `pipeline`, because of the time on the wire.
 
@@ -86,14 +102,31 @@ def with_least_capacities(
     2
     """
     capacities = dict(pipeline.capacity_frames)
+    unsent = dict(pipeline.unsent_frames)
     for copy in dict.fromkeys(dataflow.dealing):
         own_s = period_s * len(dataflow.dealing) / dataflow.dealing.count(copy)
-        found = _Copy(dataflow, pipeline, times, own_s, copy).least(margin) if own_s > 0 else None
+        own = _Copy(dataflow, pipeline, times, own_s, copy) if own_s > 0 else None
+        found = own.least(margin, roomy) if own is not None else None
         if found is None:
             return None
-        capacities |= found
+        for name, places in found.items():
+            capacities[name] = places.all
+            if places.unsent:
+                unsent[name] = places.unsent
     held = sum(capacities[flow.name] * flow.tensor.bytes for flow in dataflow.flows)
-    return replace(pipeline, capacity_frames=capacities, buffer_bytes=held)
+    return replace(pipeline, capacity_frames=capacities, buffer_bytes=held, unsent_frames=unsent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The frames that a flow holds at the consumer, and at the producer if that has own places."""
+
+    consumer: int
+    unsent: int = 0
+
+    @property
+    def all(self) -> int:
+        return self.consumer + self.unsent
 
 
 class _Copy:
@@ -125,12 +158,12 @@ class _Copy:
             for target in flow.targets:
                 self._add(flow.source, target, self._firing_s(flow.source) + transit_s)
 
-    def least(self, margin: float) -> dict[str, int] | None:
+    def least(self, margin: float, roomy: Collection[str]) -> dict[str, _Places] | None:
         """Return the least capacities by flow name, or None if the period cannot be kept."""
         for through in range(len(self._paths)):
             self._extend(self._paths[:, through], self._paths[through])
         given = {
-            flow.name: self._pipeline.capacity_frames[flow.name]
+            flow.name: self._given(flow)
             for flow in self._flows
             if HOST in (flow.source_device, flow.target_device)
         }
@@ -139,36 +172,67 @@ class _Copy:
                 self._bound(flow, given[flow.name])
         if self._paths.diagonal().max(initial=0.0) > _ROUNDING * self._period_s:
             return None
-        found: dict[str, int] = {}
+        found: dict[str, _Places] = {}
         for flow in sorted(self._flows, key=lambda flow: -flow.tensor.bytes):
             if flow.name not in given:
-                found[flow.name] = self._least_of(flow, 0.0 if flow.is_local else margin)
+                places = self._least_of(flow, 0.0 if flow.is_local else margin)
+                if flow.name in roomy:
+                    places = max(places, self._given(flow), key=lambda places: places.all)
+                found[flow.name] = places
                 self._bound(flow, found[flow.name])
         return found
 
-    def _least_of(self, flow: Flow, margin: float) -> int:
-        source = self._number[flow.source]
-        longest_s: float = max(
-            float(self._paths[source, self._number[target]]) + returned_s
-            for target, returned_s in self._returns(flow)
-        )
-        frames = math.ceil(longest_s / self._period_s + margin - _ROUNDING)
-        return max(1, span(flow, self._pipeline.skew), frames)
+    def _given(self, flow: Flow) -> _Places:
+        unsent = self._pipeline.unsent_frames.get(flow.name, 0)
+        return _Places(self._pipeline.capacity_frames[flow.name] - unsent, unsent)
 
-    def _bound(self, flow: Flow, frames: int) -> None:
-        """Add the constraint of a capacity."""
-        for target, returned_s in self._returns(flow):
-            waited_s = returned_s - frames * self._period_s
-            self._extend(
-                self._paths[:, self._number[target]] + waited_s,
-                self._paths[self._number[flow.source]],
-            )
+    def _least_of(self, flow: Flow, margin: float) -> _Places:
+        given = self._given(flow)
+        readers = [(self._number[target], back_s) for target, back_s in self._returns(flow)]
+        source = self._number[flow.source]
+        longest_s = max(float(self._paths[source, reader]) + back_s for reader, back_s in readers)
+        least = max(span(flow, self._pipeline.skew), self._frames(longest_s, margin))
+        if not given.unsent:
+            return _Places(max(1, least))
+        made_s = self._firing_s(flow.source) + self._times.transit_s.get(flow.name, 0.0)
+        unsent = max(1, self._frames(made_s, margin))
+        read_s = max(
+            float(self._paths[first, last]) + back_s
+            for last, back_s in readers
+            for first, _ in readers
+        )
+        return _Places(max(1, least - unsent, self._frames(read_s, margin)), unsent)
+
+    def _frames(self, taken_s: float, margin: float) -> int:
+        """Return how many frames have places that are taken for so long."""
+        return math.ceil(taken_s / self._period_s + margin - _ROUNDING)
+
+    def _bound(self, flow: Flow, places: _Places) -> None:
+        """Add the constraints of a capacity."""
+        source = self._number[flow.source]
+        for target, back_s in self._returns(flow):
+            reader = self._number[target]
+            waited_s = back_s - places.all * self._period_s
+            self._extend(self._paths[:, reader] + waited_s, self._paths[source])
+            if places.unsent:
+                for first in flow.targets:
+                    waited_s = back_s - places.consumer * self._period_s
+                    self._extend(
+                        self._paths[:, reader] + waited_s, self._paths[self._number[first]]
+                    )
+        if places.unsent:
+            made_s = self._firing_s(flow.source) + self._times.transit_s.get(flow.name, 0.0)
+            waited_s = made_s - places.unsent * self._period_s
+            self._extend(self._paths[:, source] + waited_s, self._paths[source])
 
     def _returns(self, flow: Flow) -> Iterator[tuple[str, float]]:
-        """Yield each target with the seconds from its start to the return of the place."""
-        credit_s = self._times.credit_s.get(flow.name, 0.0)
+        """Yield each target with the seconds from its start to when its place is free for another
+        frame: at the producer, or where that has own places, filled at the consumer."""
+        back_s = self._times.credit_s.get(flow.name, 0.0)
+        if flow.name in self._pipeline.unsent_frames:
+            back_s += self._times.transit_s.get(flow.name, 0.0)
         for target in flow.targets:
-            yield target, self._firing_s(target) + credit_s
+            yield target, self._firing_s(target) + back_s
 
     def _extend(self, to: Paths, onwards: Paths) -> None:
         """Add the paths that consist of one of `to` and one of `onwards`."""

@@ -61,7 +61,7 @@ class FrameSource:
     def is_ready(self) -> bool:
         """Whether the next frame may be sent now."""
         return self.next_frame < self.frames and all(
-            self._outlets[channel.number].credits for channel in self.due()
+            self._outlets[channel.number].places for channel in self.due()
         )
 
     def channels_to(self, node: str) -> list[ChannelSpec]:
@@ -129,7 +129,7 @@ class FrameSink(Generic[Payload]):
         self.complete = 0
         """How many frames in a row, from the first on, have arrived completely."""
         self._dealing = dealing
-        self._inlets = {n: Inlet(n, c.capacity_frames) for n, c in self.channels.items()}
+        self._inlets = {n: Inlet(n, c.consumer_frames) for n, c in self.channels.items()}
         self._count_complete()
 
     @property
@@ -138,9 +138,9 @@ class FrameSink(Generic[Payload]):
         return self.taken == self.frames
 
     def attach(self, node: str) -> list[Credit]:
-        """The initial credits for the channels from `node`: their capacities."""
+        """The initial credits for the channels from `node`: the host's places."""
         return [
-            Credit(self.epoch, channel.number, channel.capacity_frames)
+            Credit(self.epoch, channel.number, channel.consumer_frames)
             for channel in self.channels_from(node)
         ]
 

@@ -310,6 +310,7 @@ def _plan_data(plan: Plan, model: str) -> dict[str, Any]:
                     "encoding": channel.encoding,
                     "wire_bytes": channel.wire_bytes,
                     "capacity_frames": channel.capacity_frames,
+                    "unsent_frames": channel.unsent_frames,
                 }
                 for channel in plan.channels
             ],

@@ -124,6 +124,7 @@ def _plan(model: Model, devices: tuple[Device, ...], assignment: Mapping[str, st
             capacity_frames=HOST_FRAMES
             if HOST in (channel.source_device, channel.target_device)
             else 1,
+            unsent_frames=0,
         )
         for channel in plan.channels
     )

@@ -85,7 +85,6 @@ def blueprint(
                 dial=(),
                 threads=threads.get(node, 1),
                 check_finite=check_finite,
-                unsent_bytes=plan.memory[node].unsent_bytes if node in plan.memory else 0,
             )
             for node in nodes
         },
@@ -171,6 +170,7 @@ def _specify(number: int, channel: PlannedChannel, index: Mapping[str, int]) -> 
             else tuple(index[target] for target in channel.targets)
         ),
         capacity_frames=channel.capacity_frames,
+        unsent_frames=channel.unsent_frames,
         varies=channel.tensor.varies,
         encoding=channel.encoding,
     )

@@ -90,7 +90,7 @@ class Host:
             touched = self._streams.channels(node)
             feeds = (channel for channel in touched if channel.source_node == node)
             longest_bytes = max((most_bytes(c) for c in feeds), default=0)
-            agreed = sum(c.capacity_frames for c in touched)  # tensors, and credits one by one
+            agreed = sum(c.consumer_frames for c in touched)  # tensors, and credits one by one
             try:
                 self._connections.open_data(node, address, longest_bytes, agreed)
             except AddressError as error:

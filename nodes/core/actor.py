@@ -1,10 +1,10 @@
 """Choose which phase of a node fires next, and claim what the firing needs.
 
 Each phase of the actor processes the frames 0, 1, 2, … in order. It is ready for its next frame
-when every channel that it reads holds that frame and every channel that it writes has a credit. It
-is dispatched when there is room for what it sends (`nodes.core.outbox`).
-Firings are *dispatched* to an executor that runs one at a time, in the order of dispatch. A second
-firing may be dispatched while the first one runs, so that the executor never waits for the core.
+when every channel that it reads holds that frame and every channel that it writes has a place for
+it. Firings are *dispatched* to an executor that runs one at a time, in the order of dispatch. A
+second firing may be dispatched while the first one runs, so that the executor never waits for the
+core.
 
 Channels between two phases of the same actor change at dispatch, because the executor ends the
 earlier firing before it begins the later one. Channels to other nodes change when the executor
@@ -31,7 +31,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from nodes.core.fifo import Inlet, Outlet
-from nodes.core.outbox import Outbox
 from nodes.protocol.errors import LocalProtocolError
 from nodes.protocol.messages import Order
 
@@ -103,13 +102,8 @@ class RunningActor:
         ports: Sequence[Ports],
         local: Iterable[tuple[Outlet, Inlet]] = (),
         networks: Sequence[int] = (),
-        outbox: Outbox | None = None,
     ) -> None:
-        """`networks` has the network of each phase; without it, all are of one.
-
-        Without an `outbox`, any number of bytes may wait to be sent.
-        """
-        self.outbox = outbox or Outbox(0, ())
+        """`networks` has the network of each phase; without it, all are of one."""
         self.order = order
         self.ports = tuple(ports)
         self._shares = FairShares(networks) if len(set(networks)) > 1 else None
@@ -140,7 +134,7 @@ class RunningActor:
         if frame == 0 and not all(inlet.has(frame) for inlet, _ in ports.initial_inlets):
             return False
         for outlet in ports.outlets:  # noqa: SIM110
-            if outlet.credits <= 0:
+            if outlet.places <= 0:
                 return False
         return True
 
@@ -158,12 +152,8 @@ class RunningActor:
             return None
         if self.order == "strict":
             phase = self._turn % len(self.ports)
-            return phase if phase in self._ready and self.outbox.admits(phase) else None
+            return phase if phase in self._ready else None
         ready: Collection[int] = self._ready
-        if self.outbox.unsent_bytes:
-            ready = [phase for phase in ready if self.outbox.admits(phase)]
-            if not ready:
-                return None
         if len(ready) == 1:
             return next(iter(ready))
         if self._shares is not None:
@@ -196,7 +186,6 @@ class RunningActor:
         self.next_frame[phase] = frame + 1
         self._turn += 1
         self.dispatched.append((phase, frame))
-        self.outbox.claim(phase, frame)
         if self._shares is not None:
             self._shares.begin(phase)
         for number in touched:

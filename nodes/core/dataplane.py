@@ -2,13 +2,14 @@
 
 The agent dials the nodes that it feeds; the nodes that feed it, and the host, dial the agent. The
 dialling end first sends its name (`Attach`). Then credits go from each consumer to its producer and
-tensors the other way, and every change may make a phase ready. Only the two nodes of a channel may
-use it, over the link between them; anything else is a `RemoteProtocolError`.
+tensors the other way, and every change may make a phase ready. A frame that has no credit when it
+is made waits for one, if its channel has places for such frames (`nodes.core.fifo`). Only the two
+nodes of a channel may use it, over the link between them; anything else is a `RemoteProtocolError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
 
 from nodes.core.actions import Action, Dial, Fire, SendData
 from nodes.core.actor import Ports, RunningActor
@@ -19,13 +20,11 @@ from nodes.core.deployment import (
     check,
     described,
     is_payload_length,
-    most_sent_bytes,
     payload_bounds,
     tensor_bytes,
 )
 from nodes.core.events import FiringEnded, Link, Sent
 from nodes.core.fifo import HeldBytes, Inlet, Outlet
-from nodes.core.outbox import LONG_BYTES, Outbox, Sends
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import (
     HOST,
@@ -57,10 +56,15 @@ class DataPlane:
         node = deployment.node
         specs = deployment.channels
         self._outlets = {
-            c.number: Outlet(c.number, c.capacity_frames) for c in specs if c.source_node == node
+            c.number: Outlet(c.number, c.consumer_frames, c.unsent_frames)
+            for c in specs
+            if c.source_node == node
+        }
+        self._waiting: dict[int, deque[SendData]] = {
+            number: deque() for number, outlet in self._outlets.items() if outlet.unsent
         }
         self._inlets = {
-            c.number: Inlet(c.number, c.capacity_frames, len(c.target_phases))
+            c.number: Inlet(c.number, c.consumer_frames, len(c.target_phases))
             for c in specs
             if c.target_node == node
         }
@@ -85,7 +89,6 @@ class DataPlane:
             ],
             [(self._outlets[n], self._inlets[n]) for n in sorted(self._local)],
             [phase.network for phase in deployment.phases],
-            Outbox(deployment.unsent_bytes, [self._sends(writes) for writes in wiring.writes]),
         )
         local = self._local
         self._remote_inputs = [
@@ -100,16 +103,6 @@ class DataPlane:
         self._local_outputs = [
             [c.number for c in writes if c.number in local] for writes in wiring.writes
         ]
-
-    def _sends(self, writes: Iterable[ChannelSpec]) -> Sends:
-        long = [c for c in writes if self._reports_sent(c)]
-        payloads = {(c.tensor, c.encoding): most_sent_bytes(c) for c in long}
-        return Sends(sum(payloads.values()), len(long))
-
-    def _reports_sent(self, spec: ChannelSpec) -> bool:
-        """Return whether frames of this channel count until they are sent."""
-        is_long = self._bytes[spec.number] >= LONG_BYTES and not spec.varies
-        return bool(self.deployment.unsent_bytes) and is_long and spec.number not in self._local
 
     @property
     def fifo_peak_bytes(self) -> int:
@@ -139,7 +132,7 @@ class DataPlane:
         self._link_from[node] = link
         if node == HOST:
             self._link_to[HOST] = link
-        return [SendData(link, Credit(self.epoch, c.number, c.capacity_frames)) for c in fed]
+        return [SendData(link, Credit(self.epoch, c.number, c.consumer_frames)) for c in fed]
 
     def node_of(self, link: Link) -> str | None:
         """Return the node at the other end of a link of this epoch; None if there is none."""
@@ -172,7 +165,16 @@ class DataPlane:
             )
         self._outlets[number].grant(message.frames)
         self._actor.changed(number)
-        return self._fire()
+        return self._send_waiting(number) + self._fire()
+
+    def _send_waiting(self, number: int) -> list[Action]:
+        """Send the frames of a channel that have waited for credits, as far as there are any."""
+        actions: list[Action] = []
+        waiting = self._waiting.get(number)
+        while waiting and self._outlets[number].may_send:
+            self._outlets[number].send()
+            actions.append(waiting.popleft())
+        return actions
 
     def tensor(
         self, link: Link, header: TensorHeader, payload: object, payload_bytes: int
@@ -254,25 +256,33 @@ class DataPlane:
                 credit = Credit(self.epoch, spec.number, freed)
                 sending.append(SendData(self._link_from[spec.source_node], credit))
         for spec in self._remote_outputs[phase]:
-            if self._outlets[spec.number].send() != frame:
-                raise LocalProtocolError(f"{described(spec)} is not at frame {frame}")
-            shape = event.shapes[spec.tensor] if spec.varies else spec.shape
-            header = TensorHeader(self.epoch, spec.number, frame, spec.dtype, shape)
-            payload: object
-            if spec.encoding == "raw":
-                payload, size = event.outputs[spec.tensor], bytes_of(spec, shape)
+            send = self._sending(spec, event)
+            if spec.number in self._waiting:
+                self._waiting[spec.number].append(send)
+                sending += self._send_waiting(spec.number)
             else:
-                payload = event.encoded[spec.number]
-                size = event.encoded[spec.number].nbytes
-            link, reports = self._link_to[spec.target_node], self._reports_sent(spec)
-            sending.append(SendData(link, header, payload, reports))
-            self.sent_bytes += size
+                self._outlets[spec.number].send()
+                sending.append(send)
         return sending + self._fire()
+
+    def _sending(self, spec: ChannelSpec, event: FiringEnded) -> SendData:
+        """Return the message with what a firing has made for a channel to another node."""
+        shape = event.shapes[spec.tensor] if spec.varies else spec.shape
+        header = TensorHeader(self.epoch, spec.number, event.frame, spec.dtype, shape)
+        payload: object
+        if spec.encoding == "raw":
+            payload, size = event.outputs[spec.tensor], bytes_of(spec, shape)
+        else:
+            payload = event.encoded[spec.number]
+            size = event.encoded[spec.number].nbytes
+        self.sent_bytes += size
+        link, reports = self._link_to[spec.target_node], spec.number in self._waiting
+        return SendData(link, header, payload, reports)
 
     def sent(self, event: Sent) -> list[Action]:
         """Take in that a frame has left this node, and fire."""
-        phase = self._spec[event.channel].source_phase
-        if phase is None:
-            raise LocalProtocolError(f"channel {event.channel} does not come from this node")
-        self._actor.outbox.sent(phase, event.frame)
+        if event.channel not in self._waiting:
+            raise LocalProtocolError(f"channel {event.channel} does not report what has left")
+        self._outlets[event.channel].leave()
+        self._actor.changed(event.channel)
         return self._fire()

@@ -144,8 +144,8 @@ def _check_channel(
         raise refuse(f"neither comes from nor leads to node {node!r}")
     if channel.varies and channel.target_node != HOST:
         raise refuse("has no static shape, and only the launcher can receive such a tensor")
-    if channel.encoding != "raw" and (why := _why_raw(channel)):
-        raise refuse(f"is encoded as {channel.encoding}, and {why}")
+    if why := _why_raw(channel) or _why_no_unsent(channel):
+        raise refuse(why)
     if tensor_bytes(channel) > MAX_TENSOR_BYTES:
         raise refuse(
             f"has frames of {tensor_bytes(channel)} bytes, at most {MAX_TENSOR_BYTES} are allowed"
@@ -171,15 +171,30 @@ def _check_channel(
                 raise refuse(f"does not carry an input of phase {deployment.phases[target].name!r}")
 
 
-def _why_raw(channel: ChannelSpec) -> str:
-    """Return why a channel cannot have another encoding than raw; empty if it can."""
-    if channel.dtype != "float32" or channel.varies:
-        return "only float32 tensors of static shape may be"
-    if HOST in (channel.source_node, channel.target_node):
-        return "the launcher exchanges raw tensors"
-    if channel.source_node == channel.target_node:
-        return "it does not leave its node"
+def _why_no_unsent(channel: ChannelSpec) -> str:
+    """Return why a channel cannot have as many `unsent_frames`; empty if it can."""
+    if not channel.unsent_frames:
+        return ""
+    has = f"has {channel.unsent_frames} places for frames that are not sent"
+    if channel.source_node in (HOST, channel.target_node):
+        return f"{has}, and only a channel that leaves a node has any"
+    if channel.unsent_frames >= channel.capacity_frames:
+        return f"{has} of {channel.capacity_frames} in all, so its target has no place"
     return ""
+
+
+def _why_raw(channel: ChannelSpec) -> str:
+    """Return why a channel cannot have its encoding; empty if it can."""
+    if channel.encoding == "raw":
+        return ""
+    why = ""
+    if channel.dtype != "float32" or channel.varies:
+        why = "only float32 tensors of static shape may be"
+    elif HOST in (channel.source_node, channel.target_node):
+        why = "the launcher exchanges raw tensors"
+    elif channel.source_node == channel.target_node:
+        why = "it does not leave its node"
+    return why and f"is encoded as {channel.encoding}, and {why}"
 
 
 def _check_state(

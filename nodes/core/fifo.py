@@ -1,14 +1,19 @@
 """The two ends of a bounded FIFO: an `Outlet` that holds credits, an `Inlet` that holds tokens.
 
-The consumer grants as many credits as the channel has places. A producer claims one at the start
-of a firing and sends the frame at its end; a place becomes free, and its credit goes back, when
-the last reader of that frame has ended. This is the bounded channel of CSDF (a reverse channel that
-starts with `capacity` tokens), so at any moment
+The consumer grants as many credits as it has places. A producer claims one at the start of a firing
+and sends the frame at its end; a place becomes free, and its credit goes back, when the last reader
+of that frame has ended. This is the bounded channel of CSDF (a reverse channel that starts with
+`capacity` tokens), so at any moment
 
     credits + claimed + in sockets + held by the consumer + credits on their way back = capacity
 
 and neither end can have more than `capacity` of anything. A peer that violates this causes a
 `RemoteProtocolError`, a bug on this side a `LocalProtocolError`.
+
+Channels of long tensors between nodes have `unsent` places of their own at the producer. A firing
+claims one of these, its frame waits there for a credit, and the place is free again when the frame
+has left. So a frame occupies a place of the consumer from when it is sent, not from the start of
+the firing that makes it, and the two ends together hold `unsent` + `capacity` frames.
 
 A channel within one node is an `Outlet` and an `Inlet` that are joined by calls, not by sockets.
 """
@@ -53,25 +58,36 @@ class HeldBytes:
 class Outlet:
     """The producer's end: which frames may be claimed, which are still to be sent.
 
-    Its state is three counters: all credits `granted` and all frames `claimed` and `sent` so far,
-    with 0 ≤ sent ≤ claimed ≤ granted ≤ sent + capacity.
+    Its state is four counters: all credits `granted`, and all frames `claimed`, `sent` and `left`
+    so far, with 0 ≤ left ≤ sent ≤ claimed and sent ≤ granted ≤ sent + capacity. Without places for
+    `unsent` frames, claimed ≤ granted, and `left` is not counted; with them, claimed ≤ left +
+    unsent.
     """
 
-    __slots__ = ("capacity", "claimed", "granted", "number", "sent")
+    __slots__ = ("capacity", "claimed", "granted", "left", "number", "sent", "unsent")
 
-    def __init__(self, number: int, capacity: int) -> None:
-        if capacity < 1:
-            raise LocalProtocolError(f"channel {number}: a capacity of {capacity} frames")
+    def __init__(self, number: int, capacity: int, unsent: int = 0) -> None:
+        if capacity < 1 or unsent < 0:
+            raise LocalProtocolError(
+                f"channel {number}: a capacity of {capacity} frames and {unsent} that are not sent"
+            )
         self.number = number
         self.capacity = capacity
+        self.unsent = unsent
         self.granted = 0
         self.claimed = 0
         self.sent = 0
+        self.left = 0
 
     @property
-    def credits(self) -> int:
+    def places(self) -> int:
         """The number of frames that may be claimed now."""
-        return self.granted - self.claimed
+        return (self.left + self.unsent if self.unsent else self.granted) - self.claimed
+
+    @property
+    def may_send(self) -> bool:
+        """Whether there is a credit for the next frame that is sent."""
+        return self.sent < self.granted
 
     def grant(self, frames: int) -> None:
         """Add `frames` credits; raises `RemoteProtocolError` if they exceed the capacity."""
@@ -84,24 +100,36 @@ class Outlet:
         self.granted = granted
 
     def claim(self) -> int:
-        """Use a credit for the next frame, and return the frame's number."""
-        if self.claimed >= self.granted:
+        """Take a place for the next frame, and return the frame's number."""
+        if self.places <= 0:
             raise LocalProtocolError(
-                f"channel {self.number}: frame {self.claimed} claimed without a credit"
+                f"channel {self.number}: frame {self.claimed} claimed without a place for it"
             )
         frame = self.claimed
         self.claimed += 1
         return frame
 
     def send(self) -> int:
-        """Note that the oldest claimed frame is sent, and return its number."""
+        """Note that the oldest frame which is not sent is, and return its number."""
         if self.sent >= self.claimed:
             raise LocalProtocolError(
                 f"channel {self.number}: frame {self.sent} sent without having been claimed"
             )
+        if self.sent >= self.granted:
+            raise LocalProtocolError(
+                f"channel {self.number}: frame {self.sent} sent without a credit"
+            )
         frame = self.sent
         self.sent += 1
         return frame
+
+    def leave(self) -> None:
+        """Note that the memory of a frame that was sent is free, which frees its place."""
+        if self.left >= self.sent:
+            raise LocalProtocolError(
+                f"channel {self.number}: more frames have left than were sent ({self.sent})"
+            )
+        self.left += 1
 
 
 class Inlet:

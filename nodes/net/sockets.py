@@ -28,7 +28,6 @@ import zmq
 
 from nodes.core import events as ev
 from nodes.core.events import LinkChange
-from nodes.core.outbox import LONG_BYTES
 from nodes.net.curve import OVERHEAD_BYTES, Context, secure_dialler
 from nodes.net.keys import Keyring, KeysError
 from nodes.net.waiter import BATCH
@@ -36,8 +35,9 @@ from nodes.protocol.codec import decode
 from nodes.protocol.errors import NodeError, RemoteProtocolError
 from nodes.protocol.messages import Attach, Control, Credit, TensorHeader
 
-COPY_BELOW_BYTES = LONG_BYTES
-"""Shorter payloads are copied when they are sent."""
+COPY_BELOW_BYTES = 1 << 18
+"""Shorter payloads are copied when they are sent: that costs less than the notification, by a
+thread of pyzmq, that their memory is free again."""
 
 SHARED_BELOW_BYTES = 1 << 13
 """Payloads up to this length are copied when they arrive: ZeroMQ reads so much at once, and leaves

@@ -36,7 +36,7 @@ from typing import Literal
 
 from nodes.protocol.encodings import Encoding
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
 
 HOST = "@host"
@@ -99,11 +99,16 @@ class ChannelSpec:
 
     `source_phase` and `target_phases` are indices into `Deployment.phases` of the source and the
     target node; for `HOST` they are None and empty. A channel from a node to itself uses no socket.
-    `capacity_frames` (≥ 1) counts frames. If the shape `varies`, each frame has its own shape, and
-    the channel leads to `HOST`. If `kept_from` is not empty, the channel carries a phase's state:
-    `HOST` sends it for the first frame of an epoch, and for every later frame the phase reads as
-    `tensor` its own output `kept_from` of the frame before. Only float32 tensors between two nodes
-    may have another `encoding` than `raw`.
+    It holds at most `capacity_frames` (≥ 1) at both ends together. Of these, `unsent_frames` (less
+    than that) are places of the producer's own, from the start of the firing that makes a frame
+    until it has left, and the others places of the consumer; 0 means that a frame takes a place of
+    the consumer from the start of that firing, as it always is within a node and from `HOST`.
+
+    If the shape `varies`, each frame has its own shape, and the channel leads to `HOST`. If
+    `kept_from` is not empty, the channel carries a phase's state: `HOST` sends it for the first
+    frame of an epoch, and for every later frame the phase reads as `tensor` its own output
+    `kept_from` of the frame before. Only float32 tensors between two nodes may have another
+    `encoding` than `raw`.
     """
 
     number: int
@@ -118,6 +123,12 @@ class ChannelSpec:
     varies: bool = False
     kept_from: str = ""
     encoding: Encoding = "raw"
+    unsent_frames: int = 0
+
+    @property
+    def consumer_frames(self) -> int:
+        """The places of the consumer, which grants as many credits."""
+        return self.capacity_frames - self.unsent_frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +143,7 @@ class PeerSpec:
 class Deployment:
     """What one agent has to run: its phases in order, its channels, and the nodes that it dials.
 
-    `unsent_bytes` bounds the long tensors that it has made, or is about to make, and not yet sent;
-    0 is no bound. `threads` is the number of threads that the engine may compute with. With
+    `threads` is the number of threads that the engine may compute with. With
     `check_finite`, a firing fails if it makes NaN or infinity from inputs that contain none.
     """
 
@@ -145,7 +155,6 @@ class Deployment:
     dial: tuple[PeerSpec, ...]
     threads: int = 1
     check_finite: bool = False
-    unsent_bytes: int = 0
 
 
 # ---------------------------------------------------------------- control: launcher → agent

@@ -66,6 +66,7 @@ _CHANNEL = Record(
         "varies": flag,
         "kept_from": _name,
         "encoding": _encoding,
+        "unsent_frames": _count,
     },
 )
 
@@ -82,7 +83,6 @@ _DEPLOYMENT = Record(
         "dial": records(_PEER),
         "threads": integer(1, 1024),
         "check_finite": flag,
-        "unsent_bytes": _count,
     },
 )
 

@@ -12,12 +12,11 @@ may still suffice:
   engine's arena and one phase runs at a time. A phase's own inputs and outputs count here although
   their frames lie in channels, because engines copy them into a layout of their own.
 - **Channels**: a frame is claimed before the firing that makes it and freed after the last firing
-  that reads it. Meanwhile it is at the producer, at the consumer, or (while it is sent) at both. So
-  the consumer holds at most the capacity of each channel. The producer holds long tensors only
-  until they have left, and has limited room for them (`partition.prediction.outbox`); of short ones
-  it holds the capacity, too, in one copy for all devices that they go to. The state that a phase
-  keeps is a channel of two frames. Encoded frames wait encoded (`partition.wire`), and one of each
-  channel is decoded before the firing that reads it.
+  that reads it. Meanwhile it is at the producer, at the consumer, or (while it is sent) at both. Of
+  long tensors, either end holds at most its own places (`csdf.conversion.skew.Pipeline`), of others
+  the capacity. The producer holds one copy for all devices that a tensor goes to. The state that a
+  phase keeps is a channel of two frames. Encoded frames wait encoded (`partition.wire`), and one of
+  each channel is decoded before the firing that reads it.
 - **Engine**: the agent itself, a session per phase and a kernel per layer.
 
 **Packing** happens before all that. While a phase is loaded, the engine packs the weights of its
@@ -40,7 +39,6 @@ from csdf.conversion.skew import Pipeline
 from partition.devices import Device
 from partition.plan import MemoryPrediction
 from partition.prediction.memory_budget import engine_bytes
-from partition.prediction.outbox import is_long
 from partition.pricing.paper_equations import device_beta_bytes
 
 PACKED = frozenset({"Gemm", "MatMul", "LSTM", "GRU", "RNN", "ConvTranspose"})
@@ -60,19 +58,16 @@ def predict_memory(
     pipeline: Pipeline,
     devices: Sequence[Device],
     encoded_bytes: Mapping[str, int] = MappingProxyType({}),
-    unsent: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, MemoryPrediction]:
     """Return by device name the predicted memory, with the paper's Eq. 2 for comparison.
 
-    `encoded_bytes` has the most bytes of a frame of each flow that is encoded. `unsent` has by
-    device name the room for long tensors that are not yet sent, in bytes; devices that are missing
-    hold them up to the capacities of their channels.
+    `encoded_bytes` has the most bytes of a frame of each flow that is encoded.
     """
     names = [device.name for device in devices]
     network = dataflow.network
     widened = _widened(network)
     eq2 = device_beta_bytes(dataflow.network, dataflow.partition, names)
-    channels = channel_bytes(dataflow, pipeline.capacity_frames, names, encoded_bytes, unsent)
+    channels = channel_bytes(dataflow, pipeline, names, encoded_bytes)
     decoded = _decoded_bytes(dataflow, encoded_bytes)
     predictions = {}
     for device in devices:
@@ -90,7 +85,6 @@ def predict_memory(
             eq2_bytes=eq2[device.name],
             packing_bytes=max((packing_bytes(network, p.layers) for p in phases), default=0)
             + quantised_bytes(network, layers),
-            unsent_bytes=unsent.get(device.name, 0),
         )
     return predictions
 
@@ -156,29 +150,27 @@ def _wide(tensor: Tensor) -> Tensor:
 
 def channel_bytes(
     dataflow: Dataflow,
-    capacity_frames: Mapping[str, int],
+    pipeline: Pipeline,
     devices: Sequence[str],
     encoded_bytes: Mapping[str, int] = MappingProxyType({}),
-    unsent: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int]:
     """Return by device name the most bytes that its channels, in or out, can hold there.
 
-    `encoded_bytes` and `unsent` are as in `predict_memory`.
+    `encoded_bytes` is as in `predict_memory`.
     """
-    held = {device: unsent.get(device, 0) for device in devices}
+    held = dict.fromkeys(devices, 0)
     for phase in dataflow.phases:
         if phase.device in held:
             held[phase.device] += dataflow.state_bytes(phase)
     waiting: dict[tuple[str, str, int], int] = {}
     for flow in dataflow.flows:
-        capacity = capacity_frames[flow.name]
+        capacity = pipeline.capacity_frames[flow.name]
+        unsent = pipeline.unsent_frames.get(flow.name, 0)
         size = encoded_bytes.get(flow.name, flow.tensor.bytes)
         if flow.target_device in held and not flow.is_local:
-            held[flow.target_device] += capacity * size
-        if flow.source_device in unsent and is_long(flow):
-            continue
+            held[flow.target_device] += (capacity - unsent) * size
         made = (flow.source_device, flow.tensor.name, size)
-        waiting[made] = max(waiting.get(made, 0), capacity)
+        waiting[made] = max(waiting.get(made, 0), unsent or capacity)
     for (device, _, size), frames in waiting.items():
         if device in held:
             held[device] += frames * size

@@ -21,8 +21,11 @@ graph, one firing per frame each, are:
 - the host's source and sink. If frames are dealt out to copies of the network, these have a phase
   for each frame of a cycle, and tokens go only to and from the copy whose turn it is.
 
+- *released*: a frame of a channel whose producer has places of its own has one of the consumer's.
+
 Capacities are the plan's: a place is claimed when the firing that fills it begins, and free again
-when the credit has come back.
+when the credit has come back. Where producers have places of their own, a firing claims one of
+these, which is free again when the frame has left.
 """
 
 from __future__ import annotations
@@ -78,6 +81,11 @@ def arrived(source: str, target: str) -> str:
     return f"{source} arrived at {target}"
 
 
+def _released(source: str, target: str) -> str:
+    """Return the actor that lets tensors of `source` go to device `target`."""
+    return f"{source} released to {target}"
+
+
 def ended(phase: str) -> str:
     """Return the actor that handles the end of a firing of `phase` (the host's: `phase`)."""
     return phase if phase in (SOURCE, SINK) else f"{phase} ended"
@@ -106,6 +114,11 @@ class RunGraph:
             if not channel.is_local:
                 key = (channel.source, channel.target_device)
                 self._sent.setdefault(key, []).append(channel)
+        self._unsent = {
+            key: min(channel.unsent_frames for channel in channels if channel.unsent_frames)
+            for key, channels in self._sent.items()
+            if any(channel.unsent_frames for channel in channels)
+        }
         self._returned = self._credits()
         self._add_phases()
         self._add_messages()
@@ -273,20 +286,31 @@ class RunGraph:
             ]
         steps.append((f"{taker}: receiving", wire_thread(ends[1]), receiving_s))
         before, gives = ended(source), pieces
+        unsent = self._unsent.get((source, ends[1]), 0) if size else 0
+        if unsent:
+            before = _released(source, ends[1])
+            self._actors[before] = Actor(before, (Fraction(0),), 1)
+            self._connect(ended(source), before)
         for actor, processor, seconds in steps:
             self._actor(actor, processor, seconds / pieces)
             self._connect(before, actor, gives=gives, copy=self._copy_at(*ends))
             before, gives = actor, 1
+        if unsent:
+            left = steps[int(crosses)][0]
+            self._connect(left, source, unsent * pieces, takes=pieces, copy=self._copy_at(*ends))
         self._actor(taker, io_thread(ends[1]), other.message_s(number))
         self._connect(before, taker, takes=pieces)
 
     def _add_places(self) -> None:
-        room: dict[tuple[str, str], int] = {}
+        room: dict[tuple[str, str, str], int] = {}
         for channel in self._plan.channels:
+            taker = channel.source
+            if channel.unsent_frames:
+                taker = _released(channel.source, channel.target_device)
             for target in channel.targets:
-                key = (channel.source, target)
-                room[key] = min(room.get(key, channel.capacity_frames), channel.capacity_frames)
-        for (source, target), frames in room.items():
+                key, frames = (channel.source, target, taker), channel.consumer_frames
+                room[key] = min(room.get(key, frames), frames)
+        for (source, target, taker), frames in room.items():
             device, reader = self._device[source], self._device[target]
             if reader == device:
                 self._connect(source, target)
@@ -295,7 +319,7 @@ class RunGraph:
             giver = ended(target)  # unless a later reader on that device returns the place
             if (target, device) in self._returned:
                 giver = _credited(target, device)
-            self._connect(giver, source, frames, copy=self._copy_at(device, reader))
+            self._connect(giver, taker, frames, copy=self._copy_at(device, reader))
 
 
 def _credited(target: str, device: str) -> str:

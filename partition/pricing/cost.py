@@ -45,8 +45,6 @@ from partition.pricing.busy import period_s, rate_columns, shared_machines
 from partition.pricing.compute_time import layer_seconds
 from partition.pricing.spill import uncached_bytes
 from partition.pricing.traffic import (
-    BUSY,
-    FIRINGS,
     SLACK_FRAMES,
     Assignments,
     Durations,
@@ -255,10 +253,7 @@ class CostModel:
         busy, period = self.times(phases_s, phases, flows)
         most = int(phases.max())
         engine = np.array([engine_bytes(count) for count in range(most + 1)])[phases.astype(int)]
-        link = self.rates.link_s(flows.link_sent_bytes, flows.link_received_bytes)
-        again = np.where(link > BUSY * period, FIRINGS, np.ceil(FIRINGS / np.maximum(phases, 1)))
-        unsent = self._traffic.unsent_bytes(flows.unsent, again.astype(np.int16))
-        tensors = weights + activations + flows.held_bytes + unsent
+        tensors = weights + activations + flows.held_bytes
         memory = np.maximum(tensors + engine + kernels, START_UP_BYTES + packing)
         return Costs(
             period,

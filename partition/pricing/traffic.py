@@ -11,8 +11,9 @@ Arrays have one column per individual.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -32,15 +33,11 @@ between devices hold the first of them only where the period needs it
 
 
 LONG_BYTES = 1 << 18
-"""Tensors of this length or more count in a device's room for what is not yet sent
-(`nodes.core.outbox`)."""
+"""The producers of tensors of this length or more have places of their own in channels between
+devices (`partition.prediction.fitting`). Shorter ones are copied when they are sent."""
 
-FIRINGS = 4
-"""A device has room for the long tensors of so many firings (`partition.prediction.outbox`)."""
-
-BUSY = 0.3
-"""The share of the period from which a link is so busy that these may be firings of one phase.
-Below it, periods of ResNet50 in simulated runs are 1 % longer than without a bound."""
+UNSENT_FRAMES = 2
+"""So many, where times are not known: a frame that leaves, and one that is made."""
 
 
 def frames_between_devices(slack_frames: int) -> int:
@@ -57,23 +54,11 @@ def frames_between_devices(slack_frames: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsent:
-    """The long tensors that devices send, the largest first: [tensors, individuals].
-
-    `source` is the device of each, `frames` those of its channels, at most `FIRINGS`.
-    """
-
-    source: Assignments
-    frames: NDArray[np.int16]
-
-
-@dataclass(frozen=True, slots=True)
 class Flows:
     """The traffic of devices: [devices, individuals], and `wire_bytes` [individuals].
 
     `cut_bytes` are the bytes of tensors that enter or leave a phase, from or to any device: once
-    for each device that reads a tensor, and once where it is produced. `held_bytes` leaves out long
-    tensors at their producers (`Traffic.unsent_bytes`).
+    for each device that reads a tensor, and once where it is produced.
     """
 
     sent_bytes: Floats
@@ -84,7 +69,6 @@ class Flows:
     held_bytes: Floats
     cut_bytes: Floats
     wire_bytes: Floats
-    unsent: Unsent
 
     @classmethod
     def none(cls, devices: int, individuals: int) -> Flows:
@@ -93,7 +77,6 @@ class Flows:
         return cls(
             zeros[0], zeros[1], zeros[2], zeros[3], zeros[4], zeros[5], zeros[6],
             np.zeros(individuals),
-            Unsent(np.zeros((0, individuals), np.int32), np.zeros((0, individuals), np.int16)),
         )  # fmt: skip
 
 
@@ -109,16 +92,27 @@ class Durations:
     byte: Floats
     margin: float
 
-    def frames(self, source: Floats, reader: Floats, sizes: Floats, lag: Ints) -> Ints:
-        """Return the frames of channels whose ends are `lag` levels apart.
+    def wire(self, sizes: Floats) -> Floats:
+        """Return the time of tensors on their way, [tensors, individuals]."""
+        return np.minimum(sizes[:, None] * self.byte, 1.0)  # the period is at least as long
 
-        A place is taken from the start of the firing that makes the tensor to the end of the one
-        that reads it, for the margin, and a period for each further level
-        (`csdf.conversion.timed_capacities`).
+    def unsent(self, source: Floats, wire: Floats) -> Ints:
+        """Return the places of the producers of long tensors.
+
+        Such a place is taken from the start of a firing until its tensor has left, and for the
+        margin (`csdf.conversion.timed_capacities`).
         """
-        wire = np.minimum(sizes[:, None] * self.byte, 1.0)  # the period is at least as long
-        taken = source + reader + wire + self.margin
-        return np.maximum(lag, np.ceil(taken + lag - 1).astype(np.int32))
+        return np.ceil(source + wire + self.margin).astype(np.int32)
+
+    def consumed(self, source: Floats, reader: Floats, wire: Floats, lag: Ints) -> Ints:
+        """Return the places of the consumers of long tensors whose ends are `lag` levels apart.
+
+        Such a place is taken from when a tensor is sent to the end of the firing that reads it, and
+        for the margin. Tensors that wait a period for each further level wait there.
+        """
+        all_places = np.ceil(source + reader + 2 * wire + self.margin + lag - 1).astype(np.int32)
+        least = np.ceil(reader + wire + self.margin).astype(np.int32)
+        return np.maximum(np.maximum(lag, all_places) - self.unsent(source, wire), least)
 
 
 class Traffic:
@@ -137,15 +131,12 @@ class Traffic:
         Where devices `share_cores`, channels between them hold the whole slack.
         """
         self._slack_frames = slack_frames
-        between = slack_frames if share_cores else frames_between_devices(slack_frames) - 2
-        self._slack_between = between
         self._share_cores = share_cores
         numbers = {layer.name: number for number, layer in enumerate(network.layers)}
         read = [tensor for tensor in network.tensors if network.consumers[tensor]]
-        # Long tensors that devices may send come first, the largest of them before the others.
-        made = {t: network.tensors[t].bytes if t in network.producer else 0 for t in read}
-        read.sort(key=lambda tensor: -made[tensor] if made[tensor] >= LONG_BYTES else 0)
-        self._long = slice(sum(size >= LONG_BYTES for size in made.values()))
+        made = (name in network.producer for name in read)
+        long = (network.tensors[name].bytes >= LONG_BYTES for name in read)
+        self._long = np.array([*map(operator.and_, made, long)], dtype=bool)[:, None]
         self._bytes = np.array([network.tensors[name].bytes for name in read], dtype=np.float64)
         self._wire_bytes = np.array(
             [wire_bytes.get(name, network.tensors[name].bytes) for name in read], dtype=np.float64
@@ -196,7 +187,6 @@ class Traffic:
         source, source_level = device_of[self._producer], levels[self._producer]
         reader, reader_level = device_of[self._reader], levels[self._reader]
         given = self._producer < 0
-        slack = np.where(given, self._slack_frames, self._slack_between)[:, None]
         source[given] = -1
         source_level[given] = np.maximum.reduceat(reader_level, self._starts, axis=0)[given] + 1
         shared = len(set(hosts.tolist())) < len(hosts)
@@ -206,8 +196,11 @@ class Traffic:
         columns = np.arange(device_of.shape[1])
         longest = durations.phase.shape[1] - 1
         making = durations.phase[source, np.minimum(source_level, longest), columns]
-        long = self._long
-        kept = np.zeros(source[long].shape, np.int32)
+        wire = durations.wire(self._wire_bytes)
+        unsent = np.maximum(1, durations.unsent(making, wire))
+        if self._share_cores:
+            unsent[:] = UNSENT_FRAMES
+        held = np.zeros(source.shape, np.int32)
         # Raise readers on other devices above every level, so that they do not lower the minimum.
         away = np.int32(levels.max(initial=0) + 2)
         for number, host in enumerate(hosts):
@@ -217,10 +210,12 @@ class Traffic:
             remote = (lowest < away) & (source != number)
             cut = remote | (lag > 0)
             reading = durations.phase[number, np.minimum(lowest, longest), columns]
-            frames = lag + 1 + slack * remote
-            if not self._share_cores:
-                timed = durations.frames(making, reading, self._wire_bytes, lag)
-                frames = np.where(remote & ~given[:, None], timed, frames)
+            frames = lag + 1 + self._slack_frames * remote
+            if self._share_cores:
+                frames -= remote & self._long
+            else:
+                timed = durations.consumed(making, reading, wire, lag)
+                frames = np.where(remote & self._long, timed, frames)
             frames *= cut
             flows.received_bytes[number] = self._wire_bytes @ remote
             flows.cut_bytes[number] = self._bytes @ cut
@@ -228,35 +223,18 @@ class Traffic:
             flows.held_bytes[number] = self._wire_bytes @ (frames * remote)
             sends += remote
             np.maximum(waiting, frames, out=waiting)
-            np.copyto(kept, frames[long], where=source[long] == number)
+            own = np.where(remote & self._long, unsent, frames)
+            np.maximum(held, own, out=held)
             if shared:
                 on_link = remote & (source_host != host)
                 flows.link_received_bytes[number] = self._wire_bytes @ on_link
                 link_sends += on_link
-        frames = np.minimum(waiting[long], FIRINGS) * (sends[long] > 0)
-        unsent = Unsent(source[long], frames.astype(np.int16))
-        held = np.concatenate([kept, waiting[long.stop :]])
         self._add_sources(source, sends, link_sends if shared else sends, waiting, held, flows)
         if not shared:
             flows.link_received_bytes[:] = flows.received_bytes
         flows.wire_bytes[:] = flows.received_bytes.sum(axis=0)
         self._add_results(device_of, waiting, flows)
-        return replace(flows, unsent=unsent)
-
-    def unsent_bytes(self, unsent: Unsent, again: NDArray[np.int16]) -> Floats:
-        """Return the room for long tensors that are not yet sent: [devices, individuals].
-
-        Of `FIRINGS` in a row, up to `again` [devices, individuals] may be of the same phase. Each
-        tensor counts as that of a phase of its own.
-        """
-        found = np.empty(again.shape)
-        sizes = self._wire_bytes[self._long]
-        for number, most in enumerate(again):
-            fired = np.minimum(unsent.frames, most) * (unsent.source == number)
-            up_to = np.minimum(np.cumsum(fired, axis=0, dtype=np.int16), FIRINGS)
-            up_to[1:] -= up_to[:-1].copy()
-            found[number] = sizes @ up_to
-        return found
+        return flows
 
     def _add_sources(
         self,
@@ -267,8 +245,8 @@ class Traffic:
         held: Ints,
         flows: Flows,
     ) -> None:
-        """Add to each tensor's producer what it sends of it, how many frames of it wait, and for
-        how many it has room beside that for long tensors."""
+        """Add to each tensor's producer what it sends of it, how many frames of it wait, and how
+        many it holds itself."""
         sent, link_sent = sends * self._wire_bytes[:, None], link_sends * self._wire_bytes[:, None]
         kept, cut = held * self._wire_bytes[:, None], (waiting > 0) * self._bytes[:, None]
         for number in range(len(flows.sent_bytes)):
@@ -286,6 +264,7 @@ class Traffic:
         """Add what goes to the launcher; `waiting` is above 0 where a tensor leaves its phase
         anyway."""
         for layer, size, row in self._results:
+            frames = UNSENT_FRAMES if size >= LONG_BYTES else 2 + self._slack_frames
             leaves = size if row < 0 else size * (waiting[row] == 0)
             flows.wire_bytes[:] += size
             for number in range(len(flows.sent_bytes)):
@@ -293,5 +272,5 @@ class Traffic:
                 flows.sent_bytes[number] += size * mine
                 flows.link_sent_bytes[number] += size * mine
                 flows.messages[number] += mine
-                flows.held_bytes[number] += size * (2 + self._slack_frames) * mine
+                flows.held_bytes[number] += size * frames * mine
                 flows.cut_bytes[number] += leaves * mine

@@ -13,7 +13,7 @@ frame decides. Without a profile the cost model estimates it, and the explanatio
 `batch-split-paper` deals out batches of `LONGEST_CYCLE` frames by the paper's Eq. 1 instead: in
 inverse proportion to the devices' times for the whole batch, fixed parts included.
 
-Frames come out in order, so results of a fast copy wait for those of a slow one and take memory.
+Frames come out in order, so frames of a fast copy wait for those of a slow one and take memory.
 Where memory is short, a device gets fewer frames and the others more.
 
 Source: Vanishree et al., "CoIn: Accelerated CNN Co-Inference through data partitioning on
@@ -39,6 +39,7 @@ from partition.pricing.linear_models import (
     deal_by_ratio,
     deal_frames,
 )
+from partition.pricing.traffic import LONG_BYTES
 from partition.strategies.base import (
     Problem,
     SearchProgress,
@@ -124,7 +125,13 @@ class CopyLoads:
         count, layers = len(problem.devices), len(problem.network.layers)
         costs = problem.costs.evaluate(np.arange(count)[:, None].repeat(layers, axis=1))
         ends = {*problem.network.inputs, *problem.network.outputs}
-        frame_bytes = sum(problem.network.tensors[name].bytes for name in ends)
+        sizes = {name: problem.network.tensors[name].bytes for name in ends}
+        # Long results wait at the launcher.
+        frame_bytes = sum(
+            size
+            for name, size in sizes.items()
+            if name in problem.network.inputs or size < LONG_BYTES
+        )
         self._given, self._results = (
             sum(problem.network.tensors[name].bytes for name in names)
             for names in (problem.network.inputs, problem.network.outputs)
@@ -188,7 +195,7 @@ class CopyLoads:
     def _cycle(self, usable: Sequence[int], length: int) -> tuple[int, ...] | None:
         """Deal `length` frames out so that they are done as early as possible, or by the ratio.
 
-        A device without room for all results that would wait there gets fewer frames, and the
+        A device without room for all frames that would wait there gets fewer frames, and the
         others more. Returns None if the devices cannot take all frames.
         """
         each = [self.alone[number] for number in usable]
@@ -212,7 +219,7 @@ class CopyLoads:
         return tuple(frames)
 
     def _overfull(self, usable: Sequence[int], dealt: Sequence[int]) -> int | None:
-        """Return the index of a device without room for the results that wait there, or None."""
+        """Return the index of a device without room for the frames that wait there, or None."""
         rooms = [self.alone[number].more_frames for number in usable]
         tight = [
             place

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,39 @@ class Timed:
             for name in channel_names(flow).values()
         }
         return throughput(with_links(graph, links)[0]).period
+
+    def has_schedule(self, pipeline: Pipeline) -> bool:
+        """Whether steps can begin periodically in the static order: no cycle of waits is longer
+        than the periods on it."""
+        waits: list[tuple[str, str, int]] = []
+        for own in self.dataflow.devices.values():
+            for before, after in pairwise([*own, own[0]]):
+                periods = pipeline.skew[after.name] - pipeline.skew[before.name]
+                periods -= after == own[0]
+                seconds = self.firing_s[before.name] + periods * self.period_s
+                waits.append((before.name, after.name, seconds))
+        for flow in self.dataflow.flows:
+            made_s = self.firing_s.get(flow.source, 0)
+            transit_s = self.transit_s.get(flow.name, 0)
+            unsent = pipeline.unsent_frames.get(flow.name, 0)
+            places = pipeline.capacity_frames[flow.name] - unsent
+            taken_from = flow.name if unsent else flow.source
+            if unsent:
+                waits.append((flow.source, flow.name, made_s))
+                waits.append((flow.name, flow.source, transit_s - unsent * self.period_s))
+            for target in flow.targets:
+                waits.append((taken_from, target, transit_s + (0 if unsent else made_s)))
+                back_s = self.firing_s.get(target, 0) - places * self.period_s
+                waits.append((target, taken_from, back_s))
+        names = list(dict.fromkeys(name for before, after, _ in waits for name in (before, after)))
+        starts = dict.fromkeys(names, 0)
+        for _ in names:
+            late = [(b, a, s) for b, a, s in waits if starts[a] < starts[b] + s]
+            if not late:
+                return True
+            for before, after, seconds in late:
+                starts[after] = max(starts[after], starts[before] + seconds)
+        return False
 
 
 @st.composite
@@ -98,6 +132,35 @@ def test_no_capacity_can_be_lower_by_a_frame(tries: int) -> None:
             lower = {**found.capacity_frames, flow.name: frames - 1}
             with suppress(DeadlockError):
                 assert case.exact_period_s(lower) > case.period_s
+
+    holds(tries, check)
+
+
+@examples(10, 100)
+def test_places_at_either_end_are_the_fewest_that_keep_the_period(tries: int) -> None:
+    """By the constraints of a schedule in which every transfer is a step of its own."""
+
+    @given(timed(), st.data())
+    def check(case: Timed, data: st.DataObject) -> None:
+        between = [flow.name for flow in case.dataflow.flows if flow.name in case.transit_s]
+        own = [name for name in between if data.draw(st.booleans())]
+        pipeline = replace(case.pipeline, unsent_frames=dict.fromkeys(own, 1))
+        found = replace(case, pipeline=pipeline).least()
+        if found is None:
+            return
+        prove(case.dataflow, found)
+        assert case.has_schedule(found)
+        for flow in case.dataflow.flows:
+            if flow.name not in own:
+                continue
+            unsent, frames = found.unsent_frames[flow.name], found.capacity_frames[flow.name]
+            if unsent > 1:  # a place moves from the producer to the consumer
+                assert not case.has_schedule(
+                    replace(found, unsent_frames={**found.unsent_frames, flow.name: unsent - 1})
+                )
+            if frames - unsent > 1 and frames > span(flow, found.skew):
+                fewer = {**found.capacity_frames, flow.name: frames - 1}
+                assert not case.has_schedule(replace(found, capacity_frames=fewer))
 
     holds(tries, check)
 

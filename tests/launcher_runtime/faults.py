@@ -364,7 +364,7 @@ class FaultyWorld(World):
         if plane is None:
             return
         for outlet in plane._outlets.values():
-            assert 0 <= outlet.credits <= outlet.capacity
+            assert 0 <= outlet.places <= (outlet.unsent or outlet.capacity)
             assert 0 <= outlet.claimed - outlet.sent <= outlet.capacity
         for inlet in plane._inlets.values():
             assert 0 <= inlet.held <= inlet.capacity

@@ -8,7 +8,7 @@ seeds are a thousand networks, each replayable.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
@@ -57,6 +57,8 @@ class Dataflow:
     results: tuple[str, ...]
     capacities: tuple[int, ...]
     order: Order = "pipelined"
+    unsent: tuple[int, ...] = (0,)
+    """The places that producers have of their own, in channels that leave a node."""
 
     def channels(self) -> list[ChannelSpec]:
         """One per tensor and node that reads it."""
@@ -71,13 +73,16 @@ class Dataflow:
                 readers[HOST] = []
             for target, phases in readers.items():
                 number = len(found)
+                source = HOST if made is None else self.nodes[made]
+                leaves = source not in (HOST, target)
+                unsent = self.unsent[number % len(self.unsent)] * leaves
                 found.append(
                     ChannelSpec(
                         number, tensor, DTYPE, SHAPE,
-                        HOST if made is None else self.nodes[made],
-                        None if made is None else index[made],
+                        source, None if made is None else index[made],
                         target, tuple(phases),
-                        self.capacities[number % len(self.capacities)],
+                        self.capacities[number % len(self.capacities)] + unsent,
+                        unsent_frames=unsent,
                     )
                 )  # fmt: skip
         return found
@@ -149,7 +154,7 @@ class Host:
             if c.source_node == HOST
         }
         self.takes = {
-            c.number: (c, Inlet(c.number, c.capacity_frames))
+            c.number: (c, Inlet(c.number, c.consumer_frames))
             for c in flow.channels()
             if c.target_node == HOST
         }
@@ -162,7 +167,7 @@ class Host:
 
     def attach(self, node: str) -> list[tuple[str, object, object]]:
         grants = [
-            (node, Credit(EPOCH, c.number, c.capacity_frames), None)
+            (node, Credit(EPOCH, c.number, c.consumer_frames), None)
             for c, _ in self.takes.values()
             if c.source_node == node
         ]
@@ -183,7 +188,7 @@ class Host:
     def feed(self) -> list[tuple[str, object, object]]:
         sending = []
         for spec, outlet in self.feeds.values():
-            while outlet.credits and outlet.claimed < self.frames:
+            while outlet.places and outlet.claimed < self.frames:
                 frame = outlet.claim()
                 outlet.send()
                 header = TensorHeader(EPOCH, spec.number, frame, DTYPE, SHAPE)
@@ -216,6 +221,8 @@ class Simulation:
         """(dialler, dialled, who sends) → messages on their way, in order."""
         self.heard: dict[str, list[object]] = {node: [] for node in self.agents}
         self.commands: dict[str, deque[object]] = {node: deque() for node in self.agents}
+        self.unsent: dict[str, deque[ev.Sent]] = {node: deque() for node in self.agents}
+        """What each agent waits to be told."""
         self.steps = 0
 
     # ------------------------------------------------------------ one agent
@@ -229,6 +236,9 @@ class Simulation:
         match action:
             case act.Reply():
                 self.heard[node].append(action.message)
+            case act.SendData(report_sent=True, message=TensorHeader() as header):
+                self.unsent[node].append(ev.Sent(EPOCH, header.channel, header.frame))
+                self.perform(node, replace(action, report_sent=False))
             case act.SendData() if isinstance(action.link, str):
                 wire = self.wires[node, action.link, node]
                 wire.append((action.message, action.payload))
@@ -264,6 +274,7 @@ class Simulation:
             *(("wire", key) for key, wire in self.wires.items() if wire),
             *(("executor", node) for node, e in self.executors.items() if e.queue),
             *(("command", node) for node, queue in self.commands.items() if queue),
+            *(("sent", node) for node, queue in self.unsent.items() if queue),
         ]
 
     def step(self) -> bool:
@@ -275,6 +286,8 @@ class Simulation:
         if kind == "command":
             command = self.commands[key].popleft()
             self.tell(key, ev.ControlReceived(LAUNCHER, command))
+        elif kind == "sent":
+            self.tell(key, self.unsent[key].popleft())
         elif kind == "executor":
             self.tell(key, self.executors[key].end_oldest())
         else:
@@ -302,6 +315,9 @@ class Simulation:
             outlet, inlet = self.ends(spec)
             if outlet is not None and inlet is not None:
                 assert 0 <= outlet.claimed - inlet.freed <= spec.capacity_frames
+                assert outlet.sent - inlet.freed <= spec.consumer_frames
+                if spec.unsent_frames:
+                    assert 0 <= outlet.claimed - outlet.left <= spec.unsent_frames
 
     def ends(self, spec: ChannelSpec) -> tuple[Outlet | None, Inlet | None]:
         """Both ends of a channel, as far as they are deployed."""

@@ -12,10 +12,10 @@ from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 class Joined(RuleBasedStateMachine):
     """Both ends with messages under way between them, several readers at their own pace."""
 
-    @initialize(capacity=st.integers(1, 4), readers=st.integers(1, 3))
-    def open(self, capacity, readers):
+    @initialize(capacity=st.integers(1, 4), readers=st.integers(1, 3), unsent=st.integers(0, 3))
+    def open(self, capacity, readers, unsent):
         self.capacity = capacity
-        self.outlet = Outlet(0, capacity)
+        self.outlet = Outlet(0, capacity, unsent)
         self.inlet = Inlet(0, capacity, readers)
         self.credits = [capacity]
         self.tokens = []
@@ -26,15 +26,20 @@ class Joined(RuleBasedStateMachine):
     def credit_arrives(self):
         self.outlet.grant(self.credits.pop(0))
 
-    @precondition(lambda self: self.outlet.credits)
+    @precondition(lambda self: self.outlet.places > 0)
     @rule()
     def claim(self):
         assert self.outlet.claim() == self.outlet.claimed - 1
 
-    @precondition(lambda self: self.outlet.claimed > self.outlet.sent)
+    @precondition(lambda self: self.outlet.claimed > self.outlet.sent and self.outlet.may_send)
     @rule()
     def send(self):
         self.tokens.append(self.outlet.send())
+
+    @precondition(lambda self: self.outlet.unsent and self.outlet.sent > self.outlet.left)
+    @rule()
+    def leave(self):
+        self.outlet.leave()
 
     @precondition(lambda self: self.tokens)
     @rule()
@@ -57,9 +62,15 @@ class Joined(RuleBasedStateMachine):
 
     @invariant()
     def every_place_is_accounted_for(self):
-        claimed = self.outlet.claimed - self.outlet.sent
+        granted = self.outlet.granted - self.outlet.sent
         under_way = len(self.tokens) + sum(self.credits)
-        assert self.outlet.credits + claimed + under_way + self.inlet.held == self.capacity
+        assert granted + under_way + self.inlet.held == self.capacity
+        if self.outlet.unsent:
+            held = self.outlet.claimed - self.outlet.left
+            assert self.outlet.places + held == self.outlet.unsent
+        else:
+            claimed = self.outlet.claimed - self.outlet.sent
+            assert self.outlet.places + claimed == granted
 
 
 TestJoined = Joined.TestCase

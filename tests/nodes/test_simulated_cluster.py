@@ -29,6 +29,7 @@ def dataflows(draw, orders=("pipelined", "strict")):
         results=tuple(unread),
         capacities=tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))),
         order=draw(st.sampled_from(orders)),
+        unsent=tuple(draw(st.lists(st.integers(0, 2), min_size=1, max_size=3))),
     )
 
 

@@ -95,7 +95,7 @@ def fits(given: Problem, frames: Mapping[str, int]) -> bool:
 def test_no_other_deal_that_fits_is_faster(data: st.DataObject) -> None:
     speeds = {name: data.draw(st.sampled_from([1.0, 1.5, 2.0, 3.0, 4.0, 10.0])) for name in NAMES}
     alone = planned(problem({"a": 1.0}), {"a": 1}).memory["a"].total_bytes
-    frame = 2 * FRAME_BYTES
+    frame = FRAME_BYTES
     rooms = st.sampled_from([None, alone - 1, alone, *(alone + k * frame for k in (1, 2, 3))])
     limited = problem(speeds, {"a": None} | {name: data.draw(rooms) for name in NAMES[1:]})
     every = (
@@ -129,9 +129,9 @@ def test_a_device_too_slow_for_a_frame_of_a_cycle_is_left_out() -> None:
 
 
 def test_memory_bounds_what_waits_in_a_row_and_not_the_frames_of_a_cycle() -> None:
-    """a has room for two results that wait; turns of b in between let it have three frames."""
+    """a has room for one frame that waits; turns of b in between let it have three frames."""
     alone = planned(problem({"a": 1.0}), {"a": 1}).memory["a"].total_bytes
-    room = {"a": alone + 2 * FRAME_BYTES, "b": None}
+    room = {"a": alone + FRAME_BYTES, "b": None}
     assert dealt(problem({"a": 1.0, "b": 1.5}, room)) == {"a": 3, "b": 2}
     tight = problem({"a": 1.0, "b": 2.5}, room)
     assert dealt(tight) == {"a": 2, "b": 1}

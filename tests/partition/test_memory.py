@@ -6,6 +6,7 @@ import pytest
 
 from cnn.network import Layer, Network, Tensor
 from csdf.conversion.from_network import Phase, convert
+from csdf.conversion.skew import Pipeline
 from partition.devices import Device
 from partition.errors import DoesNotFitError
 from partition.planner import make_plan
@@ -57,7 +58,7 @@ def test_a_channel_is_held_at_both_ends_and_once_if_it_is_local() -> None:
     dataflow = convert(net, {"a": "here", "b": "there", "c": "here"})
     capacity = {flow.name: 2 for flow in dataflow.flows}
     capacity["a → here"] = 3
-    held = channel_bytes(dataflow, capacity, ["here", "there"])
+    held = channel_bytes(dataflow, Pipeline({}, capacity, 0), ["here", "there"])
     # x comes in (2 × 1), a stays and goes (the larger of 3 and 2, × 10), b comes in, c goes out.
     assert held["here"] == 2 * 1 + 3 * 10 + 2 * 100 + 2 * 1
     assert held["there"] == 2 * 10 + 2 * 100
@@ -68,8 +69,17 @@ def test_a_tensor_sent_to_several_devices_is_kept_once() -> None:
         {"a": ["x"], "b": ["a"], "c": ["a"]}, {"x": 1, "a": 10, "b": 1, "c": 1}, ("b", "c")
     )
     dataflow = convert(net, {"a": "one", "b": "two", "c": "three"})
-    held = channel_bytes(dataflow, {flow.name: 2 for flow in dataflow.flows}, ["one"])
+    capacity = {flow.name: 2 for flow in dataflow.flows}
+    held = channel_bytes(dataflow, Pipeline({}, capacity, 0), ["one"])
     assert held["one"] == 2 * 1 + 2 * 10
+
+
+def test_where_the_producer_has_places_of_its_own_either_end_holds_its_own() -> None:
+    net = network({"a": ["x"], "b": ["a"]}, {"x": 1, "a": 10, "b": 1}, ("b",))
+    dataflow = convert(net, {"a": "one", "b": "two"})
+    pipeline = Pipeline({}, {flow.name: 5 for flow in dataflow.flows}, 0, {"a → two": 2})
+    held = channel_bytes(dataflow, pipeline, ["one", "two"])
+    assert held == {"one": 5 * 1 + 2 * 10, "two": 3 * 10 + 5 * 1}
 
 
 def test_a_plan_predicts_the_parts_of_each_device() -> None:

@@ -52,11 +52,22 @@ def test_a_full_pipeline_holds_as_many_frames_as_fit() -> None:
     found = simulated(of)
     assert found.period_s == pytest.approx(4.0)
     capacities = [channel.capacity_frames for channel in of.channels]
-    assert capacities == [3, 2, 3]
-    # Three places before a and two before b; only the second of a's work, at whose beginning
-    # the place behind it is claimed, is not waited for twice.
-    assert found.latency_s == pytest.approx(5 * 4.0 - 1.0)
-    assert found.fifo_bytes == {"a": 3 * 32, "b": 2 * 32}
+    assert capacities == [3, 3, 3]
+    # Three places before either; only the second of a's work, at whose beginning the place behind
+    # it is claimed, is not waited for twice.
+    assert found.latency_s == pytest.approx(6 * 4.0 - 1.0)
+    assert found.fifo_bytes == {"a": 3 * 32, "b": 3 * 32}
+
+
+def test_frames_that_are_not_sent_wait_beside_those_of_the_consumer() -> None:
+    """Tensors of a megabyte: while b works on one, another waits at b, and the next at a."""
+    of = plan((device("a"), replace(device("b"), macs_per_s=2.5e8)), "ab", elements=1 << 18)
+    between = next(c for c in of.channels if c.target_device == "b")
+    assert (between.unsent_frames, between.consumer_frames) == (1, 2)
+    found = simulated(of)
+    assert found.period_s == pytest.approx(4.0, rel=0.01)
+    assert found.fifo_bytes["b"] == 2 * between.tensor.bytes
+    assert found.latency_s == pytest.approx(6 * 4.0 - 1.0, rel=0.01)
 
 
 def test_a_slow_link_sets_the_period() -> None:
