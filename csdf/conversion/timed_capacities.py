@@ -84,9 +84,11 @@ def with_least_capacities(
     """Return `pipeline` with the least capacities that keep `period_s`.
 
     Flows from and to the host keep the capacities that `pipeline` has, and those in `roomy` (names)
-    keep them at least. Producers have places of their own where they have some in `pipeline`. Where frames are dealt out
-    to copies of the network, `period_s` is the average over a cycle. Returns None if no capacities
-    keep the period in the static order of `pipeline`, because of the time on the wire.
+    keep them at least. Producers have places of their own where they have some in `pipeline`.
+
+    Where frames are dealt out to copies of the network, `period_s` is the average over a cycle.
+    Returns None if no capacities keep the period in the static order of `pipeline`, because of the
+    time on the wire.
 
     >>> from cnn.network import Layer, Network, Tensor
     >>> from csdf import convert, retime

@@ -131,7 +131,7 @@ def test_refuses_another_protocol_version(agent, dial):
     assert isinstance(answer, Refused)
     assert answer.protocol == PROTOCOL
     assert "protocol" in answer.reason
-    later = {**msgpack.unpackb(encode(Hello(PROTOCOL, "s", 5.0))), "v": 7, "new": True}
+    later = {**msgpack.unpackb(encode(Hello(PROTOCOL, "s", 5.0))), "v": PROTOCOL + 1, "new": True}
     speaker.say_raw(msgpack.packb(later))
     assert isinstance(speaker.hear(), Refused)
 
