@@ -30,6 +30,7 @@ from nodes.core.session import LONGEST_LEASE_S
 from nodes.execution.trace import Recorder
 from nodes.execution.worker import Worker
 from nodes.executors.base import Executor
+from nodes.executors.engines import Engines
 from nodes.host.control_groups import available_bytes
 from nodes.host.process import ServiceManager
 from nodes.host.usage import usage
@@ -71,8 +72,9 @@ class AgentReport:
 class Shell:
     """Runs one agent until it is stopped; a context manager that releases all resources.
 
-    It owns `wire`, `store` and `executor`, and closes them. `parent` is a file descriptor that
-    reaches its end when the process that started the agent has ended.
+    It owns `wire`, `store`, `executor` and `engines`, and closes them. `engines` open other
+    executors than `executor` for the deployments that ask for them. `parent` is a file descriptor
+    that reaches its end when the process that started the agent has ended.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Shell:
         executor: Executor,
         quotas: Quotas | None = None,
         *,
+        engines: Engines | None = None,
         obeys_shutdown: bool = False,
         longest_lease_s: float = LONGEST_LEASE_S,
         parent: int | None = None,
@@ -92,7 +95,7 @@ class Shell:
         self._wire = wire
         self._store = store
         self._lookups = Lookups(store, self._report)
-        self._executor = executor
+        self._engines = engines or executor
         self._quotas = quotas or Quotas()
         self._rereads_keys = False
         self._parent = parent
@@ -111,7 +114,7 @@ class Shell:
         self._signals: tuple[int, int] | None = None
         here = loopback_address(identity.data_address)
         loopback = partial(Loopback, here, wire.is_guarded)
-        self._worker = Worker(executor, self._report, loopback)
+        self._worker = Worker(executor, self._report, loopback, engines=engines)
         wire.watch(self._wake)
         if parent is not None:
             wire.watch(parent)
@@ -129,7 +132,7 @@ class Shell:
             signal.set_wakeup_fd(-1)
             for descriptor in self._signals:
                 os.close(descriptor)
-        self._executor.close()
+        self._engines.close()
         self._wire.close()
         if not self._worker.stop(0.0 if self.is_restarting else STOP_S):
             self.is_abandoned = True

@@ -20,16 +20,16 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import get_args
 
 import nodes.host.single_threaded_blas  # noqa: F401 - before NumPy
 from nodes.agent import Shell
 from nodes.cache.blobs import BlobStore
 from nodes.core.agent import Identity
+from nodes.core.engines import AUTO, described
 from nodes.core.session import LONGEST_LEASE_S
 from nodes.execution.encoding import AVAILABLE
-from nodes.executors.base import Executor
-from nodes.executors.registry import EngineName, open_executor
+from nodes.executors.engines import Engines
+from nodes.executors.registry import offers
 from nodes.host.heap import give_back_free_memory
 from nodes.host.process import ServiceManager, exit_at_once, restart_in_place
 from nodes.host.sandbox import sandbox_agent
@@ -62,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["keygen"]:
         return keygen(given[1:])
     options = _parser().parse_args(given)
+    if options.describe:
+        return _describe(options)
     os.umask(0o077)  # engines write files into the cache, which other users must not read
     try:
         if options.cpus:
@@ -105,6 +107,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     if shell.is_abandoned:
         exit_at_once(EXIT_FINE)
+    return EXIT_FINE
+
+
+def _describe(options: argparse.Namespace) -> int:
+    """Print what each engine offers; opens none."""
+    try:
+        found = offers(options.engine)
+    except NodeError as error:
+        sys.stderr.write(f"node-agent: {error}\n")
+        return EXIT_BAD_INPUT
+    if options.json:
+        text = json.dumps({"engines": [asdict(offer) for offer in found]}, indent=2)
+    else:
+        text = "\n".join(described(found))
+    sys.stdout.write(f"{text}\n")
     return EXIT_FINE
 
 
@@ -155,9 +172,9 @@ def _build(
         allow_descriptors(quotas.connections)
         store = BlobStore(options.cache, quotas.cache_bytes)
         opened.callback(store.release)
-        executor = open_executor(options.engine, store.derived, room=store.room)
-        opened.callback(executor.close)
-        unsandboxed = _sandbox(options, keyring, executor)
+        engines = Engines(options.engine, options.device, store.derived, store.room)
+        opened.callback(engines.close)
+        unsandboxed = _sandbox(options, keyring, engines)
         wire = Wire(
             keyring=keyring,
             tensor_bytes=quotas.tensor_bytes,
@@ -171,18 +188,20 @@ def _build(
             name=options.name,
             version=VERSION,
             data_address=data,
-            engine=executor.describe(),
+            engine=engines.executor.describe(),
             machine=machine(),
             cores=len(os.sched_getaffinity(0)),
             rss_bytes=usage().rss_bytes,
             encodings=AVAILABLE,
+            engines=engines.offers,
         )
         shell = Shell(
             identity,
             wire,
             store,
-            executor,
+            engines.executor,
             quotas,
+            engines=engines,
             obeys_shutdown=options.exit_with_parent,
             longest_lease_s=options.longest_lease,
             parent=sys.stdin.fileno() if options.exit_with_parent else None,
@@ -193,10 +212,10 @@ def _build(
 
 
 def _sandbox(
-    options: argparse.Namespace, keyring: KeyFolder | None, executor: Executor
+    options: argparse.Namespace, keyring: KeyFolder | None, engines: Engines
 ) -> str | None:
-    if getattr(executor, "is_bound_to_thread", False):
-        return "it computes on a GPU, whose driver chooses the files that it opens"
+    if engines.device != "cpu":
+        return f"it computes on the {engines.device}, whose driver chooses the files that it opens"
     addresses = [address for address in (options.listen, options.data) if address is not None]
     return sandbox_agent(options.cache, keyring.folder if keyring else None, addresses)
 
@@ -300,9 +319,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--engine",
-        choices=get_args(EngineName),
-        default="auto",
-        help="the inference engine to compute with (default: auto)",
+        default=AUTO,
+        metavar="NAME",
+        help="the inference engine to compute with; a launcher may ask for others only if this is "
+        "auto (default: auto, the first that can be used; --describe lists them)",
+    )
+    add(
+        "--device",
+        default=AUTO,
+        metavar="NAME",
+        help="the device to compute on, such as cpu, gpu, gpu:1 or npu; an agent on the cpu is "
+        "restricted to its own files and offers no other device (default: auto, the first device "
+        "of the engine)",
+    )
+    add(
+        "--describe",
+        action="store_true",
+        help="print the engines that this machine offers, with devices and precisions, and exit; "
+        "with --json as a JSON object",
     )
     add(
         "--cpus",

@@ -37,6 +37,7 @@ from nodes.protocol.messages import (
     Bye,
     Control,
     Deploy,
+    EngineOffer,
     Failed,
     GetStats,
     GetTrace,
@@ -81,6 +82,7 @@ class Identity:
     cores: int
     rss_bytes: int
     encodings: tuple[Encoding, ...] = ()
+    engines: tuple[EngineOffer, ...] = ()
 
 
 class Agent:
@@ -250,6 +252,7 @@ class Agent:
             cores=me.cores,
             rss_bytes=me.rss_bytes,
             encodings=me.encodings,
+            engines=me.engines,
         )
         return [
             *actions,

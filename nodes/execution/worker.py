@@ -27,10 +27,12 @@ from numpy.typing import DTypeLike
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.deployment import MAX_VARYING_BYTES, fits
+from nodes.core.engines import AUTO
 from nodes.execution.encoding import UndecodableError, check_available, decode, encode
 from nodes.execution.loaded_phase import LoadedPhase
 from nodes.execution.rehearsal import FEWEST_ROUNDS, Rehearsal, WireCosts
 from nodes.executors.base import Array, Executor, LoadOptions
+from nodes.executors.engines import Engines
 from nodes.host.heap import give_back_free_memory
 from nodes.host.time_slice import ask_for_usual_slices
 from nodes.host.usage import usage
@@ -60,12 +62,14 @@ class _Load:
 @dataclass(frozen=True, slots=True)
 class _Unload:
     epoch: int
+    interrupted: Executor
 
 
 class Worker:
     """The executor thread and its queue.
 
-    The thread calls `report` with each event for the core. Given a function that opens a
+    It computes with `executor`, or with the one of `engines` that a deployment asks for. The thread
+    calls `report` with each event for the core. Given a function that opens a
     `loopback`, it measures the cost of messages during the rehearsal.
     """
 
@@ -75,8 +79,11 @@ class Worker:
         report: Callable[[ev.Event], None],
         loopback: Callable[[], Loopback] | None = None,
         trim_period_s: float = TRIM_PERIOD_S,
+        engines: Engines | None = None,
     ) -> None:
         self._executor = executor
+        self._engines = engines
+        self._options = LoadOptions()
         self._loopback = loopback
         self._report = report
         self._trim_period_s = trim_period_s
@@ -112,9 +119,10 @@ class Worker:
 
     def unload(self, epoch: int) -> None:
         """Interrupt and drop all jobs of this epoch, then free its memory; reports `Unloaded`."""
-        self._dropped.add(epoch)
-        self._executor.interrupt()  # the job may take minutes, and its result is not needed
-        self._jobs.put(_Unload(epoch))
+        self._dropped.add(epoch)  # before the executor is looked up, because `_prepare` sets it
+        executor = self._executor
+        executor.interrupt()  # the job may take minutes, and its result is not needed
+        self._jobs.put(_Unload(epoch, executor))
 
     def stop(self, timeout_s: float) -> bool:
         """Interrupt the job under way and end the thread; False if it is not over in time."""
@@ -138,7 +146,7 @@ class Worker:
                 case _Load():
                     self._load(job)
                 case _Unload():
-                    self._unload(job.epoch)
+                    self._unload(job)
             del job  # the last tensors must not stay alive while the thread waits
             if time.monotonic() >= trim_at_s:
                 give_back_free_memory()
@@ -164,6 +172,7 @@ class Worker:
         """Prepare the subnets, and open the connection over which they are rehearsed."""
         check_available(deployment)
         verify()
+        self._choose_engine(deployment)
         epoch, total = deployment.epoch, len(deployment.phases)
         prepared = 0
 
@@ -173,19 +182,31 @@ class Worker:
             self._report(ev.LoadProgress(epoch, 0, total, f"prepared {prepared} of {total}"))
 
         self._report(ev.LoadProgress(epoch, 0, total, "preparing"))
-        self._executor.prepare(graphs, LoadOptions(threads=_threads(deployment)), report_progress)
+        self._executor.prepare(graphs, self._options, report_progress)
         return None if self._loopback is None else self._loopback()
+
+    def _choose_engine(self, deployment: Deployment) -> None:
+        """Choose the executor and the options with which to load a deployment."""
+        choice = deployment.engine
+        if self._engines is not None:
+            self._executor, choice = self._engines.executor_for(choice)
+            if deployment.epoch in self._dropped:
+                raise NodeError("the deployment was dropped while its engine was opened")
+        self._options = LoadOptions(
+            threads=_threads(deployment),
+            precision="fp32" if choice.precision == AUTO else choice.precision,
+            engine_options={option.name: option.value for option in choice.options},
+        )
 
     def _load_phases(
         self, job: _Load, loopback: Loopback | None
     ) -> tuple[tuple[float, ...], WireCosts]:
         deployment = job.deployment
         epoch, total = deployment.epoch, len(deployment.phases)
-        options = LoadOptions(threads=_threads(deployment))
         for index, (spec, graph) in enumerate(zip(deployment.phases, job.graphs, strict=True)):
             if epoch in self._dropped:
                 break
-            subnet = self._executor.load(graph, options)
+            subnet = self._executor.load(graph, self._options)
             try:
                 self._phases.append(LoadedPhase(spec, index, deployment, subnet))
             except BaseException:
@@ -263,7 +284,8 @@ class Worker:
         phase.keep(outputs)
         return outputs, began, busy_s, cpu_s
 
-    def _unload(self, epoch: int) -> None:
+    def _unload(self, job: _Unload) -> None:
+        epoch = job.epoch
         if self._epoch == epoch:
             for phase in self._phases:
                 phase.subnet.close()
@@ -272,7 +294,7 @@ class Worker:
             self._epoch = None
             give_back_free_memory()
         self._dropped.discard(epoch)
-        self._executor.resume()  # the core starts no other load before it has `Unloaded`
+        job.interrupted.resume()  # the core starts no other load before it has `Unloaded`
         self._report(ev.Unloaded(epoch))
 
 

@@ -1,13 +1,13 @@
 """Defines the interface between an agent and an engine that runs ONNX models.
 
-An `Executor` is one engine on one machine. It prepares subnets (costly, at most once per subnet and
+An `Engine` says whether it is installed and what it offers, and opens executors. An `Executor` is
+one engine on one device of this machine. It prepares subnets (costly, at most once per subnet and
 machine), loads them, and a `LoadedSubnet` runs one. Subnets are ONNX files whose weights may lie in
 other files beside them; all their input shapes are static.
 
-An implementation needs a module under `nodes.executors` with a class of these methods, a name in
-`nodes.executors.registry`, and a subclass of the contract tests in
-`tests/nodes/executors/conformance.py`. `InputCheck` and `OutputAllocator` do the parts that are the
-same for every engine.
+An implementation needs these three classes, a name for the engine (`nodes.executors.registry`), and
+a subclass of the contract tests (`csdf_edge.testing.executor_contract`). `InputCheck` and
+`OutputAllocator` do the parts that are the same for every engine.
 
 **Threads.** An agent opens the executor before it starts any thread. It calls `prepare` in a thread
 made for that call, and waits for it; then it calls `load`, `LoadedSubnet.run`, `LoadedSubnet.close`
@@ -30,14 +30,16 @@ files where the kernel supports that (`nodes.host.sandbox`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from nodes.cache.room import Room
 from nodes.protocol.errors import NodeError
+from nodes.protocol.messages import DeviceOffer
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -56,16 +58,32 @@ class LoadOptions:
     threads: int = 1
     """CPU threads that compute one run, at least 1; ExecutorError otherwise. An engine may use
     fewer."""
-    fp16: bool = False
-    """Lets an engine compute in half precision where it can (TensorRT). Outputs then agree with the
-    model to about 1e-2 of their largest magnitude instead of 1e-4; dtypes stay the same. Engines
-    that cannot ignore it."""
-    workspace_bytes: int = 256 << 20
-    """The most scratch memory that TensorRT may use while it builds and runs an engine."""
+    precision: str = "fp32"
+    """One of the precisions that the engine offers for its device (`DeviceOffer`). `fp32` computes
+    as the model says, and outputs agree with it to about 1e-4 of their largest magnitude. In a
+    lower precision the engine may compute whatever it can; dtypes stay the same."""
+    engine_options: Mapping[str, str] = field(default_factory=dict)
+    """Settings that only this engine has, by name (`Engine.options`), as the user wrote them.
+    `prepare` and `load` raise ExecutorError for a value that the setting cannot have."""
 
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise ExecutorError(f"an executor needs at least one thread, not {self.threads}")
+
+    @property
+    def fp16(self) -> bool:
+        """Whether the engine may compute in half precision."""
+        return self.precision == "fp16"
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The most scratch memory of TensorRT, by its engine option `workspace_bytes`."""
+        text = self.engine_options.get("workspace_bytes", str(256 << 20))
+        if not text.isdecimal() or not 0 < int(text) < 1 << 63:
+            raise ExecutorError(
+                f"the engine option workspace_bytes must be a number of bytes above 0, not {text!r}"
+            )
+        return int(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +157,7 @@ prepared. What it raises ends `prepare`."""
 
 
 class Executor(Protocol):
-    """An engine on this machine."""
+    """An engine on one device of this machine."""
 
     def describe(self) -> str:
         """Return the engine's name, its version, and where it computes.
@@ -195,6 +213,40 @@ class Executor(Protocol):
 
         May be called from any thread, several times. A call under way that needs a child raises
         ExecutorError, and so does every later one.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """A kind of executor: what a name in `nodes.executors.registry` stands for.
+
+    Agents ask every engine what it offers when they start. So a module with such a class must be
+    cheap to import, and every method but `open` must neither import the engine nor take memory.
+    """
+
+    options: tuple[str, ...]
+    """The names that `LoadOptions.engine_options` may have."""
+
+    def missing(self) -> str | None:
+        """Return why the engine cannot be used here and what to install; None if it can.
+
+        The text is a clause that follows the engine's name, such as `it is not installed: …`.
+        """
+        ...
+
+    def devices(self) -> tuple[DeviceOffer, ...]:
+        """Return the devices that the engine can compute on, the one to prefer first.
+
+        Called only if nothing is `missing`. What can be learnt only from the engine itself, `open`
+        finds out.
+        """
+        ...
+
+    def open(self, cache: Path, device: str, room: Room | None) -> Executor:
+        """Open the engine on a device, keeping prepared subnets under `cache`.
+
+        `device` is the name of one of `devices()`. `room` bounds the cache if given. Raises
+        ExecutorError if the engine or the device cannot be used after all.
         """
         ...
 

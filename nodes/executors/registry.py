@@ -1,70 +1,131 @@
-"""Opens the executor for the engine that is installed on a node."""
+"""Finds engines by name, built in or from plugins, and opens their executors.
+
+A plugin is a package with an entry point of the group `csdf_edge.executors`, whose name is the
+engine's and whose value is a class like the built-in ones (`nodes.executors.base.Engine`). Built-in
+engines are listed here in the same form, because the module that reads entry points takes 1.7 MB of
+an agent's memory; it is imported only where an installed package names the group.
+
+A plugin that cannot be imported concerns only those who ask for its engine.
+"""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache as memoised
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
 
 from nodes.cache.room import Room
-from nodes.executors.base import Executor, ExecutorError
-from nodes.executors.cuda import cuda_devices
+from nodes.core.engines import AUTO, EngineLackingError, resolve
+from nodes.executors.base import Engine, Executor, ExecutorError
+from nodes.executors.tensor_rt.engine import tensorrt_missing
 from nodes.host.heap import keep_one_heap
+from nodes.protocol.messages import EngineChoice, EngineOffer
 
-EngineName: TypeAlias = Literal["auto", "onnxruntime", "tensorrt"]
+GROUP = "csdf_edge.executors"
+"""The group of entry points by which packages add engines."""
+
+BUILT_IN = {
+    "tensorrt": "nodes.executors.tensor_rt.engine:TensorRtEngine",
+    "onnxruntime": "nodes.executors.onnx.engine:OnnxRuntimeEngine",
+}
+"""The place of each built-in engine. `auto` takes the first that can be used, before plugins.
+TensorRT as a provider of ONNX Runtime comes behind ONNX Runtime's own providers."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 
 
-def open_executor(name: EngineName, cache: Path, *, room: Room | None = None) -> Executor:
-    """Open the executor called `name`, which keeps prepared subnets under `cache`.
+def offers(only: str = AUTO) -> tuple[EngineOffer, ...]:
+    """Return what each engine offers on this machine, in the order in which `auto` prefers them.
 
-    `auto` is TensorRT where it is installed and there is a GPU, else ONNX Runtime. `tensorrt` uses
-    TensorRT's Python API where that is installed, else ONNX Runtime's TensorRT execution provider.
-    `room` bounds the cache if given. Call this before starting threads (`keep_one_heap`). Raises
-    ExecutorError with the wheel to install if the engine is missing.
+    With `only`, the others are left out. Raises ExecutorError if there is none of that name.
     """
-    keep_one_heap()
-    if name == "auto":
-        name = "tensorrt" if tensorrt_missing() is None else "onnxruntime"
-        if name == "onnxruntime" and find_spec("onnxruntime") is None:
-            raise ExecutorError(
-                "no engine is installed: `pip install onnxruntime`, on a GPU "
-                "`pip install onnxruntime-gpu`, on a Jetson the onnxruntime-gpu wheel of its "
-                "JetPack, or its TensorRT with `pip install cuda-python`"
-            )
-    if name == "onnxruntime":
-        return _onnx_runtime(cache, room=room)
-    if name == "tensorrt":
-        missing = tensorrt_missing()
-        if missing is None:
-            from nodes.executors.tensor_rt.executor import TensorRtExecutor  # noqa: PLC0415
+    names = engine_names()
+    if only != AUTO and only not in names:
+        raise ExecutorError(f"no engine is called {only!r}; there are {', '.join((AUTO, *names))}")
+    return tuple(_offer(name) for name in names if only in (AUTO, name))
 
-            return TensorRtExecutor(cache, room)
-        executor = (
-            _onnx_runtime(cache, tensorrt=True, room=room) if find_spec("onnxruntime") else None
-        )
-        if executor is not None and "Tensorrt" in executor.describe():
-            return executor
-        raise ExecutorError(f"TensorRT cannot be used: {missing}")
-    raise ExecutorError(
-        f"no engine is called {name!r}; there are {', '.join(get_args(EngineName))}"
+
+def _offer(name: str) -> EngineOffer:
+    try:
+        engine = find_engine(name)
+        if (missing := engine.missing()) is not None:
+            return EngineOffer(name, missing)
+        return EngineOffer(name, "", engine.devices(), engine.options)
+    except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+        return EngineOffer(name, f"its package is broken: {error}")
+
+
+def engine_names() -> tuple[str, ...]:
+    """Return the names of all engines, those of plugins last."""
+    built_in = sorted(
+        BUILT_IN, key=lambda name: name == "tensorrt" and tensorrt_missing() is not None
     )
+    return (*built_in, *sorted(set(_plugins()) - set(BUILT_IN)))
 
 
-def _onnx_runtime(cache: Path, *, tensorrt: bool = False, room: Room | None = None) -> Executor:
-    from nodes.executors.onnx.runtime import OnnxRuntimeExecutor  # noqa: PLC0415
+def find_engine(name: str) -> Engine:
+    """Return the engine of that name; raises ExecutorError if its package is broken."""
+    place = BUILT_IN.get(name) or _plugins()[name]
+    module, _, attribute = place.partition(":")
+    try:
+        engine: Engine = getattr(import_module(module), attribute)()
+    except Exception as error:
+        raise ExecutorError(
+            f"the engine {name!r} cannot be imported from {place}: {error}"
+        ) from error
+    return engine
 
-    return OnnxRuntimeExecutor(cache, tensorrt=tensorrt, room=room)
+
+def open_executor(
+    name: str, cache: Path, *, device: str = AUTO, room: Room | None = None
+) -> Executor:
+    """Open the executor of the engine called `name`, which keeps prepared subnets under `cache`.
+
+    `auto` is the first engine that can be used and has the `device`; of the device, it is the first
+    that the engine has. `room` bounds the cache if given. Call this before starting threads
+    (`keep_one_heap`). Raises ExecutorError with the package to install if the engine or the device
+    is missing.
+    """
+    choice = chosen(EngineChoice(name, device), offers(name))
+    return open_chosen(choice, cache, room)
 
 
-def tensorrt_missing() -> str | None:
-    """Return why TensorRT cannot be used here and what to do about it; None if it can."""
-    if find_spec("tensorrt") is None:
-        return (
-            "it is not installed: `pip install tensorrt cuda-python`; on a Jetson it comes with "
-            "JetPack, make it visible with `python -m venv --system-site-packages`"
-        )
-    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
-        return "its memory needs cuda-python: `pip install cuda-python`"
-    if not cuda_devices():
-        return "this machine has no GPU that CUDA can use"
-    return None
+def chosen(choice: EngineChoice, among: tuple[EngineOffer, ...]) -> EngineChoice:
+    """Return `choice` with names for all that is `auto`; raises ExecutorError if this machine lacks
+    it."""
+    try:
+        return resolve(choice, among)
+    except EngineLackingError as error:
+        raise ExecutorError(f"this machine {error}") from error
+
+
+def open_chosen(choice: EngineChoice, cache: Path, room: Room | None) -> Executor:
+    """Open the executor of a choice in which nothing is `auto`."""
+    keep_one_heap()
+    return find_engine(choice.engine).open(cache, choice.device, room)
+
+
+@memoised
+def _plugins() -> dict[str, str]:
+    """Return the places of the engines of other packages, by name."""
+    if not any(_names_group(file) for file in _entry_point_files()):
+        return {}
+    from importlib.metadata import entry_points  # noqa: PLC0415 - see the module's docstring
+
+    found = {point.name: point.value for point in entry_points(group=GROUP)}
+    return {name: place for name, place in found.items() if _NAME.fullmatch(name)}
+
+
+def _entry_point_files() -> Iterator[Path]:
+    for place in sys.path:
+        yield from Path(place or ".").glob("*.*-info/entry_points.txt")
+
+
+def _names_group(file: Path) -> bool:
+    try:
+        return f"[{GROUP}]" in file.read_text("utf-8")
+    except (OSError, ValueError):
+        return False

@@ -17,6 +17,9 @@ from nodes.protocol.messages import CHUNK_BYTES
 MAX_NAME = 4096
 """Characters that the name of a tensor, phase, node or address may have."""
 
+MAX_WORD = 64
+"""Characters that the name of an engine, a device, a precision or an option may have."""
+
 MAX_TEXT = 1 << 16
 """UTF-8 bytes that a string such as `Failed.reason` may have."""
 

@@ -1,4 +1,4 @@
-"""The messages that launchers and agents exchange: the whole protocol, version 6.
+"""The messages that launchers and agents exchange: the whole protocol, version 7.
 
 **Control messages** travel between one launcher (DEALER) and an agent's control port (ROUTER). The
 launcher opens a session with `Hello`, which the agent answers by `Welcome` or `Refused`. The
@@ -140,10 +140,57 @@ class PeerSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceOffer:
+    """A device that an engine can compute on, and the precisions that it offers there.
+
+    `device` is `cpu`, `gpu`, `npu` or another word, with `:1` for the second of its kind. Of
+    `precisions`, such as `fp32`, `fp16` and `int8`, the first is the default.
+    """
+
+    device: str
+    precisions: tuple[str, ...] = ("fp32",)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOffer:
+    """An engine that an agent knows, and what it offers.
+
+    `missing` says why the engine cannot be used and what to install; it is empty for one that can.
+    `devices` begin with the preferred one. `options` are the names of the engine's own settings.
+    """
+
+    engine: str
+    missing: str = ""
+    devices: tuple[DeviceOffer, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """The engine of a deployment, its device, its precision, and its own settings.
+
+    `auto` leaves engine, device or precision to the agent (`nodes.core.engines`).
+    """
+
+    engine: str = "auto"
+    device: str = "auto"
+    precision: str = "auto"
+    options: tuple[EngineOption, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOption:
+    """One of an engine's own settings, as the user wrote it."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """What one agent has to run: its phases in order, its channels, and the nodes that it dials.
 
-    `threads` is the number of threads that the engine may compute with. With
+    `threads` is the number of threads that the `engine` may compute with. With
     `check_finite`, a firing fails if it makes NaN or infinity from inputs that contain none.
     """
 
@@ -155,6 +202,7 @@ class Deployment:
     dial: tuple[PeerSpec, ...]
     threads: int = 1
     check_finite: bool = False
+    engine: EngineChoice = EngineChoice()
 
 
 # ---------------------------------------------------------------- control: launcher → agent
@@ -267,7 +315,8 @@ class Welcome:
     people and for cache keys. `rss_bytes` is the memory of the idle agent, as in `Stats`.
     `encodings` are those that it has for channels besides `raw`. `available_bytes` is the memory
     that the agent could still allocate when it was greeted (None if it cannot tell); agents of one
-    machine report the same memory.
+    machine report the same memory. `engines` are all that the agent knows, in the order in which
+    `auto` prefers them.
     """
 
     protocol: int
@@ -280,6 +329,7 @@ class Welcome:
     rss_bytes: int
     encodings: tuple[Encoding, ...] = ()
     available_bytes: int | None = None
+    engines: tuple[EngineOffer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from nodes.protocol.fields import (
     MAX_COUNT,
     MAX_NAME,
     MAX_TEXT,
+    MAX_WORD,
     Record,
     chunk,
     digest,
@@ -72,6 +73,28 @@ _CHANNEL = Record(
 
 _PEER = Record(words.PeerSpec, {"name": _name, "data_address": _name})
 
+_word = (string(MAX_WORD), sentence(MAX_WORD))
+_words = (list_of(_word[0]), list_of(_word[1]))
+
+_DEVICE_OFFER = Record(words.DeviceOffer, {"device": _word, "precisions": _words})
+
+_ENGINE_OFFER = Record(
+    words.EngineOffer,
+    {
+        "engine": _word,
+        "missing": _text,
+        "devices": records(_DEVICE_OFFER),
+        "options": _words,
+    },
+)
+
+_ENGINE_OPTION = Record(words.EngineOption, {"name": _word, "value": _name})
+
+_ENGINE_CHOICE = Record(
+    words.EngineChoice,
+    {"engine": _word, "device": _word, "precision": _word, "options": records(_ENGINE_OPTION)},
+)
+
 _DEPLOYMENT = Record(
     words.Deployment,
     {
@@ -83,6 +106,7 @@ _DEPLOYMENT = Record(
         "dial": records(_PEER),
         "threads": integer(1, 1024),
         "check_finite": flag,
+        "engine": nested(_ENGINE_CHOICE),
     },
 )
 
@@ -141,6 +165,7 @@ WORDS = (
             "rss_bytes": _count,
             "encodings": list_of(_encoding),
             "available_bytes": optional(_count),
+            "engines": records(_ENGINE_OFFER),
         },
     ),
     Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),

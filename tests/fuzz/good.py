@@ -14,11 +14,14 @@ from tests.nodes.simulation import EPOCH, GRAPH, Dataflow
 FLOW = Dataflow(("n0", "n1", "n0"), (("x",), ("t0",), ("t1",)), ("t2",), (2, 2, 2, 2))
 _STATS = words.Stats(EPOCH, (1,), (0.5,), 1.0, 1.0, 8, 8, 1, 1, 1, 0, 0, 8, (0.5,))
 
+OFFERS = (words.EngineOffer("e", "", (words.DeviceOffer("gpu:1", ("fp16",)),), ("o",)),)
+
 MESSAGES: tuple[words.Message, ...] = (
     words.Hello(words.PROTOCOL, "s", 5.0), words.Query(("a" * 64,)), words.Put(GRAPH, 0, b"x"),
     words.Deploy(FLOW.deployments()["n0"]), words.Start(EPOCH), words.Stop(EPOCH),
     words.GetStats(), words.Ping(), words.Bye(), words.Shutdown(),
-    words.Welcome(1, "n0", "0", "tcp://h:1", "e", "m", 4, 10**8), words.Refused("no", 1),
+    words.Welcome(1, "n0", "0", "tcp://h:1", "e", "m", 4, 10**8, (), None, OFFERS),
+    words.Refused("no", 1),
     words.Missing(("a" * 64,)), words.Stored("a" * 64, 0, True), words.Progress(EPOCH, 1, 2, "w"),
     words.Deployed(EPOCH, (0.1,), 10**8), words.Failed(EPOCH, "why"), words.Stopped(EPOCH, _STATS),
     _STATS, words.Pong(), words.Attach(EPOCH, "n1"), words.Attach(EPOCH, words.HOST),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx
 
+from csdf_edge.testing import executor_models as models
 from nodes.protocol.codec import decode, encode
 from nodes.protocol.messages import (
     CHUNK_BYTES,
@@ -31,7 +32,6 @@ from nodes.protocol.messages import (
     Stored,
     TensorHeader,
 )
-from tests.nodes.executors import models
 from tests.nodes.speaker import Speaker
 
 

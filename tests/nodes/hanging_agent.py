@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from nodes import agent, cli
 from nodes.core import watchdog
+from nodes.executors import engines
 from nodes.executors.base import Array, LoadOptions, OnPrepared, TensorSpec
 
 SHAPE = (2,)
@@ -92,5 +93,5 @@ if __name__ == "__main__":
         watchdog.CHECK_PERIOD_S = patience_s / 5
     agent.STOP_S = float(os.environ.get("STOP_S", agent.STOP_S))
     if os.environ.get("ENGINE") != "real":
-        cli.open_executor = lambda *_, **__: Engine()
+        engines.open_chosen = lambda *_: Engine()
     sys.exit(cli.main())

@@ -45,7 +45,10 @@ channels = st.builds(
 deployments = st.builds(
     words.Deployment,
     counts, names, st.sampled_from(["pipelined", "strict"]), tuples(phases), tuples(channels),
-    tuples(st.builds(words.PeerSpec, names, names)), st.integers(1, 8),
+    tuples(st.builds(words.PeerSpec, names, names)), st.integers(1, 8), st.booleans(),
+    st.builds(
+        words.EngineChoice, said, said, said, tuples(st.builds(words.EngineOption, said, names))
+    ),
 )  # fmt: skip
 stats = st.builds(
     words.Stats,
@@ -70,6 +73,15 @@ SENDABLE = {
         counts,
         tuples(encodings),
         st.none() | counts,
+        tuples(
+            st.builds(
+                words.EngineOffer,
+                said,
+                said,
+                tuples(st.builds(words.DeviceOffer, said, tuples(said))),
+                tuples(said),
+            )
+        ),
     ),
     words.Refused: (said, counts),
     words.Missing: (tuples(digests),),

@@ -21,6 +21,7 @@ import pytest
 import zmq
 from onnx import TensorProto, helper
 
+from csdf_edge.testing import executor_models as models
 from nodes.protocol.messages import (
     HOST,
     BlobInfo,
@@ -38,7 +39,6 @@ from nodes.protocol.messages import (
     Stopped,
 )
 from tests.nodes.deploying import Host, Launcher, Line, line
-from tests.nodes.executors import models
 from tests.nodes.hanging_agent import (
     FIRING,
     HANGING,

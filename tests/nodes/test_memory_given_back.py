@@ -16,9 +16,9 @@ import pytest
 import zmq
 from onnx import TensorProto, helper
 
+from csdf_edge.testing import executor_models as models
 from nodes.protocol.messages import Bye, Deployed, Failed, Start
 from tests.nodes.deploying import Host, Launcher, Line, line
-from tests.nodes.executors import models
 from tests.nodes.speaker import AgentProcess
 
 pytestmark = pytest.mark.alone

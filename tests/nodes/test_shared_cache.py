@@ -13,6 +13,7 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
+from csdf_edge.testing import executor_models as models
 from nodes.cache.blobs import BlobStore
 from nodes.cache.room import Room
 from nodes.executors.base import ExecutorError, LoadOptions
@@ -20,7 +21,6 @@ from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.preparing.entries import PreparedFiles
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import BlobInfo
-from tests.nodes.executors import models
 from tests.nodes.steps import before_step
 
 QUOTA = 10 << 20

@@ -27,12 +27,14 @@ from nodes.executors.base import (
     OutputAllocator,
     TensorSpec,
 )
+from nodes.executors.cuda import cuda_devices, gpu_number
 from nodes.executors.onnx.binding import SessionBinding, run_options
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.file import OnnxFile, check_optimised, inspect
 from nodes.executors.onnx.optimise import MODEL, needed_bytes
 from nodes.executors.onnx.packing import UNPACKED
 from nodes.executors.onnx.sessions import (
+    allows_spinning,
     engine_errors,
     gpu_providers,
     import_onnxruntime,
@@ -60,17 +62,26 @@ class OnnxRuntimeExecutor:
         self,
         cache: Path,
         *,
+        device: str = "auto",
         tensorrt: bool = False,
         room: Room | None = None,
     ) -> None:
-        """Use the GPU where ONNX Runtime offers one, through TensorRT if `tensorrt`.
+        """Use a GPU where ONNX Runtime offers one, through TensorRT if `tensorrt`, or `device`.
 
         `room` bounds the cache if given. Files that ONNX Runtime itself keeps for TensorRT count
         towards it, but are not bounded while they are written. Raises ExecutorError if ONNX Runtime
-        is not installed.
+        is not installed, or cannot use the `device`.
         """
         self._ort = import_onnxruntime()
-        self._providers = gpu_providers(self._ort, tensorrt=tensorrt)
+        self._gpu = 0 if device in ("auto", "cpu") else gpu_number(device)
+        found = () if device == "cpu" else gpu_providers(self._ort, tensorrt=tensorrt)
+        self._providers = found
+        if device not in ("auto", "cpu") and not (found and self._gpu < cuda_devices()):
+            raise ExecutorError(
+                f"ONNX Runtime {self._ort.__version__} cannot use {device}: it has the providers "
+                f"{', '.join(self._ort.get_available_providers())} and CUDA finds "
+                f"{cuda_devices()} GPUs; `pip install onnxruntime-gpu`, and check the driver"
+            )
         self._run_options = run_options(self._ort)
         self._cache = PreparedFiles(cache, room)
         self._child = PreparingProcess("onnxruntime", self._cache)
@@ -79,6 +90,8 @@ class OnnxRuntimeExecutor:
     def describe(self) -> str:
         """Return the engine's name, its version and where it computes."""
         names = [name.removesuffix("ExecutionProvider") for name in self._providers]
+        if self._gpu:
+            names.append(f"GPU {self._gpu}")
         return f"ONNX Runtime {self._ort.__version__} ({', '.join([*names, 'CPU'])})"
 
     def prepare(
@@ -86,6 +99,7 @@ class OnnxRuntimeExecutor:
     ) -> None:
         """Optimise those of `graphs` that the cache lacks, in one child process."""
         done = on_done or (lambda _: None)
+        allows_spinning(options)  # its value may be wrong
         if self._providers:
             for graph in graphs:
                 done(graph)
@@ -157,7 +171,7 @@ class OnnxRuntimeExecutor:
             session = self._ort.InferenceSession(
                 str(path),
                 session_options,
-                providers=provider_arguments(self._providers, options, self._cache.root),
+                providers=provider_arguments(self._providers, options, self._cache.root, self._gpu),
                 disabled_optimizers=faulty_optimizers(path),
             )
         session.disable_fallback()

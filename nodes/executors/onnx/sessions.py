@@ -101,23 +101,24 @@ def gpu_providers(ort: Any, *, tensorrt: bool) -> tuple[str, ...]:
 
 
 def provider_arguments(
-    providers: tuple[str, ...], options: LoadOptions, cache: Path
+    providers: tuple[str, ...], options: LoadOptions, cache: Path, gpu: int = 0
 ) -> list[str | tuple[str, dict[str, str]]]:
     """Return `providers` with their settings, and the CPU last, as InferenceSession takes them.
 
-    TF32 is off, because with it a GPU agrees with the model only to 1e-3.
+    `gpu` is the CUDA number of the GPU. TF32 is off, because with it a GPU agrees with the model
+    only to 1e-3.
     """
     arguments: list[str | tuple[str, dict[str, str]]] = []
     for provider in providers:
-        settings: dict[str, str] = {}
+        settings = {"device_id": str(gpu)}
         if provider == "CUDAExecutionProvider":
-            settings = {
+            settings |= {
                 "arena_extend_strategy": "kSameAsRequested",
                 "cudnn_conv_algo_search": "HEURISTIC",
                 "use_tf32": "0",
             }
         elif provider == "TensorrtExecutionProvider":
-            settings = {
+            settings |= {
                 "trt_engine_cache_enable": "1",
                 "trt_engine_cache_path": str(cache),
                 "trt_timing_cache_enable": "1",
@@ -170,7 +171,7 @@ def loading_options(ort: Any, options: LoadOptions, *, optimised: bool) -> Any:
     `optimised`: the model was written by `optimising_options`, and is loaded as it is.
     """
     level = ort.GraphOptimizationLevel
-    session_options = _session_options(ort, options.threads)
+    session_options = _session_options(ort, options.threads, spins=allows_spinning(options))
     session_options.graph_optimization_level = (
         level.ORT_DISABLE_ALL if optimised else level.ORT_ENABLE_ALL
     )
@@ -185,14 +186,25 @@ def keep_packing_off(options: Any) -> None:
     options.add_session_config_entry("session.disable_prepacking", "1")
 
 
-def _session_options(ort: Any, threads: int) -> Any:
+def allows_spinning(options: LoadOptions) -> bool:
+    """Return whether threads may wait for work by spinning, by the option `allow_spinning`.
+
+    Raises ExecutorError if its value is neither true nor false.
+    """
+    text = options.engine_options.get("allow_spinning", "false")
+    if text not in ("true", "false"):
+        raise ExecutorError(f"the engine option allow_spinning must be true or false, not {text!r}")
+    return text == "true"
+
+
+def _session_options(ort: Any, threads: int, *, spins: bool = False) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = _SILENT
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.enable_mem_pattern = False
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spins else "0")
     # The file was examined as ONNX and must not be read as another format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     return options

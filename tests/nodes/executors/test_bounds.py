@@ -16,6 +16,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from csdf_edge.testing import executor_models as models
 from nodes.cache.blobs import BlobStore
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.onnx.file import inspect
@@ -25,7 +26,6 @@ from nodes.executors.preparing import process as preparing
 from nodes.executors.preparing.entries import Job, NoRoomError, PreparedFiles
 from nodes.executors.preparing.process import PreparingProcess
 from nodes.protocol.messages import BlobInfo
-from tests.nodes.executors import models
 from tests.nodes.executors.test_onnx_runtime import wide
 
 pytestmark = pytest.mark.alone

@@ -10,12 +10,12 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
+from csdf_edge.testing import executor_models as models
+from csdf_edge.testing.executor_contract import OPTIONS, largest_error, some_inputs
 from nodes.executors.onnx.packing import ALIGNMENT, realign
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.onnx.sessions import INLINE_BYTES
 from nodes.executors.preparing.entries import Job
-from tests.nodes.executors import models
-from tests.nodes.executors.conformance import OPTIONS, largest_error, some_inputs
 
 ROWS, INNER, COLUMNS = 16, 72, 40
 """Several rows, or ONNX Runtime does not pack; sizes that a packed block has to fill up."""

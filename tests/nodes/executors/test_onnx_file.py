@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from cnn.operators import contrib
+from csdf_edge.testing import executor_models as models
 from nodes.executors.base import ExecutorError
 from nodes.executors.onnx.file import (
     CONTRIB_DOMAIN,
@@ -23,7 +24,6 @@ from nodes.executors.onnx.file import (
 )
 from nodes.executors.onnx.protobuf import field
 from nodes.protocol.fields import printable
-from tests.nodes.executors import models
 
 names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 

@@ -15,11 +15,11 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from csdf_edge.testing import executor_models as models
+from csdf_edge.testing.executor_contract import OPTIONS, load, some_inputs
 from nodes.executors.base import ExecutorError
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor, OnnxRuntimeSubnet
 from nodes.executors.onnx.sessions import loading_options
-from tests.nodes.executors import models
-from tests.nodes.executors.conformance import OPTIONS, load, some_inputs
 
 pytestmark = pytest.mark.alone
 

@@ -12,14 +12,14 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from csdf_edge.testing import executor_models as models
+from csdf_edge.testing.executor_contract import OPTIONS, held_bytes, some_inputs
 from nodes.executors.onnx import runtime as onnx_runtime
 from nodes.executors.onnx.file import inspect
 from nodes.executors.onnx.optimise import OWN_BYTES, needed_bytes
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.preparing.process import PreparingProcess
-from tests.nodes.executors import models
-from tests.nodes.executors.conformance import OPTIONS, held_bytes, some_inputs
 from tests.nodes.executors.test_onnx_runtime import wide
 
 

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -21,7 +21,17 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from csdf_edge.testing import executor_models as models
+from csdf_edge.testing.executor_contract import (
+    OPTIONS,
+    EngineContract,
+    ExecutorContract,
+    held_bytes,
+    load,
+    some_inputs,
+)
 from nodes.executors.base import Executor, ExecutorError, LoadOptions
+from nodes.executors.onnx.engine import OnnxRuntimeEngine
 from nodes.executors.onnx.optimise import MODEL
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.onnx.sessions import (
@@ -31,14 +41,6 @@ from nodes.executors.onnx.sessions import (
     provider_arguments,
 )
 from nodes.executors.preparing.process import PreparingProcess
-from tests.nodes.executors import models
-from tests.nodes.executors.conformance import (
-    OPTIONS,
-    ExecutorConformance,
-    held_bytes,
-    load,
-    some_inputs,
-)
 
 pytestmark = pytest.mark.alone
 
@@ -65,16 +67,17 @@ def no_optimiser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PreparingProcess, "make", refuse)
 
 
-class TestOnTheCpu(ExecutorConformance):
+class TestOnTheCpu(EngineContract):
     dtypes = ("float32", "float16", "float64", "int8", "int32", "int64", "uint8", "bool")
+    device = "cpu"
+    wrong_options: ClassVar = {"allow_spinning": "perhaps"}
 
-    @pytest.fixture
-    def executor(self, cpu: OnnxRuntimeExecutor) -> Executor:
-        return cpu
+    def engine(self) -> OnnxRuntimeEngine:
+        return OnnxRuntimeEngine()
 
 
 @pytest.mark.parametrize("tensorrt", [False, True], ids=["cuda", "tensorrt"])
-class TestOnTheGpu(ExecutorConformance):
+class TestOnTheGpu(ExecutorContract):
     prepares = False
 
     @pytest.fixture
@@ -346,7 +349,7 @@ def test_the_gpu_computes_in_full_precision_unless_asked(tmp_path: Path) -> None
     assert trt_settings["trt_fp16_enable"] == "0"
     assert trt_settings["trt_engine_cache_path"] == str(tmp_path)
     assert cuda_settings["use_tf32"] == "0"
-    half = provider_arguments(providers[:1], LoadOptions(fp16=True), tmp_path)
+    half = provider_arguments(providers[:1], LoadOptions(precision="fp16"), tmp_path)
     assert half[0][1]["trt_fp16_enable"] == "1"
 
 

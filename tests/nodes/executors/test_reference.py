@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from csdf_edge.testing import executor_models as models
 from nodes.executors.onnx import reference
-from tests.nodes.executors import models
 
 
 def test_every_frame_gets_the_whole_models_outputs(tmp_path: Path) -> None:

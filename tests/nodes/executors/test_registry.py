@@ -1,4 +1,4 @@
-"""Which engine a node opens, and the error if there is none."""
+"""Which engine a node opens, what it offers, and the error if there is none."""
 
 from __future__ import annotations
 
@@ -12,8 +12,25 @@ import pytest
 
 from nodes.executors import registry
 from nodes.executors.base import ExecutorError
+from nodes.executors.engines import Engines
+from nodes.executors.onnx import engine as onnx_engine
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
-from nodes.executors.registry import open_executor
+from nodes.executors.registry import offers, open_executor
+from nodes.executors.tensor_rt import engine as tensor_rt_engine
+from nodes.protocol.messages import DeviceOffer, EngineChoice, EngineOffer
+
+PLUGIN = """
+from csdf_edge.executors import DeviceOffer
+
+class Abacus:
+    options = ("beads",)
+    def missing(self):
+        return None
+    def devices(self):
+        return (DeviceOffer("cpu", ("fp32", "int8")), DeviceOffer("npu"))
+    def open(self, cache, device, room):
+        return ("an abacus", device)
+"""
 
 
 @pytest.fixture
@@ -27,14 +44,33 @@ def without(monkeypatch: pytest.MonkeyPatch):
                 raise ImportError(f"No module named {name!r}")
             return real_import(name, *rest, **options)
 
-        monkeypatch.setattr(
-            registry, "find_spec", lambda name: None if name in names else real_spec(name)
-        )
+        for module in (onnx_engine, tensor_rt_engine):
+            monkeypatch.setattr(
+                module, "find_spec", lambda name: None if name in names else real_spec(name)
+            )
         monkeypatch.setattr(builtins, "__import__", import_)
         for name in names:
             monkeypatch.delitem(sys.modules, name, raising=False)
 
     return hide
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Installs a package of one module with an entry point of our group."""
+    site = tmp_path / "site"
+
+    def install(name: str, text: str, value: str) -> None:
+        info = site / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (site / f"{name}.py").write_text(text)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{value}\n")
+        registry._plugins.cache_clear()
+
+    monkeypatch.syspath_prepend(str(site))
+    yield install
+    registry._plugins.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["auto", "onnxruntime"])
@@ -47,9 +83,9 @@ def test_without_tensorrt_it_is_onnx_runtime(name: str, tmp_path: Path, without)
 
 def test_without_any_engine_it_says_which_to_install(tmp_path: Path, without) -> None:
     without("tensorrt", "onnxruntime")
-    with pytest.raises(ExecutorError, match=r"no engine is installed.*install onnxruntime.*Jetson"):
+    with pytest.raises(ExecutorError, match=r"has no engine: .*install onnxruntime.*Jetson"):
         open_executor("auto", tmp_path)
-    with pytest.raises(ExecutorError, match=r"ONNX Runtime is not installed.*install onnxruntime"):
+    with pytest.raises(ExecutorError, match=r"engine onnxruntime: it is not installed: .*pip"):
         open_executor("onnxruntime", tmp_path)
 
 
@@ -57,10 +93,67 @@ def test_tensorrt_asked_for_and_missing_says_what_to_do(tmp_path: Path, without)
     without("tensorrt")
     if "Tensorrt" in OnnxRuntimeExecutor(tmp_path, tensorrt=True).describe():
         pytest.skip("ONNX Runtime has it as an execution provider here")
-    with pytest.raises(ExecutorError, match=r"TensorRT cannot be used: .*pip install tensorrt"):
+    with pytest.raises(ExecutorError, match=r"cannot use the engine tensorrt: .*pip install tens"):
         open_executor("tensorrt", tmp_path)
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ExecutorError, match="'tvm'; there are auto, onnxruntime, tensorrt"):
-        open_executor("tvm", tmp_path)
+    with pytest.raises(ExecutorError, match=r"'abacus'; there are auto, .*onnxruntime"):
+        open_executor("abacus", tmp_path)
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExecutorError, match=r"has no device 'npu:3' for onnxruntime, only .*cpu"):
+        open_executor("onnxruntime", tmp_path, device="npu:3")
+
+
+def test_a_package_adds_an_engine_by_an_entry_point(plugin, tmp_path: Path) -> None:
+    plugin("csdf_abacus", PLUGIN, "abacus = csdf_abacus:Abacus")
+    devices = (DeviceOffer("cpu", ("fp32", "int8")), DeviceOffer("npu"))
+    assert offers("abacus") == (EngineOffer("abacus", "", devices, ("beads",)),)
+    assert open_executor("abacus", tmp_path, device="npu") == ("an abacus", "npu")
+    assert [offer.engine for offer in offers()][-1] == "abacus", "auto prefers the built-in ones"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("import nothing_of_that_name", "No module named"), ("class Abacus: ...", "missing")],
+)
+def test_a_broken_plugin_concerns_only_those_who_ask_for_it(
+    plugin, tmp_path: Path, text: str, why: str
+) -> None:
+    name = f"csdf_broken_{len(text)}"
+    plugin(name, text, f"broken = {name}:Abacus")
+    assert isinstance(open_executor("auto", tmp_path), OnnxRuntimeExecutor)
+    with pytest.raises(ExecutorError, match=f"cannot use the engine broken: .*{why}"):
+        open_executor("broken", tmp_path)
+
+
+def test_a_plugin_cannot_take_the_name_of_a_built_in_engine(plugin, tmp_path: Path) -> None:
+    plugin("csdf_false", PLUGIN, "onnxruntime = csdf_false:Abacus")
+    assert isinstance(open_executor("onnxruntime", tmp_path), OnnxRuntimeExecutor)
+
+
+def test_an_agent_on_the_cpu_offers_no_other_device(plugin, tmp_path: Path) -> None:
+    plugin("csdf_abacus", PLUGIN, "abacus = csdf_abacus:Abacus")
+    engines = Engines("onnxruntime", "cpu", tmp_path)
+    assert [offer.engine for offer in engines.offers] == ["onnxruntime"], "the user has chosen one"
+    engines = Engines("auto", "cpu", tmp_path)
+    assert {device.device for offer in engines.offers for device in offer.devices} == {"cpu"}
+    engines = Engines("abacus", "npu", tmp_path)
+    assert [device.device for device in engines.offers[0].devices] == ["npu", "cpu"]
+
+
+def test_an_agent_opens_each_engine_once_when_it_is_asked_for(plugin, tmp_path: Path) -> None:
+    plugin("csdf_abacus", PLUGIN, "abacus = csdf_abacus:Abacus")
+    engines = Engines("auto", "cpu", tmp_path)
+    executor, choice = engines.executor_for(EngineChoice())
+    assert executor is engines.executor
+    assert (choice.engine, choice.device, choice.precision) == ("onnxruntime", "cpu", "fp32")
+    other, choice = engines.executor_for(EngineChoice("abacus", "cpu", "int8"))
+    assert other == ("an abacus", "cpu")
+    assert engines.executor_for(EngineChoice("abacus"))[0] is other
+    with pytest.raises(
+        ExecutorError, match="does not compute in fp16: abacus on cpu has fp32, int8"
+    ):
+        engines.executor_for(EngineChoice("abacus", precision="fp16"))

@@ -9,8 +9,8 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+from csdf_edge.testing import executor_models as models
 from nodes.executors.onnx import replay
-from tests.nodes.executors import models
 
 FLOAT = 1
 

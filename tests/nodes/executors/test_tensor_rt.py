@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from csdf_edge.testing.executor_contract import ExecutorContract
 from nodes.executors.base import Executor, ExecutorError, LoadOptions, TensorSpec
-from nodes.executors.registry import tensorrt_missing
+from nodes.executors.tensor_rt.engine import tensorrt_missing
 from nodes.executors.tensor_rt.executor import TensorRtExecutor
 from nodes.executors.tensor_rt.layout import (
     ALIGNMENT_BYTES,
@@ -27,12 +28,11 @@ from nodes.executors.tensor_rt.layout import (
     view,
     wants_fp16_flag,
 )
-from tests.nodes.executors.conformance import ExecutorConformance
 
 ORIN = Gpu("Orin", (8, 7))
 
 
-class TestOnTheGpu(ExecutorConformance):
+class TestOnTheGpu(ExecutorContract):
     dtypes = ("float32", "float16", "int32", "int64", "bool")
 
     @pytest.fixture
@@ -56,8 +56,8 @@ def test_an_engines_key_differs_for_whatever_makes_it_another_engine() -> None:
         engine_key("d", "10.4.0", ORIN, options),
         engine_key("d", "10.3.0", replace(ORIN, name="Thor"), options),
         engine_key("d", "10.3.0", replace(ORIN, capability=(8, 6)), options),
-        engine_key("d", "10.3.0", ORIN, replace(options, fp16=True)),
-        engine_key("d", "10.3.0", ORIN, replace(options, workspace_bytes=1)),
+        engine_key("d", "10.3.0", ORIN, replace(options, precision="fp16")),
+        engine_key("d", "10.3.0", ORIN, replace(options, engine_options={"workspace_bytes": "1"})),
     }
     assert len(keys) == 7
     assert engine_key("d", "10.3.0", ORIN, replace(options, threads=9)) in keys
@@ -131,7 +131,7 @@ def test_views_of_a_block_write_where_the_layout_says(tensors: dict[str, TensorS
 
 
 def test_half_precision_is_a_flag_up_to_ten_and_refused_from_eleven() -> None:
-    half = LoadOptions(fp16=True)
+    half = LoadOptions(precision="fp16")
     assert wants_fp16_flag("s", "10.16.1.11", half)
     assert not wants_fp16_flag("s", "10.16.1.11", LoadOptions())
     assert not wants_fp16_flag("s", "11.4.0.106", LoadOptions())

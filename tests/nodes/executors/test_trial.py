@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
+from csdf_edge.testing import executor_models as models
+from csdf_edge.testing.executor_contract import OPTIONS
 from nodes.executors.base import ExecutorError
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.preparing.process import PreparingProcess
-from tests.nodes.executors import models
-from tests.nodes.executors.conformance import OPTIONS
 
 pytestmark = pytest.mark.alone
 

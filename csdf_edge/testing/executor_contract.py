@@ -1,10 +1,16 @@
-"""What every executor promises. A subclass says which one by the fixture `executor`."""
+"""What every executor must do, as classes of tests that each engine's own test class inherits.
+
+`EngineContract` is for an engine that can be opened as a plugin is; `ExecutorContract` is its part
+that needs an executor only.
+"""
 
 from __future__ import annotations
 
 import gc
+import re
 import weakref
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
@@ -13,18 +19,28 @@ import numpy as np
 import onnx
 import pytest
 
-from nodes.executors.base import Executor, ExecutorError, LoadedSubnet, LoadOptions, TensorSpec
-from tests.nodes.executors import models
+from csdf_edge.testing import executor_models as models
+from nodes.executors.base import (
+    Array,
+    Engine,
+    Executor,
+    ExecutorError,
+    LoadedSubnet,
+    LoadOptions,
+    TensorSpec,
+)
 
 OPTIONS = LoadOptions()
 RELATIVE_ERROR = 1e-4
 
 
 def load(executor: Executor, proto: onnx.ModelProto, folder: Path) -> LoadedSubnet:
+    """Write the model to a folder, and load it."""
     return executor.load(models.save(proto, folder), OPTIONS)
 
 
 def some_inputs(subnet: LoadedSubnet, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return random inputs of the dtypes and shapes that the subnet takes."""
     generator = np.random.default_rng(seed)
     return {
         name: (generator.standard_normal(spec.shape) * 4).astype(spec.dtype)
@@ -33,27 +49,37 @@ def some_inputs(subnet: LoadedSubnet, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def largest_error(measured: np.ndarray, expected: np.ndarray) -> float:
-    """Relative to the largest magnitude expected."""
+    """Return the largest error, relative to the largest magnitude expected."""
     scale = np.abs(expected.astype(np.float64)).max() or 1.0
     return float(np.abs(measured.astype(np.float64) - expected).max() / scale)
 
 
 def held_bytes(field: str) -> int:
-    """This process's memory by the kernel's count: `VmRSS` or `RssAnon`."""
+    """Return this process's memory by the kernel's count: `VmRSS` or `RssAnon`."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition(f"{field}:")[2].split()[0]) * 1024
 
 
-class ExecutorConformance:
-    """The contract of `nodes.executors.base`."""
+class ExecutorContract:
+    """The contract of `Executor` and `LoadedSubnet` (`nodes.executors.base`).
+
+    Inherit, and say which executor by the fixture `executor`.
+    """
 
     prepares: ClassVar[bool] = True
     """Whether `load` needs a child process for what `prepare` has not done."""
 
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float16", "int32", "int64", "uint8", "bool")
 
+    options: ClassVar[LoadOptions] = OPTIONS
+    """How subnets are loaded whose results are compared with ONNX's evaluator."""
+
+    relative_error: ClassVar[float] = RELATIVE_ERROR
+    """How far these may be away, relative to the largest magnitude of an output."""
+
     @pytest.fixture
     def executor(self, tmp_path: Path) -> Iterator[Executor]:
+        """Yield the executor to test."""
         raise NotImplementedError
 
     # -------------------------------------------------------------------------- results
@@ -67,7 +93,7 @@ class ExecutorConformance:
     def test_computes_what_onnx_says(
         self, executor: Executor, tmp_path: Path, proto: onnx.ModelProto
     ) -> None:
-        subnet = load(executor, proto, tmp_path)
+        subnet = executor.load(models.save(proto, tmp_path), self.options)
         inputs = some_inputs(subnet)
         outputs, expected = subnet.run(inputs), models.evaluate(proto, inputs)
         assert list(outputs) == list(expected)
@@ -75,7 +101,7 @@ class ExecutorConformance:
             assert array.shape == expected[name].shape
             assert array.dtype == expected[name].dtype
             assert array.flags.c_contiguous
-            assert largest_error(array, expected[name]) <= RELATIVE_ERROR
+            assert largest_error(array, expected[name]) <= self.relative_error
 
     def test_carries_every_dtype(self, executor: Executor, tmp_path: Path) -> None:
         graphs = {d: models.save(models.transpose(d), tmp_path / d) for d in self.dtypes}
@@ -129,14 +155,15 @@ class ExecutorConformance:
     def test_a_wrong_input_is_named(self, executor: Executor, tmp_path: Path) -> None:
         subnet = load(executor, models.two_in_two_out(), tmp_path)
         a = np.zeros((2, 3), np.float32)
-        for inputs, says in (
+        wrong: tuple[tuple[dict[str, Array], str], ...] = (
             ({"a": a}, r'subnet pair: its input "b" is missing'),
             ({"a": a, "b": a, "c": a}, r'subnet pair has no input "c"; it takes "a", "b"'),
             ({"a": a, "b": a.T}, r'"b" must be float32\[2, 3\], not float32\[3, 2\]'),
             ({"a": a, "b": a[0]}, r'"b" must be float32\[2, 3\], not float32\[3\]'),
             ({"a": a.astype(np.float64), "b": a}, r'"a" must be float32\[2, 3\], not float64'),
             ({"a": a.astype(">f4"), "b": a}, r'"a" must be float32\[2, 3\], not >f4'),
-        ):
+        )
+        for inputs, says in wrong:
             with pytest.raises(ExecutorError, match=says):
                 subnet.run(inputs)
         assert set(subnet.run({"a": a, "b": a})) == {"sum", "difference"}, "it still works"
@@ -279,7 +306,7 @@ class ExecutorConformance:
         subnets = [load(executor, p, tmp_path / str(n)) for n, p in enumerate(protos)]
         inputs = some_inputs(subnets[0])
         expected = [subnet.run(inputs)["y"] for subnet in subnets]
-        assert not np.array_equal(*expected)
+        assert not np.array_equal(expected[0], expected[1])
         with ThreadPoolExecutor(2) as threads:
             repeated = threads.map(lambda n: subnets[n % 2].run(inputs)["y"], (0, 1))
             for measured, first in zip(repeated, expected, strict=True):
@@ -294,3 +321,71 @@ class ExecutorConformance:
         for _ in range(100):
             outputs = subnet.run(inputs)
         assert held_bytes("RssAnon") - before < 20 * outputs["y"].nbytes
+
+
+class EngineContract(ExecutorContract):
+    """The contract of `Engine`, and that of the executor that it opens on one device.
+
+    Inherit, and say which engine.
+    """
+
+    device: ClassVar[str] = ""
+    """The device to compute on; by default the engine's first."""
+
+    wrong_options: ClassVar[Mapping[str, str]] = {}
+    """For each of the engine's own settings a value that it cannot have."""
+
+    @abstractmethod
+    def engine(self) -> Engine:
+        """Return the engine."""
+
+    @pytest.fixture
+    def executor(self, tmp_path: Path) -> Iterator[Executor]:
+        """Yield the engine's executor; skip the test where the engine is not installed."""
+        executor = self._opened(tmp_path / "derived")
+        yield executor
+        executor.close()
+
+    def _opened(self, cache: Path) -> Executor:
+        engine = self.engine()
+        if (missing := engine.missing()) is not None:
+            pytest.skip(missing)
+        devices = [offer.device for offer in engine.devices()]
+        if self.device not in ("", *devices):
+            pytest.skip(f"it has no device {self.device}")
+        return engine.open(cache, self.device or devices[0], None)
+
+    def test_says_what_is_missing_or_which_devices_and_precisions_it_has(self) -> None:
+        engine = self.engine()
+        if (missing := engine.missing()) is not None:
+            assert "install" in missing or "GPU" in missing
+            return
+        devices = engine.devices()
+        assert devices
+        for offer in devices:
+            assert re.fullmatch(r"[a-z][a-z0-9_-]*(:[1-9]\d*)?", offer.device)
+            assert offer.precisions
+        assert len({offer.device for offer in devices}) == len(devices)
+
+    def test_a_setting_of_its_own_is_checked(self, executor: Executor, tmp_path: Path) -> None:
+        assert set(self.wrong_options) == set(self.engine().options)
+        graph = models.save(models.residual(), tmp_path)
+        for name, value in self.wrong_options.items():
+            options = LoadOptions(engine_options={name: value})
+            for use in (executor.load, lambda graph, options: executor.prepare([graph], options)):
+                with pytest.raises(ExecutorError, match=name):
+                    use(graph, options)
+
+    def test_a_damaged_cache_is_made_anew(self, executor: Executor, tmp_path: Path) -> None:
+        graph = models.save(models.residual(), tmp_path / "model")
+        subnet = executor.load(graph, self.options)
+        inputs = some_inputs(subnet)
+        expected = subnet.run(inputs)["y"]
+        subnet.close()
+        executor.close()
+        for path in [path for path in (tmp_path / "derived").rglob("*") if path.is_file()]:
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        again = self._opened(tmp_path / "derived")
+        measured = again.load(graph, self.options).run(inputs)["y"]
+        again.close()
+        assert largest_error(measured, expected) <= self.relative_error

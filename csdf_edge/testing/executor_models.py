@@ -26,6 +26,7 @@ def model(
     outputs: Sequence[Spec],
     weights: Mapping[str, Array] | None = None,
 ) -> onnx.ModelProto:
+    """Return a model of these nodes, whose initialisers are `weights`."""
     graph = helper.make_graph(
         list(nodes),
         name,
@@ -61,11 +62,13 @@ def save(proto: onnx.ModelProto, folder: Path) -> Path:
 
 
 def evaluate(proto: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the outputs by ONNX's own evaluator."""
     names = [output.name for output in proto.graph.output]
     return dict(zip(names, ReferenceEvaluator(proto).run(names, dict(inputs)), strict=True))
 
 
 def normal(seed: int, *shape: int) -> Array:
+    """Return float32 numbers of mean 0 and variance 1."""
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
@@ -159,6 +162,7 @@ def passes_through() -> onnx.ModelProto:
 
 
 def unknown_operator() -> onnx.ModelProto:
+    """Return a model whose operator, Frobnicate, no engine knows."""
     return model(
         "strange",
         [helper.make_node("Frobnicate", ["x"], ["y"], name="n1")],
@@ -168,6 +172,7 @@ def unknown_operator() -> onnx.ModelProto:
 
 
 def dynamic_shape() -> onnx.ModelProto:
+    """Return a model whose input has a dimension of unknown length."""
     return model(
         "dynamic",
         [helper.make_node("Relu", ["x"], ["y"])],

@@ -1,0 +1,34 @@
+"""Exports what a package needs to add an engine."""
+
+from nodes.cache.room import Room
+from nodes.executors.base import (
+    Array,
+    Engine,
+    Executor,
+    ExecutorError,
+    InputCheck,
+    LoadedSubnet,
+    LoadOptions,
+    OnPrepared,
+    OutputAllocator,
+    TensorSpec,
+)
+from nodes.executors.onnx.file import OnnxFile, inspect
+from nodes.protocol.messages import DeviceOffer
+
+__all__ = [
+    "Array",
+    "DeviceOffer",
+    "Engine",
+    "Executor",
+    "ExecutorError",
+    "InputCheck",
+    "LoadOptions",
+    "LoadedSubnet",
+    "OnPrepared",
+    "OnnxFile",
+    "OutputAllocator",
+    "Room",
+    "TensorSpec",
+    "inspect",
+]
