@@ -32,12 +32,16 @@ from launcher.sources.kinds import SourceValue
 from launcher.sources.looks import is_source
 from launcher.streaming.overload import Overload
 from launcher.streaming.pacing import Pace
+from nodes.core.engines import AUTO
+from nodes.protocol.messages import EngineChoice, EngineOption
 from partition.devices import CacheSpill
 from partition.objective import DEFAULT_OBJECTIVE, WITHIN, Objective
 from partition.wire import Wire
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """Names that nodes and networks may have."""
+
+_WORD = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,63}")
 
 _ADDRESS = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})")
 
@@ -49,16 +53,41 @@ class NodeConfig(StrictModel):
     address: Annotated[
         str | None, Field(description="Where its node-agent listens: tcp://HOST:PORT")
     ] = None
+    host: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Name of the machine that it is a part of, for several nodes on one board; "
+            "by default the host of its address",
+        ),
+    ] = None
     memory: Annotated[
         Bytes, Field(description="Memory that its agent may use at most: 4GB, 512MiB or bytes")
     ] = None
     threads: Annotated[int, Field(ge=1, le=1024, description="Threads of its engine")] = 1
+    engine: Annotated[
+        str, Field(description="Engine that computes: auto, onnxruntime, tensorrt, a plugin's")
+    ] = AUTO
+    device: Annotated[str, Field(description="What it computes on: auto, cpu, gpu, gpu:1, npu")] = (
+        AUTO
+    )
+    precision: Annotated[
+        str, Field(description="What it computes in: fp32; fp16 or int8 where offered")
+    ] = "fp32"
+    engine_options: Annotated[
+        dict[str, str | int | float | bool],
+        Field(description="The engine's own settings, by name; `node-agent --describe` lists them"),
+    ] = {}
     macs_per_s: Annotated[
         Speed, Field(description="Speed in multiply-accumulates per second, such as 2e10 or 20G")
     ] = None
     accelerator: Annotated[
-        bool, Field(description="Whether a GPU or NPU computes while the CPU serves the network")
-    ] = False
+        bool | None,
+        Field(
+            description="Whether a GPU or NPU computes while the CPU serves the network; by "
+            "default if `device` names one"
+        ),
+    ] = None
     cache: Annotated[
         Bytes,
         Field(
@@ -91,6 +120,28 @@ class NodeConfig(StrictModel):
         Field(description="CPUs that the agent started here is bound to; by default all"),
     ] = ()
 
+    @property
+    def has_accelerator(self) -> bool:
+        """Whether its CPU is free to serve the network while it computes."""
+        on_cpu = self.device in (AUTO, "cpu")
+        return not on_cpu if self.accelerator is None else self.accelerator
+
+    @property
+    def choice(self) -> EngineChoice:
+        """What its agent has to compute with."""
+        options = tuple(
+            EngineOption(name, str(value).lower() if isinstance(value, bool) else str(value))
+            for name, value in self.engine_options.items()
+        )
+        return EngineChoice(self.engine, self.device, self.precision, options)
+
+    @field_validator("engine", "device", "precision")
+    @classmethod
+    def _check_word(cls, word: str) -> str:
+        if not _WORD.fullmatch(word):
+            raise ValueError(f"{word!r} is not a name such as auto, openvino, gpu:1 or fp16")
+        return word
+
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
@@ -118,6 +169,15 @@ class NodeConfig(StrictModel):
                 "such as tcp://192.168.1.20:5500"
             )
         return address
+
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, host: str | None, info: ValidationInfo) -> str | None:
+        if host is not None and info.data.get("address") is None:
+            raise ValueError(
+                "applies only to a node with an address; launch starts the others on this machine"
+            )
+        return host
 
     @field_validator("cpus")
     @classmethod

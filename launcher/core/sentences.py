@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from launcher.core.events import AgentExited
 from launcher.core.session import Session, SessionState
 from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
+from nodes.core.engines import EngineLackingError
 from nodes.protocol.encodings import Encoding
 from nodes.protocol.messages import PROTOCOL, Refused
 
@@ -71,6 +72,11 @@ def lacks_encoding(session: Session, encoding: Encoding) -> LauncherError:
     )
 
 
+def lacks_engine(session: Session, error: EngineLackingError) -> LauncherError:
+    """The agent cannot compute as its part of the plan needs."""
+    return BadInputError(f"{where(session)} {error}")
+
+
 def unintelligible(session: Session, reason: str) -> LauncherError:
     """A message from the agent's address cannot be read, or may not come now."""
     if session.state is SessionState.CONNECTING:
@@ -131,9 +137,14 @@ def stalled(sessions: Iterable[Session], stall_s: float, progress: str) -> Launc
 def exited(session: Session, event: AgentExited, progress: str) -> LauncherError:
     """The process of an agent that this launcher started has ended by itself."""
     if session.state is SessionState.CONNECTING and event.code == AGENT_COULD_NOT_START:
-        why = event.stderr_tail.strip().removeprefix("node-agent: ")
-        return BadInputError(f"node {session.node!r}: its agent could not start: {why}")
+        return could_not_start(session.node, event.stderr_tail)
     return lost(session, session.state, exit_description(event), progress)
+
+
+def could_not_start(node: str, stderr_tail: str) -> BadInputError:
+    """The agent that this launcher started has ended with `AGENT_COULD_NOT_START`."""
+    why = stderr_tail.strip().removeprefix("node-agent: ")
+    return BadInputError(f"node {node!r}: its agent could not start: {why}")
 
 
 def exit_description(event: AgentExited) -> str:

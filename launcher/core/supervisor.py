@@ -61,6 +61,7 @@ from launcher.core.run_state import WITHOUT_PLAN, RunLife, RunStep
 from launcher.core.session import Contact, Session, SessionState, Step
 from launcher.core.watch import EXIT_GRACE_S, Limits, Suspicion, Watch
 from launcher.errors import BadInputError, BarredError, LauncherError
+from nodes.core.engines import EngineLackingError, resolve
 from nodes.core.events import Tick
 from nodes.protocol.errors import RemoteProtocolError
 from nodes.protocol.messages import (
@@ -346,6 +347,11 @@ class Supervisor:
         needed = {channel.encoding for channel in self._channels_of(session.node)} - {"raw"}
         if missing := needed.difference(welcome.encodings):
             return self._unusable(session, sentences.lacks_encoding(session, min(missing)))
+        if (deployment := self.blueprint.deployments.get(session.node)) is not None:
+            try:
+                resolve(deployment.engine, welcome.engines)
+            except EngineLackingError as error:
+                return self._unusable(session, sentences.lacks_engine(session, error))
         session.welcome = welcome
         session.deadline_s = None
         self._watch.begin_pinging(now_s)

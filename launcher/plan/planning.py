@@ -22,6 +22,7 @@ from launcher.config.cluster import GaConfig, NodeConfig, PaperTuning, VerticalT
 from launcher.config.load import Cluster, suggestion
 from launcher.errors import BadInputError
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for
+from launcher.plan.machines import machine_of, shared_machines
 from launcher.plan.prediction import foreseen
 from launcher.profile.choice import Decided, made_for
 from launcher.profile.file import ProfileFile
@@ -29,7 +30,6 @@ from launcher.profile.use import profile_of, profiled
 from launcher.progress import ProgressDisplay
 from launcher.run.access import opened
 from launcher.run.runtime import Node, RunOptions, RunResult
-from launcher.run.this_machine import is_here
 from partition.devices import Device, slower
 from partition.errors import PartitionError
 from partition.measured.profiles import Profile, measured_part, with_profile
@@ -85,7 +85,10 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
     """
     nodes = cluster.config.nodes
     access = opened(cluster.access, {n.name: n.address for n in nodes if n.address is not None})
-    return tuple(Node(node.name, node.address, node.threads, node.cpus, access) for node in nodes)
+    return tuple(
+        Node(node.name, node.address, node.threads, node.cpus, access, node.choice)
+        for node in nodes
+    )
 
 
 def run_options(cluster: Cluster) -> RunOptions:
@@ -96,7 +99,7 @@ def run_options(cluster: Cluster) -> RunOptions:
 def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[Device, ...]:
     """Return the nodes called `nodes`, or all that do not stand by, for the cost model.
 
-    Those on this machine share its cores.
+    Those on this machine share its cores, those on another one its link.
     """
     wanted = [
         node
@@ -107,12 +110,13 @@ def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[
 
 
 def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Device, ...]:
-    here = [node for node in nodes if is_here(node.address)]
+    here = [node for node in nodes if not machine_of(node)]
     cores = _shared_cores(here) if here else 1
+    shared = shared_machines(nodes)
     devices = []
     for node in nodes:
-        usual = Device(node.name, wire_is_free=node.accelerator)
-        local = node in here
+        usual = Device(node.name, wire_is_free=node.has_accelerator)
+        local, machine = node in here, machine_of(node)
         factor = max(1.0, usual.macs_per_s / (node.macs_per_s or usual.macs_per_s))
         devices.append(
             replace(
@@ -123,8 +127,8 @@ def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Devi
                 launcher_bytes_per_s=(
                     None if local or launcher_link is None else launcher_link * GOODPUT
                 ),
-                host=THIS_MACHINE if local else None,
-                host_cores=cores if local else 1,
+                host=THIS_MACHINE if local else machine if machine in shared else None,
+                host_cores=cores if local else shared.get(machine, 1),
                 cache_bytes=node.cache,
                 cache_spill=node.cache_spill,
                 busy_w=node.busy_w,

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 
 from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster
-from launcher.run.this_machine import is_here
-from nodes.protocol.addresses import host_of
+from launcher.plan.machines import machine_of
 from nodes.protocol.messages import Welcome
 from partition.plan import Plan
 from partition.prediction.memory_budget import CODE_BYTES, START_UP_BYTES
@@ -36,7 +35,7 @@ def reported_limits(
         welcome = welcomes.get(node.name)
         if node.memory is not None or welcome is None or welcome.available_bytes is None:
             continue
-        beside = [other for other in active if _machine(other) == _machine(node)]
+        beside = [other for other in active if machine_of(other) == machine_of(node)]
         promised = sum(
             max(0, other.memory - _held_bytes(welcomes.get(other.name)))
             for other in beside
@@ -46,10 +45,6 @@ def reported_limits(
         share = max(0, welcome.available_bytes - promised) // sharing
         limits[node.name] = share + _held_bytes(welcome)
     return limits
-
-
-def _machine(node: NodeConfig) -> str | None:
-    return "" if is_here(node.address) else host_of(str(node.address))
 
 
 def _held_bytes(welcome: Welcome | None) -> int:

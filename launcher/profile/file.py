@@ -35,12 +35,14 @@ class _FileModel(BaseModel):
 class NodePart(_FileModel):
     """The part of a node's identity that `cluster.yaml` has; no agent has to be contacted for it.
 
-    The host of an agent that the launcher starts is the launching machine's name.
+    The host of an agent that the launcher starts is the launching machine's name. `asked` is what
+    `cluster.yaml` asks of its engine; empty if it asks for nothing.
     """
 
     host: str
     threads: int
     cpus: tuple[int, ...]
+    asked: str = ""
 
 
 class NodeIdentity(NodePart):

@@ -24,7 +24,7 @@ from launcher.config.cluster import NodeConfig
 from launcher.profile.bench import Bench
 from launcher.profile.file import LinkTimes, NodeIdentity, NodePart
 from nodes.protocol.addresses import host_of, is_loopback
-from nodes.protocol.messages import HOST
+from nodes.protocol.messages import HOST, EngineChoice
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.plan import Plan
@@ -45,7 +45,20 @@ def node_part(node: NodeConfig) -> NodePart:
     """
     is_ours = node.address is None or is_loopback(node.address)
     host = socket.gethostname() if is_ours else str(host_of(str(node.address)))
-    return NodePart(host=host, threads=node.threads, cpus=node.cpus)
+    choice = node.choice
+    asked = (
+        ""
+        if choice == EngineChoice()
+        else ", ".join(
+            (
+                choice.engine,
+                choice.device,
+                choice.precision,
+                *(f"{option.name}={option.value}" for option in choice.options),
+            )
+        )
+    )
+    return NodePart(host=host, threads=node.threads, cpus=node.cpus, asked=asked)
 
 
 def identities(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, NodeIdentity]:

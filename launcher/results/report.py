@@ -23,7 +23,7 @@ from launcher.results.journal.ranges import FrameRanges
 from launcher.run.runtime import Array, RunResult
 from launcher.streaming.overload import Overload
 from launcher.streaming.pacing import Pace
-from nodes.protocol.messages import Order, Stats
+from nodes.protocol.messages import EngineChoice, Order, Stats
 from nodes.protocol.payload import is_finite
 from partition.plan import Plan
 from partition.prediction.timing import wire_bytes
@@ -42,7 +42,8 @@ class NodeReport:
     no file backs), and that of the idle agent before the deployment. Pages of programs and
     libraries are not counted, because the kernel can reclaim them. `fifo_*` is the most that the
     FIFOs into the node held at the same time. Busy seconds are wall-clock time in firings, and
-    include the time for which a node waits for a shared core; `cpu_s_per_frame` does not.
+    include the time for which a node waits for a shared core; `cpu_s_per_frame` does not. Engine,
+    device and precision are None for a node without layers.
     """
 
     name: str
@@ -62,6 +63,9 @@ class NodeReport:
     cpu_s_per_frame: float
     sent_bytes: int
     received_bytes: int
+    engine: str | None = None
+    device: str | None = None
+    precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +389,13 @@ def recovery_reports(result: RunResult) -> tuple[RecoveryReport, ...]:
     )
 
 
+def _engine(choice: EngineChoice | None) -> dict[str, str]:
+    """Return the engine, device and precision of a report on a node."""
+    if choice is None:
+        return {}
+    return {"engine": choice.engine, "device": choice.device, "precision": choice.precision}
+
+
 def node_reports(
     plan: Plan, result: RunResult, fifo_bytes: Mapping[str, int], results: int
 ) -> tuple[NodeReport, ...]:
@@ -417,6 +428,7 @@ def node_reports(
                 cpu_s_per_frame=stats.cpu_s / frames,
                 sent_bytes=stats.sent_bytes,
                 received_bytes=stats.received_bytes,
+                **_engine(result.engines.get(name)),
             )
         )
     return tuple(reports)

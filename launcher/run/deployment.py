@@ -14,6 +14,7 @@ from cnn.rewrite.rewrites import original_name
 from csdf.conversion.from_network import SOURCE
 from launcher.core.blueprint import Blueprint, Dealing
 from launcher.errors import BadInputError
+from launcher.run.runtime import ANY_ENGINE, Node
 from nodes.protocol.messages import (
     HOST,
     BlobInfo,
@@ -36,7 +37,7 @@ class SubnetBlobs:
 def blueprint(
     plan: Plan,
     subnets: Mapping[str, SubnetBlobs],
-    threads: Mapping[str, int],
+    nodes: Mapping[str, Node],
     epoch: int,
     order: Order,
     check_finite: bool = False,
@@ -44,16 +45,17 @@ def blueprint(
 ) -> Blueprint:
     """Divide a plan by node.
 
-    `subnets` maps the names of phases, `threads` the names of nodes (1 if one is missing). With
+    `subnets` maps the names of phases, `nodes` the names of nodes (one that is missing has one
+    thread and the usual engine). With
     `check_finite`, agents check the outputs of phases for NaN and infinity. Nodes without a phase
     have no deployment. `networks` has the inputs of each network that streams its own frames;
     without it, a frame is one input for each of them. Raises `BadInputError` for a phase without a
     subnet, or with layers of two networks that stream their own frames.
     """
-    nodes = dict.fromkeys(phase.device for phase in plan.phases)
+    used = dict.fromkeys(phase.device for phase in plan.phases)
     phases = {
         node: sorted((p for p in plan.phases if p.device == node), key=lambda p: p.index)
-        for node in nodes
+        for node in used
     }
     missing = [phase.name for phase in plan.phases if phase.name not in subnets]
     if missing:
@@ -83,10 +85,11 @@ def blueprint(
                 ),
                 channels=tuple(c for c in channels if node in (c.source_node, c.target_node)),
                 dial=(),
-                threads=threads.get(node, 1),
+                threads=nodes[node].threads if node in nodes else 1,
+                engine=nodes[node].engine if node in nodes else ANY_ENGINE,
                 check_finite=check_finite,
             )
-            for node in nodes
+            for node in used
         },
         from_host=tuple(c for c in channels if c.source_node == HOST != c.target_node),
         to_host=tuple(c for c in channels if c.target_node == HOST != c.source_node),

@@ -21,6 +21,8 @@ from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
+from launcher.plan.engines import asks_for_engines, check_precisions, engines_of
+from launcher.plan.engines import described as described_choices
 from launcher.plan.files import (
     CLUSTER,
     FRONT,
@@ -82,6 +84,7 @@ from launcher.run.this_machine import is_here
 from launcher.run.tracing import check_trace_file
 from launcher.sources.kinds import parsed_source
 from launcher.sources.looks import is_source, is_video_file
+from nodes.core.engines import described as described_offers
 from partition.errors import PartitionError
 from partition.plan import Plan
 
@@ -154,6 +157,9 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
     if request.plan_only:
         if cluster.config.input.source is None:
             check_inputs(request, cluster, model)
+        if asks_for_engines(cluster):
+            with runtime(nodes_of(cluster)) as runner:
+                _check_engines(cluster, runner, progress)
         return Outcome(_plan(job, progress), None)
     if cluster.config.is_stream:
         raise BadInputError(
@@ -297,6 +303,7 @@ def _read(request: Request, progress: ProgressDisplay, loaded: LoadedTarget | No
         check_save_folder(request.save)
     if saved is None:
         check_strategy(cluster)
+    check_precisions(cluster)
     wire_of(cluster)  # it refuses what changes results unasked, before anything is read
     nodes = () if request.plan_only else nodes_of(cluster)
     progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
@@ -324,6 +331,8 @@ def _ready(
     """Plan what `job` asks for; with `checks`, the simplified network is compared with the file
     first."""
     cluster, model = job.cluster, job.model
+    if asks_for_engines(cluster):
+        _check_engines(cluster, runner, progress)
     if job.file is not None:  # a profile of other machines or engines would mislead the search
         bench = Bench(runner, job.nodes, folder / "who", bench_options(cluster), progress)
         check_agents(cluster, model, job.file, identities(bench, cluster.config.nodes))
@@ -345,6 +354,21 @@ def _ready(
         if recovery.rebalance == "ask":
             options = replace(options, consent=stack.enter_context(hearing_consent()))
     return _Ready(runner, job.nodes, plan, subnets, options)
+
+
+def _check_engines(cluster: Cluster, runner: Runner, progress: ProgressDisplay) -> None:
+    """Say what the nodes compute with; raises `BadInputError` if one lacks what it is asked for."""
+    if not isinstance(runner, Surveyor):
+        return
+    welcomes = runner.survey(nodes_of(cluster), cluster.config.run.connect_timeout_s)
+    for name, welcome in welcomes.items():
+        offered = (offer for offer in welcome.engines if not offer.missing)
+        progress.say(f"node {name} has {'; '.join(described_offers(offered))}")
+    found = engines_of(cluster, welcomes)
+    silent = [node.name for node in cluster.config.nodes if node.name not in found]
+    progress.say(f"engines: {described_choices(found) or 'no node has answered'}")
+    if found and silent:
+        progress.say(f"engines of {', '.join(silent)} are unknown: no answer")
 
 
 def _within_reported(

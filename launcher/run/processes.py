@@ -23,6 +23,7 @@ from launcher.errors import BadInputError, RunFailedError
 from launcher.run.access import launcher_keys
 from launcher.run.runtime import Node
 from launcher.signals import unwinding_on_signals
+from nodes.core.engines import AUTO
 from nodes.host.control_groups import group_folders
 from nodes.protocol.addresses import host_of
 
@@ -241,6 +242,9 @@ def start_agents(nodes: Iterable[Node], cache: Path | None = None) -> Iterator[L
 
 def _arguments(node: Node, cache: Path | None) -> list[str]:
     arguments = [] if cache is None else ["--cache", str(cache)]
+    for option, value in (("--engine", node.engine.engine), ("--device", node.engine.device)):
+        if value != AUTO:
+            arguments += [option, value]
     if node.cpus:
         arguments += ["--cpus", ",".join(str(cpu) for cpu in node.cpus)]
     return arguments

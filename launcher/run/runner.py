@@ -9,7 +9,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import PlanReply, PlanRequest
 from launcher.core.intake import ENDLESS
-from launcher.core.session import Contact
+from launcher.core.session import Contact, Session
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
 from launcher.errors import BadInputError, RunFailedError
@@ -38,9 +38,10 @@ from launcher.run.runtime import (
 )
 from launcher.run.survey import survey
 from launcher.run.tracing import Tracer
+from nodes.core.engines import EngineLackingError, resolve
 from nodes.host.owner import process_id
 from nodes.net.sockets import AddressError
-from nodes.protocol.messages import HOST, PROTOCOL, BlobInfo, Hello, Welcome
+from nodes.protocol.messages import HOST, PROTOCOL, BlobInfo, EngineChoice, Hello, Welcome
 from partition.plan import Plan
 
 MOST_PLANS = 32
@@ -175,9 +176,21 @@ def run(
         message_s={s.node: s.deployed.message_s for s in sessions if s.deployed is not None},
         byte_s={s.node: s.deployed.byte_s for s in sessions if s.deployed is not None},
         welcome={s.node: s.welcome for s in sessions if s.welcome is not None},
+        engines=_engines(nodes, sessions),
         recoveries=tuple(supervisor.recoveries),
         replanned=None if plans[share.epoch] is plan else plans[share.epoch],
     )
+
+
+def _engines(nodes: tuple[Node, ...], sessions: Iterable[Session]) -> dict[str, EngineChoice]:
+    """Return what each node of the run computes with."""
+    choices = {node.name: node.engine for node in nodes}
+    found = {}
+    for session in sessions:
+        if session.welcome is not None:
+            with contextlib.suppress(EngineLackingError):  # of a node that was not used
+                found[session.node] = resolve(choices[session.node], session.welcome.engines)
+    return found
 
 
 def _share(
@@ -191,7 +204,7 @@ def _share(
     return blueprint(
         plan,
         {phase: _blobs(subnet) for phase, subnet in subnets.items()},
-        {node.name: node.threads for node in nodes},
+        {node.name: node for node in nodes},
         epoch=epoch,
         order=options.run.order,
         check_finite=options.check_phases,

@@ -15,7 +15,7 @@ from launcher.core.recovery import Recovery
 from launcher.plan.background import IsWanted
 from launcher.run.access import Access
 from launcher.run.consent import Consent
-from nodes.protocol.messages import Stats, Welcome
+from nodes.protocol.messages import EngineChoice, Stats, Welcome
 from partition.plan import Plan
 
 Array: TypeAlias = NDArray[Any]
@@ -23,6 +23,10 @@ Array: TypeAlias = NDArray[Any]
 
 Frame = Mapping[str, Array]
 """One frame: network input name → array of that input's shape and dtype."""
+
+
+ANY_ENGINE = EngineChoice()
+"""The choice of a node that leaves engine and device to its agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class Node:
     threads: int = 1
     cpus: tuple[int, ...] = ()
     access: Access = field(default_factory=Access)
+    engine: EngineChoice = ANY_ENGINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +197,8 @@ class RunResult:
     """Seconds that a message and a byte cost each node, see `nodes.protocol.messages.Deployed`."""
     welcome: Mapping[str, Welcome] = field(default_factory=dict)
     """Each agent's description of itself."""
+    engines: Mapping[str, EngineChoice] = field(default_factory=dict)
+    """What each node computed with."""
     recoveries: tuple[Recovery, ...] = ()
     """The completed changes of epochs, in order."""
     replanned: Plan | None = None

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 
 from launcher.core.events import MessageMalformed, MessageReceived
+from launcher.core.sentences import AGENT_COULD_NOT_START, could_not_start
 from launcher.run.connections import Barred, Connections
 from launcher.run.processes import LocalAgents
 from nodes.net.sockets import AddressError
@@ -34,7 +35,8 @@ def survey(
 ) -> dict[str, Welcome]:
     """Return what the agents at `addresses` (by node) say of themselves within `timeout_s`.
 
-    Only those among `agents`, which may be starting still, have more than `REMOTE_S`.
+    Only those among `agents`, which may be starting still, have more than `REMOTE_S`. Raises
+    `BadInputError` if one of these could not start.
     """
     began_s = time.monotonic()
     found: dict[str, Welcome] = {}
@@ -59,6 +61,9 @@ def survey(
                 case _:
                     pass
         passed_s = time.monotonic() - began_s
+        for node in waiting & agents.keys():
+            if agents[node].exit_code() == AGENT_COULD_NOT_START:
+                raise could_not_start(node, agents[node].stderr_tail())
         waiting -= {node for node in waiting if passed_s > _patience_s(node, agents, timeout_s)}
     return found
 

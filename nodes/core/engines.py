@@ -19,8 +19,13 @@ AUTO = "auto"
 class EngineLackingError(NodeError):
     """An agent lacks the engine, device, precision or option that a deployment asks for.
 
-    The text is a clause that follows the node's name: what it lacks, and what to do.
+    The text is a clause that follows the node's name: what it lacks, and what to do. `key` is the
+    part of the choice that it lacks, as in `cluster.yaml`.
     """
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(text)
+        self.key = key
 
 
 def resolve(choice: EngineChoice, offers: Sequence[EngineOffer]) -> EngineChoice:
@@ -32,27 +37,21 @@ def resolve(choice: EngineChoice, offers: Sequence[EngineOffer]) -> EngineChoice
     if choice.engine != AUTO:
         usable = [_named(choice.engine, offers)]
     if not usable:
-        raise EngineLackingError(f"has no engine: {_all_missing(offers)}")
-    wanted = EngineChoice(device=canonical(choice.device), precision=choice.precision)
-    fitting = [(offer, device) for offer in usable for device in offer.devices]
-    if wanted.device != AUTO:
-        fitting = [(offer, device) for offer, device in fitting if device.device == wanted.device]
-        if not fitting:
-            raise EngineLackingError(_no_device(wanted.device, usable, offers))
-    if wanted.precision != AUTO:
-        having = [each for each in fitting if wanted.precision in each[1].precisions]
-        if not having:
-            raise EngineLackingError(_no_precision(wanted.precision, fitting))
-        fitting = having
+        raise EngineLackingError("engine", f"has no engine: {_all_missing(offers)}")
+    all_ = [(offer, device) for offer in usable for device in offer.devices]
+    wanted = canonical(choice.device)
+    fitting = [each for each in all_ if wanted in (AUTO, each[1].device)]
     if not fitting:
-        raise EngineLackingError(f"has no device for {_engines(usable)}")
+        raise EngineLackingError("device", _no_device(wanted, usable, offers))
+    precise = [each for each in fitting if choice.precision in each[1].precisions]
+    if not precise:
+        raise EngineLackingError("precision", _no_precision(choice.precision, fitting))
     names = [option.name for option in choice.options]
-    knowing = [each for each in fitting if set(names) <= set(each[0].options)]
+    knowing = [each for each in precise if set(names) <= set(each[0].options)]
     if not knowing:
-        raise EngineLackingError(_no_option(names, fitting[0][0]))
+        raise EngineLackingError("engine_options", _no_option(names, precise[0][0]))
     offer, device = knowing[0]
-    precision = device.precisions[0] if wanted.precision == AUTO else wanted.precision
-    return replace(choice, engine=offer.engine, device=device.device, precision=precision)
+    return replace(choice, engine=offer.engine, device=device.device)
 
 
 def canonical(device: str) -> str:
@@ -85,12 +84,13 @@ def _named(engine: str, offers: Sequence[EngineOffer]) -> EngineOffer:
     if found is None:
         known = [offer.engine for offer in offers]
         raise EngineLackingError(
+            "engine",
             f"has no engine {engine!r}; its engines are "
             f"{', '.join(known) or 'none'}: install the package that provides it there, or start "
-            "that agent with another --engine"
+            "that agent with another --engine",
         )
     if found.missing:
-        raise EngineLackingError(f"cannot use the engine {engine}: {found.missing}")
+        raise EngineLackingError("engine", f"cannot use the engine {engine}: {found.missing}")
     return found
 
 

@@ -27,7 +27,6 @@ from numpy.typing import DTypeLike
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.deployment import MAX_VARYING_BYTES, fits
-from nodes.core.engines import AUTO
 from nodes.execution.encoding import UndecodableError, check_available, decode, encode
 from nodes.execution.loaded_phase import LoadedPhase
 from nodes.execution.rehearsal import FEWEST_ROUNDS, Rehearsal, WireCosts
@@ -194,7 +193,7 @@ class Worker:
                 raise NodeError("the deployment was dropped while its engine was opened")
         self._options = LoadOptions(
             threads=_threads(deployment),
-            precision="fp32" if choice.precision == AUTO else choice.precision,
+            precision=choice.precision,
             engine_options={option.name: option.value for option in choice.options},
         )
 

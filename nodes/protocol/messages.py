@@ -143,8 +143,8 @@ class PeerSpec:
 class DeviceOffer:
     """A device that an engine can compute on, and the precisions that it offers there.
 
-    `device` is `cpu`, `gpu`, `npu` or another word, with `:1` for the second of its kind. Of
-    `precisions`, such as `fp32`, `fp16` and `int8`, the first is the default.
+    `device` is `cpu`, `gpu`, `npu` or another word, with `:1` for the second of its kind.
+    `precisions` are `fp32`, `fp16`, `int8` or other words.
     """
 
     device: str
@@ -169,12 +169,13 @@ class EngineOffer:
 class EngineChoice:
     """The engine of a deployment, its device, its precision, and its own settings.
 
-    `auto` leaves engine, device or precision to the agent (`nodes.core.engines`).
+    `auto` leaves engine or device to the agent (`nodes.core.engines`). The precision is never left
+    to it, because a lower one than `fp32` changes results.
     """
 
     engine: str = "auto"
     device: str = "auto"
-    precision: str = "auto"
+    precision: str = "fp32"
     options: tuple[EngineOption, ...] = ()
 
 

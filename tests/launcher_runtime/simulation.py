@@ -29,6 +29,8 @@ from nodes.protocol.messages import (
     Control,
     Data,
     Deployment,
+    DeviceOffer,
+    EngineOffer,
     Hello,
     Stored,
     TensorHeader,
@@ -40,6 +42,7 @@ from tests.launcher_runtime.simulated_host import Program, SimulatedHost
 from tests.launcher_runtime.simulated_node import FIRING_S, SimulatedNode
 
 LIMITS = Limits(RunConfig(), RecoveryConfig(enabled=False))
+ENGINES = (EngineOffer("none", "", (DeviceOffer("cpu"),)),)
 LOADING_S = 0.05
 PLANNING_S = 0.4
 
@@ -128,7 +131,9 @@ class World(SimulatedHost):
     def new_agent(self, name: str) -> Agent:
         """A core as an agent has that was just started."""
         number = len(self.nodes) if name not in self.nodes else list(self.nodes).index(name)
-        identity = Identity(name, "0", f"tcp://0.0.0.0:{7000 + number}", "none", "sim", 1, 46 << 20)
+        identity = Identity(
+            name, "0", f"tcp://0.0.0.0:{7000 + number}", "none", "sim", 1, 46 << 20, (), ENGINES
+        )
         return Agent(identity, obeys_shutdown=self.started_by_us)
 
     @property

@@ -36,7 +36,7 @@ from nodes.protocol.messages import (
 )
 from partition.plan import Plan
 from tests.launcher_runtime.plans import EPOCH, in_a_row, plans
-from tests.launcher_runtime.simulation import LIMITS, World
+from tests.launcher_runtime.simulation import ENGINES, LIMITS, World
 
 
 def delays(seed: int) -> Callable[[], float]:
@@ -120,7 +120,9 @@ def test_progress_is_reported_stage_by_stage_and_ends_complete() -> None:
 
 def test_peers_dial_the_ip_address_at_which_an_agent_was_reached_not_a_name_only_we_know() -> None:
     world = World(in_a_row(2))
-    welcome = Welcome(PROTOCOL, "n1", "0", "tcp://0.0.0.0:7001", "none", "sim", 1, 1)
+    welcome = Welcome(
+        PROTOCOL, "n1", "0", "tcp://0.0.0.0:7001", "none", "sim", 1, 1, (), None, ENGINES
+    )
     world.supervisor.handle(MessageReceived("n1", welcome, host="10.0.0.77"), 0.1)
     world.supervisor.handle(MessageReceived("n1", Missing(())), 0.2)
     first = replace(welcome, name="n0")

@@ -1,0 +1,62 @@
+"""Checks that the nodes' agents have the engines, devices and precisions that `cluster.yaml` names.
+
+A run asks the agents before it plans, so that nothing is searched or deployed for nodes that lack
+something. An agent that does not answer is left out; the run says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from launcher.config.load import Cluster
+from launcher.run.runtime import ANY_ENGINE
+from nodes.core.engines import EngineLackingError, resolve
+from nodes.protocol.messages import EngineChoice, Welcome
+
+DEVIATION = {"fp16": 0.01, "int8": 0.1}
+"""Tolerances to suggest for precisions that change results."""
+
+
+def asks_for_engines(cluster: Cluster) -> bool:
+    """Return whether any node has a key that its agent may be unable to satisfy."""
+    return any(node.choice != ANY_ENGINE for node in cluster.config.nodes)
+
+
+def check_precisions(cluster: Cluster) -> None:
+    """Raise `BadInputError` if a precision changes results and no tolerance is given."""
+    config = cluster.config
+    if not config.verify or config.tolerance is not None:
+        return
+    for index, node in enumerate(config.nodes):
+        if node.precision != "fp32":
+            raise cluster.error(
+                ("nodes", index, "precision"),
+                f"{node.precision} changes results: give the largest relative difference that you "
+                f"allow, such as `tolerance: {DEVIATION.get(node.precision, 0.01)}`",
+            )
+
+
+def engines_of(cluster: Cluster, welcomes: Mapping[str, Welcome]) -> dict[str, EngineChoice]:
+    """Return what each node that has answered computes with.
+
+    Raises `BadInputError`, with file, line and key, for a node that lacks what is asked of it.
+    """
+    found = {}
+    for index, node in enumerate(cluster.config.nodes):
+        if (welcome := welcomes.get(node.name)) is None:
+            continue
+        try:
+            found[node.name] = resolve(node.choice, welcome.engines)
+        except EngineLackingError as error:
+            raise cluster.error(
+                ("nodes", index, error.key), f"node {node.name!r} {error}"
+            ) from error
+    return found
+
+
+def described(choices: Mapping[str, EngineChoice]) -> str:
+    """Return the choices in words, such as `a onnxruntime on cpu (fp32)`."""
+    return ", ".join(
+        f"{node} {choice.engine} on {choice.device} ({choice.precision})"
+        for node, choice in choices.items()
+    )

@@ -1,0 +1,145 @@
+"""What each node computes with: found on its agent, or refused before a search."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launcher.commands.launch import main
+from launcher.config.load import Cluster, load_cluster
+from launcher.errors import BadInputError
+from launcher.plan.engines import check_precisions, engines_of
+from launcher.plan.planning import devices_of
+from nodes.protocol.messages import (
+    PROTOCOL,
+    DeviceOffer,
+    EngineChoice,
+    EngineOffer,
+    EngineOption,
+    Welcome,
+)
+from tests.launcher.models import write_branches
+
+BOARD = (
+    EngineOffer("tensorrt", "", (DeviceOffer("gpu", ("fp32", "fp16")),), ("workspace_bytes",)),
+    EngineOffer("onnxruntime", "", (DeviceOffer("cpu"),)),
+    EngineOffer("tvm", "it is not installed: `pip install apache-tvm`"),
+)
+
+
+def cluster_of(folder: Path, *nodes: str, keys: str = "") -> Cluster:
+    write_branches(folder / "branches.onnx")
+    path = folder / "cluster.yaml"
+    lines = "".join(f"  - {{name: n{number}, {node}}}\n" for number, node in enumerate(nodes))
+    path.write_text(f"model: branches.onnx\n{keys}nodes:\n{lines}")
+    return load_cluster(path)
+
+
+def welcome(node: str) -> Welcome:
+    return Welcome(PROTOCOL, node, "0", "", "e", "m", 4, 1, (), None, BOARD)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("engine: auto", EngineChoice("tensorrt", "gpu")),
+        ("device: cpu", EngineChoice("onnxruntime", "cpu")),
+        ("device: 'gpu:0'", EngineChoice("tensorrt", "gpu")),
+        ("engine: onnxruntime", EngineChoice("onnxruntime", "cpu")),
+        ("precision: fp16", EngineChoice("tensorrt", "gpu", "fp16")),
+        (
+            "engine_options: {workspace_bytes: 4096}",
+            EngineChoice("tensorrt", "gpu", "fp32", (EngineOption("workspace_bytes", "4096"),)),
+        ),
+    ],
+)
+def test_what_is_left_open_is_the_first_offer_that_has_the_rest(
+    tmp_path: Path, asked: str, found: EngineChoice
+) -> None:
+    cluster = cluster_of(tmp_path, asked)
+    assert engines_of(cluster, {"n0": welcome("n0")}) == {"n0": found}
+
+
+@pytest.mark.parametrize(
+    ("asked", "key", "says"),
+    [
+        ("engine: tvm", "engine", r"cannot use the engine tvm: .*pip install apache-tvm"),
+        ("engine: abacus", "engine", r"has no engine 'abacus'; .*install the package"),
+        (
+            "device: npu",
+            "device",
+            r"has no device 'npu' for tensorrt or onnxruntime, only gpu, cpu",
+        ),
+        ("device: 'gpu:1'", "device", "has no device 'gpu:1'"),
+        (
+            "precision: int8",
+            "precision",
+            "int8: tensorrt on gpu has fp32, fp16; onnxruntime on cpu",
+        ),
+        ("device: cpu, precision: fp16", "precision", "onnxruntime on cpu has fp32; choose"),
+        ("engine_options: {beads: 3}", "engine_options", "no engine option 'beads' for tensorrt"),
+    ],
+)
+def test_what_a_node_lacks_is_named_with_file_line_key_and_remedy(
+    tmp_path: Path, asked: str, key: str, says: str
+) -> None:
+    cluster = cluster_of(tmp_path, "engine: auto", asked)
+    with pytest.raises(BadInputError, match=rf"line 4, nodes\[1\].{key}: node 'n1' .*{says}"):
+        engines_of(cluster, {node: welcome(node) for node in ("n0", "n1")})
+
+
+def test_a_precision_that_changes_results_needs_a_tolerance(tmp_path: Path) -> None:
+    with pytest.raises(
+        BadInputError, match=r"nodes\[0\].precision: fp16 changes .*tolerance: 0.01"
+    ):
+        check_precisions(cluster_of(tmp_path, "precision: fp16"))
+    check_precisions(cluster_of(tmp_path, "precision: fp16", keys="tolerance: 0.01\n"))
+
+
+def test_the_cpu_and_the_gpu_of_a_board_are_two_devices_of_one_host(tmp_path: Path) -> None:
+    cluster = cluster_of(
+        tmp_path,
+        "address: 'tcp://board:5500', device: cpu",
+        "address: 'tcp://board:5600', device: gpu",
+        "address: 'tcp://gate:5500', host: one",
+        "address: 'tcp://gate:5600', host: other",
+    )
+    devices = devices_of(cluster)
+    assert [device.host for device in devices] == ["board", "board", None, None]
+    assert [device.wire_is_free for device in devices] == [False, True, False, False]
+    assert [device.host_cores for device in devices] == [2, 2, 1, 1]
+
+
+def launched(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(path), *more])
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+@pytest.mark.parametrize("more", [(), ("--plan-only",)], ids=["run", "plan-only"])
+def test_an_engine_that_a_node_lacks_is_refused_before_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    cluster_of(tmp_path, "engine: tensorrt", "threads: 1", keys="frames: 2\n")
+    code, _, error = launched(tmp_path / "cluster.yaml", capsys, *more)
+    assert code == 2
+    assert "node 'n0': its agent could not start: this machine cannot use the engine" in error
+    assert "pip install" in error
+    assert "searching" not in error
+
+
+def test_the_report_names_engine_device_and_precision_of_each_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = "engine: onnxruntime, device: cpu, engine_options: {allow_spinning: true}"
+    cluster_of(tmp_path, own, "threads: 1", keys="frames: 2\nstrategy: sequential\n")
+    code, out, error = launched(tmp_path / "cluster.yaml", capsys, "--json")
+    assert code == 0, error
+    assert "node n0 has onnxruntime: cpu (fp32)" in error
+    used = [node for node in json.loads(out)["nodes"] if node["phases"]]
+    assert [(node["engine"], node["device"], node["precision"]) for node in used] == [
+        ("onnxruntime", "cpu", "fp32")
+    ]
