@@ -108,7 +108,11 @@ def _finish(outcome: Outcome, as_json: bool) -> int:
             + (f"; {found.begins.sentence}" if found.begins is not None else "")
         )
     if as_json:
-        data = ran.as_json() if ran is not None else plan_as_json(plan) if plan is not None else {}
+        data = {}
+        if ran is not None:
+            data = ran.as_json()
+        elif plan is not None:
+            data = plan_as_json(plan, outcome.engines)
         if problem is not None:
             data |= {"error": problem, "exit_code": code}
         print_json(data)

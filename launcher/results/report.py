@@ -264,8 +264,11 @@ def _agreement_as_json(found: Agreement) -> dict[str, Any]:
     }
 
 
-def plan_as_json(plan: Plan) -> dict[str, Any]:
-    """Return a plan that was not run as JSON-like data, with the names of a run's report."""
+def plan_as_json(plan: Plan, engines: Mapping[str, EngineChoice]) -> dict[str, Any]:
+    """Return a plan that was not run as JSON-like data, with the names of a run's report.
+
+    `engines` is what nodes compute with, or what they are asked for; `auto` is left to the agent.
+    """
     layers = Counter(plan.assignment.values())
     phases = Counter(phase.device for phase in plan.phases)
     return {
@@ -285,6 +288,7 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
                 "memory_predicted_bytes": plan.memory[device.name].total_bytes,
                 "memory_eq2_bytes": plan.memory[device.name].eq2_bytes,
                 "memory_limit_bytes": device.memory_bytes,
+                **_engine(engines.get(device.name, EngineChoice())),
             }
             for device in plan.devices
         ],

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,7 @@ from launcher.run.tracing import check_trace_file
 from launcher.sources.kinds import parsed_source
 from launcher.sources.looks import is_source, is_video_file
 from nodes.core.engines import described as described_offers
+from nodes.protocol.messages import EngineChoice
 from partition.errors import PartitionError
 from partition.plan import Plan
 
@@ -103,6 +104,8 @@ class Outcome:
     plan: Plan | None
     report: Report | None
     complete: CompletedRun | None = None
+    engines: Mapping[str, EngineChoice] = field(default_factory=dict)
+    """What the nodes of a plan that was not run compute with, or are asked for."""
 
 
 @contextmanager
@@ -157,10 +160,11 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
     if request.plan_only:
         if cluster.config.input.source is None:
             check_inputs(request, cluster, model)
+        engines = {node.name: node.choice for node in cluster.config.nodes}
         if asks_for_engines(cluster):
             with runtime(nodes_of(cluster)) as runner:
-                _check_engines(cluster, runner, progress)
-        return Outcome(_plan(job, progress), None)
+                engines |= _check_engines(cluster, runner, progress)
+        return Outcome(_plan(job, progress), None, engines=engines)
     if cluster.config.is_stream:
         raise BadInputError(
             f"{cluster.source.name}: names a source or sinks, between which only the command "
@@ -356,10 +360,15 @@ def _ready(
     return _Ready(runner, job.nodes, plan, subnets, options)
 
 
-def _check_engines(cluster: Cluster, runner: Runner, progress: ProgressDisplay) -> None:
-    """Say what the nodes compute with; raises `BadInputError` if one lacks what it is asked for."""
+def _check_engines(
+    cluster: Cluster, runner: Runner, progress: ProgressDisplay
+) -> dict[str, EngineChoice]:
+    """Say and return what the nodes that answer compute with.
+
+    Raises `BadInputError` if one lacks what it is asked for.
+    """
     if not isinstance(runner, Surveyor):
-        return
+        return {}
     welcomes = runner.survey(nodes_of(cluster), cluster.config.run.connect_timeout_s)
     for name, welcome in welcomes.items():
         offered = (offer for offer in welcome.engines if not offer.missing)
@@ -369,6 +378,7 @@ def _check_engines(cluster: Cluster, runner: Runner, progress: ProgressDisplay) 
     progress.say(f"engines: {described_choices(found) or 'no node has answered'}")
     if found and silent:
         progress.say(f"engines of {', '.join(silent)} are unknown: no answer")
+    return found
 
 
 def _within_reported(

@@ -143,3 +143,14 @@ def test_the_report_names_engine_device_and_precision_of_each_node(
     assert [(node["engine"], node["device"], node["precision"]) for node in used] == [
         ("onnxruntime", "cpu", "fp32")
     ]
+
+
+def test_a_plan_names_what_each_node_is_to_compute_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster_of(tmp_path, "device: cpu", "threads: 1", keys="strategy: sequential\n")
+    code, out, error = launched(tmp_path / "cluster.yaml", capsys, "--plan-only", "--json")
+    assert code == 0, error
+    asked, free = json.loads(out)["nodes"]
+    assert (asked["engine"], asked["device"], asked["precision"]) == ("onnxruntime", "cpu", "fp32")
+    assert asked["engine"] == free["engine"], "the agents were asked"
