@@ -452,10 +452,11 @@ def _complete(
 
 
 def _rounds_alike(cluster: Cluster, result: RunResult, results: Results) -> bool:
-    """Whether all results come from one plan, computed on this machine's own processor."""
+    """Whether all results come from one plan, by ONNX Runtime on this machine's own processor."""
     here = all(is_here(node.address) for node in cluster.config.nodes)
-    on_cpu = all(welcome.engine.endswith("(CPU)") for welcome in result.welcome.values())
-    return here and on_cpu and not result.recoveries and not results.restored
+    same = EngineChoice("onnxruntime", "cpu")
+    alike = all(replace(choice, options=()) == same for choice in result.engines.values())
+    return here and alike and not result.recoveries and not results.restored
 
 
 def _subnets_folder(job: _Job, folder: Path) -> Path:

@@ -15,9 +15,18 @@ from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.execution.rehearsal import FEWEST_ROUNDS, MOST_ROUNDS, Rehearsal
 from nodes.execution.worker import Worker
-from nodes.executors.base import ExecutorError, TensorSpec
+from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.host.usage import usage
-from nodes.protocol.messages import HOST, BlobInfo, ChannelSpec, Deployment, PeerSpec, PhaseSpec
+from nodes.protocol.messages import (
+    HOST,
+    BlobInfo,
+    ChannelSpec,
+    Deployment,
+    EngineChoice,
+    EngineOption,
+    PeerSpec,
+    PhaseSpec,
+)
 
 WAIT_S = 10.0
 BLOB = BlobInfo("a" * 64, 1)
@@ -70,6 +79,7 @@ class Engine:
 
     def load(self, graph, options):
         self.threads = options.threads
+        self.options = options
         if graph.name == "broken":
             raise ExecutorError("broken: no such operator")
         inputs, _, outputs = graph.name.partition("-")
@@ -378,3 +388,42 @@ def test_unloading_interrupts_a_rehearsal_between_two_phases(worker, engine):
     assert event == ev.Unloaded(1)
     assert [subnet.runs for subnet in engine.loaded] == [1, 0, 0]
     assert isinstance(loaded(worker), ev.Loaded)
+
+
+class TwoEngines:
+    """Finds `other` for every deployment, once it `may_open`."""
+
+    def __init__(self) -> None:
+        self.other = Engine()
+        self.may_open, self.opening = Event(), Event()
+
+    def executor_for(self, choice):
+        self.opening.set()
+        assert self.may_open.wait(WAIT_S)
+        return self.other, EngineChoice("other", "cpu", "fp16", (EngineOption("beads", "3"),))
+
+
+def test_a_deployment_is_loaded_by_the_engine_that_it_names(engine) -> None:
+    engines, reported = TwoEngines(), SimpleQueue()
+    engines.may_open.set()
+    worker = Worker(engine, reported.put, engines=engines)
+    worker.reported = lambda: reported.get(timeout=WAIT_S)
+    assert isinstance(loaded(worker), ev.Loaded)
+    assert not engine.loaded
+    assert len(engines.other.loaded) == 3
+    assert engines.other.options == LoadOptions(1, "fp16", {"beads": "3"})
+    assert worker.stop(WAIT_S)
+
+
+def test_a_deployment_dropped_while_its_engine_is_opened_is_not_prepared(engine) -> None:
+    engines, reported = TwoEngines(), SimpleQueue()
+    worker = Worker(engine, reported.put, engines=engines)
+    worker.load(DEPLOYMENT, GRAPHS)
+    assert engines.opening.wait(WAIT_S)
+    worker.unload(1)
+    engines.may_open.set()
+    said = [reported.get(timeout=WAIT_S) for _ in range(2)]
+    assert isinstance(said[0], ev.LoadFailed)
+    assert said[1] == ev.Unloaded(1)
+    assert not engines.other.loaded
+    assert worker.stop(WAIT_S)
