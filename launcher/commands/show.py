@@ -205,7 +205,7 @@ class Shown:
     def as_json(self) -> dict[str, Any]:
         """Return the plan as `launch --plan-only --json` prints it, and the drawing's path."""
         picture = None if self.output is None else str(self.output)
-        return {**plan_as_json(self.plan, {}), "picture": picture}
+        return {**plan_as_json(self.plan), "picture": picture}
 
     def print(self) -> None:
         """Print the plan as text, or the path of its drawing."""

@@ -45,20 +45,13 @@ def node_part(node: NodeConfig) -> NodePart:
     """
     is_ours = node.address is None or is_loopback(node.address)
     host = socket.gethostname() if is_ours else str(host_of(str(node.address)))
-    choice = node.choice
-    asked = (
-        ""
-        if choice == EngineChoice()
-        else ", ".join(
-            (
-                choice.engine,
-                choice.device,
-                choice.precision,
-                *(f"{option.name}={option.value}" for option in choice.options),
-            )
-        )
-    )
+    asked = "" if node.choice == EngineChoice() else _spelled(node.choice)
     return NodePart(host=host, threads=node.threads, cpus=node.cpus, asked=asked)
+
+
+def _spelled(choice: EngineChoice) -> str:
+    options = (f"{option.name}={option.value}" for option in choice.options)
+    return ", ".join((choice.engine, choice.device, choice.precision, *options))
 
 
 def identities(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, NodeIdentity]:

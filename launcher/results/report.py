@@ -264,10 +264,11 @@ def _agreement_as_json(found: Agreement) -> dict[str, Any]:
     }
 
 
-def plan_as_json(plan: Plan, engines: Mapping[str, EngineChoice]) -> dict[str, Any]:
+def plan_as_json(plan: Plan, engines: Mapping[str, EngineChoice] | None = None) -> dict[str, Any]:
     """Return a plan that was not run as JSON-like data, with the names of a run's report.
 
     `engines` is what nodes compute with, or what they are asked for; `auto` is left to the agent.
+    Without it, the nodes have none.
     """
     layers = Counter(plan.assignment.values())
     phases = Counter(phase.device for phase in plan.phases)
@@ -288,7 +289,7 @@ def plan_as_json(plan: Plan, engines: Mapping[str, EngineChoice]) -> dict[str, A
                 "memory_predicted_bytes": plan.memory[device.name].total_bytes,
                 "memory_eq2_bytes": plan.memory[device.name].eq2_bytes,
                 "memory_limit_bytes": device.memory_bytes,
-                **_engine(engines.get(device.name, EngineChoice())),
+                **_engine((engines or {}).get(device.name)),
             }
             for device in plan.devices
         ],
@@ -393,10 +394,10 @@ def recovery_reports(result: RunResult) -> tuple[RecoveryReport, ...]:
     )
 
 
-def _engine(choice: EngineChoice | None) -> dict[str, str]:
+def _engine(choice: EngineChoice | None) -> dict[str, str | None]:
     """Return the engine, device and precision of a report on a node."""
     if choice is None:
-        return {}
+        return {"engine": None, "device": None, "precision": None}
     return {"engine": choice.engine, "device": choice.device, "precision": choice.precision}
 
 

@@ -43,7 +43,7 @@ def resolve(choice: EngineChoice, offers: Sequence[EngineOffer]) -> EngineChoice
     fitting = [each for each in all_ if wanted in (AUTO, each[1].device)]
     if not fitting:
         raise EngineLackingError("device", _no_device(wanted, usable, offers))
-    precise = [each for each in fitting if choice.precision in each[1].precisions]
+    precise = [each for each in fitting if choice.precision in (AUTO, *each[1].precisions)]
     if not precise:
         raise EngineLackingError("precision", _no_precision(choice.precision, fitting))
     names = [option.name for option in choice.options]
@@ -51,7 +51,8 @@ def resolve(choice: EngineChoice, offers: Sequence[EngineOffer]) -> EngineChoice
     if not knowing:
         raise EngineLackingError("engine_options", _no_option(names, precise[0][0]))
     offer, device = knowing[0]
-    return replace(choice, engine=offer.engine, device=device.device)
+    precision = device.precisions[0] if choice.precision == AUTO else choice.precision
+    return replace(choice, engine=offer.engine, device=device.device, precision=precision)
 
 
 def canonical(device: str) -> str:

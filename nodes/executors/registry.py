@@ -2,7 +2,7 @@
 
 A plugin is a package with an entry point of the group `csdf_edge.executors`, whose name is the
 engine's and whose value is a class like the built-in ones (`nodes.executors.base.Engine`). Built-in
-engines are listed here in the same form, because the module that reads entry points takes 1.7 MB of
+engines are listed here in the same form, because the module that reads entry points takes 1.6 MB of
 an agent's memory; it is imported only where an installed package names the group.
 
 A plugin that cannot be imported concerns only those who ask for its engine.
@@ -33,6 +33,9 @@ BUILT_IN = {
 }
 """The place of each built-in engine. `auto` takes the first that can be used, before plugins.
 TensorRT as a provider of ONNX Runtime comes behind ONNX Runtime's own providers."""
+
+AMBIGUOUS = ""
+"""Stands in place of an engine's place if two packages name different ones."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 
@@ -69,6 +72,8 @@ def engine_names() -> tuple[str, ...]:
 def find_engine(name: str) -> Engine:
     """Return the engine of that name; raises ExecutorError if its package is broken."""
     place = BUILT_IN.get(name) or _plugins()[name]
+    if place == AMBIGUOUS:
+        raise ExecutorError(f"two packages have an engine called {name!r}; uninstall one")
     module, _, attribute = place.partition(":")
     try:
         engine: Engine = getattr(import_module(module), attribute)()
@@ -89,7 +94,7 @@ def open_executor(
     (`keep_one_heap`). Raises ExecutorError with the package to install if the engine or the device
     is missing.
     """
-    choice = chosen(EngineChoice(name, device), offers(name))
+    choice = chosen(EngineChoice(name, device, AUTO), offers(name))
     return open_chosen(choice, cache, room)
 
 
@@ -115,8 +120,12 @@ def _plugins() -> dict[str, str]:
         return {}
     from importlib.metadata import entry_points  # noqa: PLC0415 - see the module's docstring
 
-    found = {point.name: point.value for point in entry_points(group=GROUP)}
-    return {name: place for name, place in found.items() if _NAME.fullmatch(name)}
+    found: dict[str, str] = {}
+    for point in entry_points(group=GROUP):
+        if _NAME.fullmatch(point.name):
+            is_other = found.get(point.name, point.value) != point.value
+            found[point.name] = AMBIGUOUS if is_other else point.value
+    return found
 
 
 def _entry_point_files() -> Iterator[Path]:

@@ -169,8 +169,8 @@ class EngineOffer:
 class EngineChoice:
     """The engine of a deployment, its device, its precision, and its own settings.
 
-    `auto` leaves engine or device to the agent (`nodes.core.engines`). The precision is never left
-    to it, because a lower one than `fp32` changes results.
+    `auto` leaves engine, device or precision to the agent (`nodes.core.engines`). By default the
+    precision is not left to it, because a lower one than `fp32` changes results.
     """
 
     engine: str = "auto"

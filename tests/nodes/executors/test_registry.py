@@ -134,6 +134,22 @@ def test_a_plugin_cannot_take_the_name_of_a_built_in_engine(plugin, tmp_path: Pa
     assert isinstance(open_executor("onnxruntime", tmp_path), OnnxRuntimeExecutor)
 
 
+def test_two_packages_with_an_engine_of_one_name_are_named(plugin, tmp_path: Path) -> None:
+    plugin("csdf_one", PLUGIN, "abacus = csdf_one:Abacus")
+    plugin("csdf_two", PLUGIN, "abacus = csdf_two:Abacus")
+    with pytest.raises(ExecutorError, match="two packages have an engine called 'abacus'"):
+        open_executor("abacus", tmp_path)
+
+
+def test_an_agent_starts_on_a_device_that_has_no_fp32(plugin, tmp_path: Path) -> None:
+    only_half = PLUGIN.replace('DeviceOffer("npu")', 'DeviceOffer("npu", ("fp16",))')
+    plugin("csdf_half", only_half, "half = csdf_half:Abacus")
+    engines = Engines("half", "npu", tmp_path)
+    assert engines.executor == ("an abacus", "npu")
+    with pytest.raises(ExecutorError, match="does not compute in fp32: half on npu has fp16"):
+        engines.executor_for(EngineChoice(device="npu"))
+
+
 def test_an_agent_on_the_cpu_offers_no_other_device(plugin, tmp_path: Path) -> None:
     plugin("csdf_abacus", PLUGIN, "abacus = csdf_abacus:Abacus")
     engines = Engines("onnxruntime", "cpu", tmp_path)
