@@ -32,6 +32,8 @@ from nodes.execution.worker import Worker
 from nodes.executors.base import Executor
 from nodes.executors.engines import Engines
 from nodes.host.control_groups import available_bytes
+from nodes.host.energy.base import Meter
+from nodes.host.energy.metering import Metering
 from nodes.host.process import ServiceManager
 from nodes.host.usage import usage
 from nodes.net.keys import KeysError
@@ -72,8 +74,9 @@ class AgentReport:
 class Shell:
     """Runs one agent until it is stopped; a context manager that releases all resources.
 
-    It owns `wire`, `store`, `executor` and `engines`, and closes them. `engines` open other
-    executors than `executor` for the deployments that ask for them. `parent` is a file descriptor
+    It owns `wire`, `store`, `executor`, `engines` and `meter`, and closes them. `engines` open
+    other executors than `executor` for the deployments that ask for them. `parent` is a file
+    descriptor
     that reaches its end when the process that started the agent has ended.
     """
 
@@ -90,6 +93,7 @@ class Shell:
         longest_lease_s: float = LONGEST_LEASE_S,
         parent: int | None = None,
         manager: ServiceManager | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._core = Agent(identity, obeys_shutdown=obeys_shutdown, longest_lease_s=longest_lease_s)
         self._wire = wire
@@ -100,6 +104,7 @@ class Shell:
         self._rereads_keys = False
         self._parent = parent
         self._manager = manager or ServiceManager({})
+        self._metering = Metering(meter)
         self._why: str | None = None
         self.is_restarting = False
         """Whether `run` has ended so that a new agent replaces this one."""
@@ -134,6 +139,7 @@ class Shell:
                 os.close(descriptor)
         self._engines.close()
         self._wire.close()
+        self._metering.close()
         if not self._worker.stop(0.0 if self.is_restarting else STOP_S):
             self.is_abandoned = True
             log.warning("the engine does not return and is abandoned")
@@ -190,11 +196,12 @@ class Shell:
 
     def _turn(self) -> None:
         """Wait for events, and handle them."""
-        due = (self._core.deadline_s, self._manager.deadline_s)
+        due = (self._core.deadline_s, self._manager.deadline_s, self._metering.deadline_s)
         first_s = min((at_s for at_s in due if at_s is not None), default=None)
         timeout_s = None if first_s is None else first_s - time.monotonic()
-        launcher_spoke = False
+        launcher_spoke = had_events = False
         for arrived in self._wire.wait(timeout_s):
+            had_events = True
             if isinstance(arrived, Readable):
                 self._woken(arrived.descriptor)
             else:
@@ -206,6 +213,8 @@ class Shell:
         deadline_s = self._core.deadline_s
         if deadline_s is not None and time.monotonic() >= deadline_s and not launcher_spoke:
             self._take(ev.Tick())
+        if self._metering.deadline_s is not None:
+            self._metering.turned(time.monotonic(), had_events=had_events)
 
     def _woken(self, descriptor: int) -> None:
         if descriptor == self._parent:
@@ -274,7 +283,8 @@ class Shell:
                 self._trace.end()
                 self._try_cache(self._store.release)
             case act.Measure(purpose):
-                self._take(ev.Measured(purpose, usage()))
+                energy_j = self._metering.measured(purpose, time.monotonic())
+                self._take(ev.Measured(purpose, replace(usage(), energy_j=energy_j)))
             case act.SendTrace(peer, number, now_s):
                 self._wire.reply(peer, self._trace.answer(number, now_s))
             case act.Log(level, text):

@@ -30,6 +30,7 @@ from nodes.core.session import LONGEST_LEASE_S
 from nodes.execution.encoding import AVAILABLE
 from nodes.executors.engines import Engines
 from nodes.executors.registry import offers
+from nodes.host.energy.opening import OFF, open_meter
 from nodes.host.heap import give_back_free_memory
 from nodes.host.process import ServiceManager, exit_at_once, restart_in_place
 from nodes.host.sandbox import sandbox_agent
@@ -164,8 +165,9 @@ def _build(
     Returns the agent's identity, the address of its control port, its shell, and why the process
     could not be restricted to its own files, or None if it is.
 
-    The engine is opened before the sockets, because it sets up the heap that all threads share.
-    Then the process is restricted to its own files, while it has no other threads.
+    The engine is opened before the sockets, because it sets up the heap that all threads share, and
+    the meter opens what it will read. Then the process is restricted to its own files, while it has
+    no other threads.
     """
     with ExitStack() as opened:
         quotas = Quotas(options.cache_bytes, options.tensor_bytes, options.connections)
@@ -174,6 +176,9 @@ def _build(
         opened.callback(store.release)
         engines = Engines(options.engine, options.device, store.derived, store.room)
         opened.callback(engines.close)
+        meter, unmetered = open_meter(options.meter)
+        if meter is not None:
+            opened.callback(meter.close)
         unsandboxed = _sandbox(options, keyring, engines)
         wire = Wire(
             keyring=keyring,
@@ -194,6 +199,8 @@ def _build(
             rss_bytes=usage().rss_bytes,
             encodings=AVAILABLE,
             engines=engines.offers,
+            meter="" if meter is None else str(meter.description)[:200],
+            unmetered=unmetered,
         )
         shell = Shell(
             identity,
@@ -206,6 +213,7 @@ def _build(
             longest_lease_s=options.longest_lease,
             parent=sys.stdin.fileno() if options.exit_with_parent else None,
             manager=ServiceManager(),
+            meter=meter,
         )
         opened.pop_all()  # from here on the shell closes them
     return identity, control, shell, unsandboxed
@@ -337,6 +345,13 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print the engines that this machine offers, with devices and precisions, and exit; "
         "with --json as a JSON object",
+    )
+    add(
+        "--meter",
+        default=AUTO,
+        metavar="NAME",
+        help="what measures the energy that this machine takes: auto (RAPL, INA3221 or INA219, "
+        f"whichever can be read), {OFF}, or the name of a plugin (default: %(default)s)",
     )
     add(
         "--cpus",

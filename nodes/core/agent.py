@@ -83,6 +83,8 @@ class Identity:
     rss_bytes: int
     encodings: tuple[Encoding, ...] = ()
     engines: tuple[EngineOffer, ...] = ()
+    meter: str = ""
+    unmetered: str = ""
 
 
 class Agent:
@@ -253,6 +255,8 @@ class Agent:
             rss_bytes=me.rss_bytes,
             encodings=me.encodings,
             engines=me.engines,
+            meter=me.meter,
+            unmetered=me.unmetered,
         )
         return [
             *actions,

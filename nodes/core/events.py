@@ -49,12 +49,14 @@ AUTHENTICATION_FAILURES = (
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The memory of this process as in `messages.Stats`, and its CPU seconds since its start."""
+    """The memory of this process as in `messages.Stats`, its CPU seconds since its start, and the
+    joules of its machine since some moment (None: not measured)."""
 
     rss_bytes: int
     rss_peak_bytes: int
     anonymous_bytes: int
     cpu_s: float
+    energy_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ class Lifecycle:
         self._holds_subnets = False
         self._started_s = 0.0
         self._started_cpu_s = 0.0
+        self._started_j: float | None = None
         self._final: Stats | None = None
         self._stop_is_due = False
 
@@ -336,6 +337,7 @@ class Lifecycle:
         """Take in a measurement of the process, and send `Stats` if that was its purpose."""
         if event.purpose == "start":
             self._started_cpu_s = event.usage.cpu_s
+            self._started_j = event.usage.energy_j
             return []
         stats = self._stats(event.usage, now_s)
         if event.purpose == "stop":
@@ -344,8 +346,11 @@ class Lifecycle:
         return self._to_launcher(stats)
 
     def _stats(self, usage: ev.Usage, now_s: float) -> Stats:
-        plane = self.plane
+        plane, before_j = self.plane, self._started_j
         ran = plane is not None and plane.started
+        energy_j = None
+        if ran and usage.energy_j is not None and before_j is not None:
+            energy_j = usage.energy_j - before_j
         return Stats(
             epoch=0 if plane is None else plane.epoch,
             firings=() if plane is None else tuple(plane.firings),
@@ -361,4 +366,5 @@ class Lifecycle:
             bad_messages=self._tally.bad_messages,
             fifo_peak_bytes=0 if plane is None else plane.fifo_peak_bytes,
             phase_cpu_s=() if plane is None else tuple(plane.phase_cpu_s),
+            energy_j=energy_j,
         )

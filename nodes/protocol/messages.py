@@ -317,7 +317,8 @@ class Welcome:
     `encodings` are those that it has for channels besides `raw`. `available_bytes` is the memory
     that the agent could still allocate when it was greeted (None if it cannot tell); agents of one
     machine report the same memory. `engines` are all that the agent knows, in the order in which
-    `auto` prefers them.
+    `auto` prefers them. `meter` says what its joules are measured with; if it is empty, `unmetered`
+    says why they are not.
     """
 
     protocol: int
@@ -331,6 +332,8 @@ class Welcome:
     encodings: tuple[Encoding, ...] = ()
     available_bytes: int | None = None
     engines: tuple[EngineOffer, ...] = ()
+    meter: str = ""
+    unmetered: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +430,8 @@ class Stats:
     resident memory without the pages of programs (`nodes.host.usage`), `rss_peak_bytes` its largest
     value, `anonymous_bytes` the part that no file backs. `stale_messages` were ignored because of
     their epoch or session, `bad_messages` broke the protocol. `fifo_peak_bytes` is the most that
-    the FIFOs into this node have held at once.
+    the FIFOs into this node have held at once. `energy_j` is what the whole machine has taken since
+    `Start` in joules, other programs included; None where it was not measured all the time.
     """
 
     epoch: int
@@ -444,6 +448,7 @@ class Stats:
     bad_messages: int
     fifo_peak_bytes: int = 0
     phase_cpu_s: tuple[float, ...] = ()
+    energy_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ _count = integer(0, MAX_COUNT)
 _index = integer(0, (1 << 31) - 1)
 _positive = integer(1, (1 << 31) - 1)
 _seconds = real(0.0, 1e12)
+_joules = real(0.0, 1e15)
 _lease = real(1e-3, 1e6)
 _name = string(MAX_NAME)
 _who = string(200)
@@ -127,6 +128,7 @@ _STATS = Record(
         "bad_messages": _count,
         "fifo_peak_bytes": _count,
         "phase_cpu_s": list_of(_seconds),
+        "energy_j": optional(_joules),
     },
 )
 
@@ -166,6 +168,8 @@ WORDS = (
             "encodings": list_of(_encoding),
             "available_bytes": optional(_count),
             "engines": records(_ENGINE_OFFER),
+            "meter": _label,
+            "unmetered": _label,
         },
     ),
     Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),
