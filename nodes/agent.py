@@ -76,8 +76,7 @@ class Shell:
 
     It owns `wire`, `store`, `executor`, `engines` and `meter`, and closes them. `engines` open
     other executors than `executor` for the deployments that ask for them. `parent` is a file
-    descriptor
-    that reaches its end when the process that started the agent has ended.
+    descriptor that reaches its end when the process that started the agent has ended.
     """
 
     def __init__(

@@ -21,8 +21,10 @@ from launcher.commands.problems import (
 from launcher.commands.solve import Solved, solve
 from launcher.errors import BadInputError
 from launcher.progress import open_progress
+from launcher.results.energy_text import joules
 from launcher.results.report_text import megabytes, open_console
 from partition.objective import Objective
+from partition.prediction.timing import energy_j, power_w
 
 USUAL = (
     "sequential-count",
@@ -162,7 +164,8 @@ def _table(comparison: StrategyComparison) -> Table:
     table = Table(title=f"{comparison.network}, objective {comparison.objective}", min_width=100)
     table.add_column("devices", justify="right")
     table.add_column("strategy")
-    for column in ("period", "bound", "saving", "by Eq. 2", "bytes/frame", "proved", "search"):
+    figures = ("period", "bound", "saving", "by Eq. 2", "bytes/frame", "energy", "power")
+    for column in (*figures, "proved", "search"):
         table.add_column(column, justify="right")
     before = 0
     for row in comparison.rows:
@@ -181,6 +184,8 @@ def _table(comparison: StrategyComparison) -> Table:
             f"{solved.memory_saving_percent:.1f} %",
             f"{solved.memory_eq2_saving_percent:.2f} %",
             megabytes(solved.plan.bytes_per_frame),
+            joules(energy_j(solved.plan)),
+            f"{power_w(solved.plan):.1f} W",
             "yes" if solved.plan.optimal else "",
             f"{solved.seconds:.1f} s",
         )

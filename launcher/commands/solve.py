@@ -29,18 +29,20 @@ from launcher.errors import BadInputError
 from launcher.plan.files import SUBNETS, check_save_folder, save_plan
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay, open_progress
+from launcher.results.energy_text import energy_text, joules
 from launcher.results.report_text import megabytes, open_console
 from partition.errors import PartitionError
 from partition.measured.profiles import measured_part
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution
+from partition.prediction.timing import device_energies_j, energy_j, power_w
 from partition.pricing.paper_equations import layer_beta_bytes
 from partition.strategies.base import Candidate, Problem, SearchProgress, Strategy, divided_seconds
 
 
 @dataclass(frozen=True)
 class DeviceShare:
-    """One device's layers (each part of a layer counts), bytes, and seconds per frame."""
+    """One device's layers (each part of a layer counts), bytes, and what it takes per frame."""
 
     name: str
     layers: int
@@ -48,6 +50,7 @@ class DeviceShare:
     memory_bytes: int
     memory_eq2_bytes: int
     compute_s: float
+    joules_per_frame_predicted: float
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Solved:
     def devices(self) -> tuple[DeviceShare, ...]:
         """The share of every device, also of those without layers."""
         plan, network = self.plan, self.network
-        busy = _layer_seconds(self)
+        busy, energies_j = _layer_seconds(self), device_energies_j(plan, plan.period_s)
         shares = []
         for device in plan.devices:
             mine = tuple(name for name, where in plan.assignment.items() if where == device.name)
@@ -85,6 +88,7 @@ class Solved:
                     memory.total_bytes,
                     memory.eq2_bytes,
                     busy[device.name],
+                    energies_j.get(device.name, 0.0),
                 )
             )
         return tuple(shares)
@@ -118,6 +122,8 @@ class Solved:
             "devices": [vars(share) for share in self.devices],
             "period_s": plan.period_s,
             "latency_s": plan.latency_s,
+            "joules_per_frame_predicted": energy_j(plan),
+            "watts_predicted": power_w(plan),
             "speedup_bound": self.speedup_bound,
             "memory_saving_percent": self.memory_saving_percent,
             "memory_eq2_saving_percent": self.memory_eq2_saving_percent,
@@ -249,7 +255,7 @@ def perform(options: SolveOptions) -> Solved:
 def _table(solved: Solved) -> Table:
     table = Table()
     table.add_column("device")
-    for column in ("layers", "weights", "memory", "by Eq. 2", "compute/frame"):
+    for column in ("layers", "weights", "memory", "by Eq. 2", "compute/frame", "energy/frame"):
         table.add_column(column, justify="right")
     for share in solved.devices:
         table.add_row(
@@ -259,6 +265,7 @@ def _table(solved: Solved) -> Table:
             megabytes(share.memory_bytes),
             megabytes(share.memory_eq2_bytes),
             f"{share.compute_s * 1e3:.2f} ms",
+            joules(share.joules_per_frame_predicted) if share.layers else "switched off",
         )
     return table
 
@@ -269,6 +276,7 @@ def _lines(solved: Solved) -> list[str]:
         f"period {plan.period_s * 1e3:.2f} ms, latency {plan.latency_s * 1e3:.1f} ms, "
         f"{megabytes(plan.bytes_per_frame)} per frame between devices, {len(plan.phases)} phases; "
         f"times are {plan.times}",
+        f"energy {energy_text(plan)}, by the `busy_w` and `idle_w` of the devices",
         f"at most {solved.speedup_bound:.2f} times as fast as the fastest device alone "
         f"({len(plan.devices)} devices); the fullest device needs "
         f"{solved.memory_saving_percent:.1f} % less memory than one alone, "

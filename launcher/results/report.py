@@ -19,6 +19,7 @@ from launcher.core.recovery import Cause
 from launcher.plan.planning import THIS_MACHINE
 from launcher.plan.prediction import predicted_run, times_of
 from launcher.results.comparison.agreement import Agreement
+from launcher.results.energy import NodeEnergy, node_energies
 from launcher.results.journal.ranges import FrameRanges
 from launcher.run.runtime import Array, RunResult
 from launcher.streaming.overload import Overload
@@ -26,11 +27,13 @@ from launcher.streaming.pacing import Pace
 from nodes.protocol.messages import EngineChoice, Order, Stats
 from nodes.protocol.payload import is_finite
 from partition.plan import Plan
-from partition.prediction.timing import wire_bytes
+from partition.prediction.timing import device_energies_j, energy_j, power_w, wire_bytes
 from partition.wire import LOSSY
 
 _UNUSED = Stats(0, (), (), 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
 """The statistics of a node without layers, which the run did not use."""
+
+_NO_ENERGY = NodeEnergy(None, 0.0, None, "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,9 @@ class NodeReport:
     libraries are not counted, because the kernel can reclaim them. `fifo_*` is the most that the
     FIFOs into the node held at the same time. Busy seconds are wall-clock time in firings, and
     include the time for which a node waits for a shared core; `cpu_s_per_frame` does not. Engine,
-    device and precision are None for a node without layers.
+    device and precision are None for a node without layers. Joules
+    per frame include waiting; `watts` is the mean power (None: not measured, and `unmetered` says
+    why), `meter` what measured it.
     """
 
     name: str
@@ -66,6 +71,11 @@ class NodeReport:
     engine: str | None = None
     device: str | None = None
     precision: str | None = None
+    joules_per_frame: float | None = None
+    joules_per_frame_predicted: float = 0.0
+    watts: float | None = None
+    meter: str = ""
+    unmetered: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +205,9 @@ class Report:
     proof: str
     explanation: str
     nodes: tuple[NodeReport, ...]
+    joules_per_frame: float | None = None
+    """What all nodes took; None unless every node with a phase was measured."""
+    joules_per_frame_predicted: float = 0.0
     networks: Mapping[str, Agreement] = field(default_factory=dict)
     """How far each network's results are from the whole model's, if several run side by side."""
     recoveries: tuple[RecoveryReport, ...] = ()
@@ -272,6 +285,7 @@ def plan_as_json(plan: Plan, engines: Mapping[str, EngineChoice] | None = None) 
     """
     layers = Counter(plan.assignment.values())
     phases = Counter(phase.device for phase in plan.phases)
+    joules = device_energies_j(plan, plan.period_s)
     return {
         "network": plan.network,
         "model_digest": plan.model_digest,
@@ -280,6 +294,8 @@ def plan_as_json(plan: Plan, engines: Mapping[str, EngineChoice] | None = None) 
         "period_planned_s": plan.period_s,
         "latency_planned_s": plan.latency_s,
         "bytes_per_frame": plan.bytes_per_frame,
+        "joules_per_frame_predicted": energy_j(plan),
+        "watts_predicted": power_w(plan),
         "proof": plan.proof,
         "nodes": [
             {
@@ -290,6 +306,8 @@ def plan_as_json(plan: Plan, engines: Mapping[str, EngineChoice] | None = None) 
                 "memory_eq2_bytes": plan.memory[device.name].eq2_bytes,
                 "memory_limit_bytes": device.memory_bytes,
                 **_engine((engines or {}).get(device.name)),
+                "joules_per_frame": None,
+                "joules_per_frame_predicted": joules.get(device.name, 0.0),
             }
             for device in plan.devices
         ],
@@ -311,18 +329,29 @@ def make_report(
     pace: PaceReport | None = None,
     infinite: NonFiniteResults | None = None,
     cpus: Mapping[str, Sequence[int]] | None = None,
+    machines: Mapping[str, str | None] | None = None,
 ) -> Report:
     """Make the report of a run of `plan`.
 
     `measured` is the plan with the agents' warm-up times; `first_result_s` counts from the start of
     the command. `networks` has each network's agreement if there are several. `cpus` maps nodes on
-    this machine to the CPUs to which their agents are bound.
+    this machine to the CPUs to which their agents are bound. Nodes of the same machine have the
+    same value in `machines`.
     """
     frames = len(result.received_s)
     seconds = result.received_s[-1] - result.sent_s[0]
     times = times_of(result.sent_s, result.received_s)
     predicted = predicted_run(measured, result, order, THIS_MACHINE, cpus)
     expected = times_of(predicted.sent_s, predicted.received_s)
+    paced_s = 0.0 if pace is None else 1 / pace.rate
+    energies = node_energies(
+        measured,
+        result,
+        streamed_frames(result, frames),
+        max(expected.period_s, paced_s),
+        machines or {},
+    )
+    nodes = node_reports(plan, result, predicted.fifo_bytes, frames, energies)
     return Report(
         network=plan.network,
         strategy=plan.strategy,
@@ -343,7 +372,9 @@ def make_report(
         bytes_per_frame=plan.bytes_per_frame,
         proof=plan.proof,
         explanation=plan.explanation,
-        nodes=node_reports(plan, result, predicted.fifo_bytes, frames),
+        nodes=nodes,
+        joules_per_frame=total_j(nodes),
+        joules_per_frame_predicted=sum(node.joules_per_frame_predicted for node in nodes),
         networks=networks or {},
         recoveries=recovery_reports(result),
         journal=journal,
@@ -401,12 +432,28 @@ def _engine(choice: EngineChoice | None) -> dict[str, str | None]:
     return {"engine": choice.engine, "device": choice.device, "precision": choice.precision}
 
 
+def total_j(nodes: Sequence[NodeReport]) -> float | None:
+    """Return the measured joules per frame of all nodes; None unless every used one is measured."""
+    joules = [node.joules_per_frame for node in nodes if node.phases]
+    measured = [each for each in joules if each is not None]
+    return sum(measured) if measured and len(measured) == len(joules) else None
+
+
+def streamed_frames(result: RunResult, results: int) -> int:
+    """Return the frames, of `results`, to which the figures of the nodes belong; at least 1."""
+    first = result.recoveries[-1].frame if result.recoveries else 0
+    return max(1, results - first)
+
+
 def node_reports(
-    plan: Plan, result: RunResult, fifo_bytes: Mapping[str, int], results: int
+    plan: Plan,
+    result: RunResult,
+    fifo_bytes: Mapping[str, int],
+    results: int,
+    energies: Mapping[str, NodeEnergy],
 ) -> tuple[NodeReport, ...]:
     """Report on the nodes of a run with that many results; `fifo_bytes` are predicted."""
-    first = result.recoveries[-1].frame if result.recoveries else 0
-    frames = max(1, results - first)
+    frames = streamed_frames(result, results)
     layers = Counter(plan.assignment.values())
     phases = Counter(phase.device for phase in plan.phases)
     reports = []
@@ -414,6 +461,7 @@ def node_reports(
         name = device.name
         memory, stats = plan.memory[name], result.stats.get(name, _UNUSED)
         busy_s = sum(stats.busy_s)
+        energy = energies.get(name, _NO_ENERGY)
         reports.append(
             NodeReport(
                 name=name,
@@ -434,6 +482,11 @@ def node_reports(
                 sent_bytes=stats.sent_bytes,
                 received_bytes=stats.received_bytes,
                 **_engine(result.engines.get(name)),
+                joules_per_frame=energy.joules_per_frame,
+                joules_per_frame_predicted=energy.joules_per_frame_predicted,
+                watts=energy.watts,
+                meter=energy.meter,
+                unmetered=energy.unmetered,
             )
         )
     return tuple(reports)

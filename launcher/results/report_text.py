@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launcher.results.comparison.tolerance import Rule
+from launcher.results.energy_text import energy_lines, energy_text
 from launcher.results.report import NodeReport, RecoveryReport, Report, removal_text
 from nodes.protocol.fields import printable
 from partition.plan import Plan, PlannedChannel
@@ -106,7 +107,7 @@ def plan_text(plan: Plan) -> RenderableType:
         _plan_channels(plan),
         Text(
             f"predicted: {_rate(plan.period_s)}, latency {seconds(plan.latency_s)}, "
-            f"{megabytes(plan.bytes_per_frame)} per frame between nodes"
+            f"{megabytes(plan.bytes_per_frame)} per frame between nodes, {energy_text(plan)}"
         ),
         _line(f"proof: {plan.proof}"),
         _line(f"strategy: {plan.strategy}: {plan.explanation}"),
@@ -137,6 +138,7 @@ def _lines(report: Report) -> list[str]:
         f"first result {report.first_result_s:.1f} s after the start",
         f"{megabytes(report.bytes_per_frame)} per frame between nodes; at most "
         f"{megabytes(held)} in FIFOs, predicted {megabytes(expected)}",
+        *energy_lines(report.nodes),
         _agreement(report),
         *_networks(report),
         *_wire(report),

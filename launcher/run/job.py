@@ -34,6 +34,7 @@ from launcher.plan.files import (
     read_plan,
     save_plan,
 )
+from launcher.plan.machines import machine_of
 from launcher.plan.networks import Part, check_inputs, open_results, parts_of
 from launcher.plan.planning import (
     check_strategy,
@@ -218,6 +219,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             pace=None if pace is None else pace_report(pace, results.dropped),
             accuracy=results.accuracy(),
             cpus={node.name: node.cpus for node in cluster.config.nodes},
+            machines={node.name: machine_of(node) for node in cluster.config.nodes},
         )
     return Outcome(plan, report)
 

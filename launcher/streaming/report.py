@@ -13,12 +13,14 @@ from typing import Any
 from launcher.errors import EXIT_FAILED, EXIT_FINE
 from launcher.plan.planning import THIS_MACHINE
 from launcher.plan.prediction import predicted_run
+from launcher.results.energy import node_energies
 from launcher.results.report import (
     NodeReport,
     NonFiniteResults,
     RecoveryReport,
     node_reports,
     recovery_reports,
+    streamed_frames,
 )
 from launcher.run.runtime import RunResult
 from launcher.streaming.delivery import Delivery
@@ -126,6 +128,7 @@ def stream_report(
     frames: int | None,
     measured: Plan | None = None,
     cpus: Mapping[str, Sequence[int]] | None = None,
+    machines: Mapping[str, str | None] | None = None,
 ) -> StreamReport:
     """Report on a stream; `result` is None if it was given up, `measured` is the plan with warm-up
     times."""
@@ -135,7 +138,11 @@ def stream_report(
     nodes: tuple[NodeReport, ...] = ()
     if result is not None and measured is not None and stream.results:
         predicted = predicted_run(measured, result, order, THIS_MACHINE, cpus, stream.results)
-        nodes = node_reports(plan, result, predicted.fifo_bytes, stream.results)
+        own = streamed_frames(result, stream.results)
+        # A live source decides when frames come, so predictions are for its pace.
+        period_s = max(measured.period_s, seconds / stream.results)
+        energies = node_energies(measured, result, own, period_s, machines or {})
+        nodes = node_reports(plan, result, predicted.fifo_bytes, stream.results, energies)
     return StreamReport(
         network=plan.network,
         strategy=plan.strategy,

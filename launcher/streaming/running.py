@@ -19,6 +19,7 @@ from cnn.model import Model
 from launcher.config.load import Cluster
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError
+from launcher.plan.machines import machine_of
 from launcher.plan.planning import with_warmup
 from launcher.progress import ProgressDisplay
 from launcher.results.report import NonFiniteResults
@@ -106,6 +107,7 @@ def stream(
             frames=config.frames,
             measured=None if result is None else with_warmup(plan, result),
             cpus={node.name: node.cpus for node in config.nodes},
+            machines={node.name: machine_of(node) for node in config.nodes},
         )
 
 

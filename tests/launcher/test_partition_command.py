@@ -111,7 +111,12 @@ def check_figures(data: dict[str, Any], strategy: str, objective: str) -> None:
             "memory_bytes",
             "memory_eq2_bytes",
             "compute_s",
+            "joules_per_frame_predicted",
         ]
+    joules = sum(device["joules_per_frame_predicted"] for device in data["devices"])
+    assert data["joules_per_frame_predicted"] == pytest.approx(joules)
+    assert data["watts_predicted"] == pytest.approx(joules / data["period_s"])
+    assert joules > 0
 
 
 def test_one_device_saves_nothing(model: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from launcher.results.report import Accuracy, Report, make_report, plan_as_json
 from launcher.results.report_text import plan_text, print_report, report_text
 from launcher.run.job import _show
 from launcher.run.runtime import RunResult, Update
-from nodes.protocol.messages import Stats
+from nodes.protocol.messages import PROTOCOL, Stats, Welcome
 from partition.devices import Device
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase
 
@@ -67,6 +67,42 @@ def report(agreement: Agreement | None = Agreement(1e-6, 2, "y")) -> Report:  # 
         first_result_s=3.5,
         agreement=agreement,
         accuracy=Accuracy(0.75, 1.0),
+    )
+
+
+def metered(
+    *,
+    cpu_s: tuple[float, float] = (0.4, 0.4),
+    energy_j: tuple[float | None, float | None] = (12.0, 12.0),
+    machines: dict[str, str | None] | None = None,
+) -> Report:
+    """A run of four frames in 0.6 s on nodes a and b, each of which has a layer."""
+    devices = (Device("a", busy_w=20.0, idle_w=5.0), Device("b", busy_w=20.0, idle_w=5.0))
+    plan = replace(
+        PLAN,
+        devices=devices,
+        assignment={"l1": "a", "l2": "b"},
+        phases=(PHASE, replace(PHASE, name="b/0", device="b")),
+        memory={"a": PLAN.memory["a"], "b": PLAN.memory["a"]},
+    )
+    stats = {
+        name: replace(STATS, cpu_s=cpu, energy_j=joules)
+        for name, cpu, joules in zip("ab", cpu_s, energy_j, strict=True)
+    }
+    welcome = {
+        name: Welcome(PROTOCOL, name, "1", "tcp://x:1", "e", "m", 1, 1, meter=f"RAPL of {name}")
+        for name in "ab"
+    }
+    return make_report(
+        plan,
+        plan,
+        replace(RESULT, stats=stats, welcome=welcome, warmup_s={"a": (0.04,), "b": (0.04,)}),
+        order="pipelined",
+        input_description="4 inputs",
+        first_result_s=3.5,
+        agreement=None,
+        accuracy=None,
+        machines=machines,
     )
 
 
@@ -232,3 +268,54 @@ def test_the_bar_takes_what_the_lines_take() -> None:
     assert isinstance(console.file, io.StringIO)
     assert "reading [net]" in console.file.getvalue()
     assert "done" in console.file.getvalue()
+
+
+def test_joules_per_frame_are_measured_beside_predicted() -> None:
+    found = metered()
+    one, other = found.nodes
+    assert one.joules_per_frame == other.joules_per_frame == pytest.approx(12.0 / 4)
+    assert one.watts == pytest.approx(12.0 / 0.6)
+    assert found.joules_per_frame == pytest.approx(6.0)
+    # Each is busy for 50 ms of the period, and waits for the rest of it.
+    waits_s = found.period_predicted_s - 0.05
+    assert one.joules_per_frame_predicted == pytest.approx(20 * 0.05 + 5 * waits_s, rel=0.05)
+    text = printed(report_text(found))
+    assert "energy: 6.00 J per frame measured (40.0 W)" in text
+    assert "a: 3.00 J per frame (20.0 W) by RAPL of a" in text
+
+
+def test_nodes_of_one_machine_share_its_joules_by_their_processor_time() -> None:
+    found = metered(cpu_s=(0.3, 0.1), machines={"a": "", "b": ""})
+    assert [node.joules_per_frame for node in found.nodes] == pytest.approx([2.25, 0.75])
+    assert found.joules_per_frame == pytest.approx(12.0 / 4), "the machine's joules count once"
+
+
+def test_nodes_whose_machine_is_unknown_share_nothing() -> None:
+    found = metered(cpu_s=(0.3, 0.1), machines={"a": None, "b": None})
+    assert [node.joules_per_frame for node in found.nodes] == pytest.approx([3.0, 3.0])
+
+
+def test_what_one_node_did_not_measure_is_neither_a_number_nor_part_of_a_sum() -> None:
+    found = metered(energy_j=(12.0, None))
+    data = json.loads(json.dumps(found.as_json(), allow_nan=False))
+    assert data["joules_per_frame"] is None
+    assert [node["joules_per_frame"] for node in data["nodes"]] == [pytest.approx(3.0), None]
+    assert all(node["joules_per_frame_predicted"] > 0 for node in data["nodes"])
+    text = printed(report_text(found))
+    assert "measured (" not in text
+    assert "a: 3.00 J per frame (20.0 W) by RAPL of a" in text
+    assert "not measured on b: its meter could not be read all the time" in text
+
+
+def test_an_unused_node_takes_no_energy() -> None:
+    assert report().nodes[1].joules_per_frame_predicted == 0.0
+
+
+def test_a_plan_has_its_predicted_joules_and_power() -> None:
+    data = plan_as_json(PLAN)
+    assert data["watts_predicted"] == pytest.approx(data["joules_per_frame_predicted"] / 0.05)
+    used, idle = data["nodes"]
+    assert used["joules_per_frame"] is None
+    assert used["joules_per_frame_predicted"] == data["joules_per_frame_predicted"] > 0
+    assert idle["joules_per_frame_predicted"] == 0.0
+    assert "mJ per frame, " in printed(plan_text(PLAN))
