@@ -164,7 +164,7 @@ def _table(comparison: StrategyComparison) -> Table:
     table = Table(title=f"{comparison.network}, objective {comparison.objective}", min_width=100)
     table.add_column("devices", justify="right")
     table.add_column("strategy")
-    figures = ("period", "bound", "saving", "by Eq. 2", "bytes/frame", "energy", "power")
+    figures = ("period", "bound", "saving", "by Eq. 2", "traffic", "energy", "power")
     for column in (*figures, "proved", "search"):
         table.add_column(column, justify="right")
     before = 0

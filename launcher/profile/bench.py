@@ -7,11 +7,10 @@ Every agent runs its phases a few times before a plan starts and reports the sec
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
+from threading import Timer
 
 import numpy as np
 
@@ -20,11 +19,20 @@ from cnn.network import Tensor
 from cnn.rewrite.rewrites import original_name
 from launcher.config.load import Cluster
 from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.energy import Meter, device_watts
 from launcher.progress import ProgressDisplay
+from launcher.run.feed import Feed
 from launcher.run.frame_list import listed
-from launcher.run.runtime import Array, Frame, Node, Runner, RunOptions, RunResult, Update
-from nodes.protocol.messages import HOST
+from launcher.run.runtime import (
+    Array,
+    Frame,
+    Node,
+    PushedNetwork,
+    Runner,
+    RunOptions,
+    RunResult,
+    Update,
+)
+from nodes.protocol.messages import HOST, Stats
 from partition.devices import Device
 from partition.errors import DoesNotFitError
 from partition.measured.layer_phases import one_by_one, pieces, useful_layers
@@ -38,8 +46,8 @@ FEWEST_FRAMES, MOST_FRAMES, BATCH_S = 8, 256, 0.3
 BLOCKS = 3
 """How often the frames that the larger batch has beyond the smaller one are measured."""
 
-IDLE_S, IDLE_SAMPLES = 2.0, 10
-"""For how long, and how often, the power of the idle machine is measured."""
+IDLE_S = 2.0
+"""For how long the power of idle nodes is measured."""
 
 START_S = 60.0
 """The shortest timeout for agents that `launch` starts here, because all start at once."""
@@ -86,7 +94,6 @@ class Bench:
     folder: Path
     options: RunOptions
     progress: ProgressDisplay
-    meter: Meter = field(default_factory=Meter)
 
     def run(
         self, plan: Plan, model: Model, frames: int, stage: str, warm: bool = True
@@ -95,7 +102,6 @@ class Bench:
         subnets = cut_subnets(model, plan, self.folder, lambda *_: None)
 
         def show(update: Update) -> None:
-            self.meter.sample()
             if warm and update.stage == "loading":
                 self.progress.update(stage, update.done, update.total)
 
@@ -103,7 +109,7 @@ class Bench:
         return self.runner(plan, self.nodes, subnets, zeros, show, self.options)
 
     def layers(self, model: Model, device: Device, wanted: Sequence[str]) -> NodeProfile:
-        """Measure layers on one node, one by one; the meter samples this machine meanwhile."""
+        """Measure layers on one node, one by one."""
         useful = set(useful_layers(model.network)) & set(wanted)
         seconds = {name: 0.0 for name in wanted if name not in useful}
         room = None if device.memory_bytes is None else device.memory_bytes // 2
@@ -121,8 +127,9 @@ class Bench:
 
     def copy(
         self, model: Model, device: Device, frame_s: float
-    ) -> tuple[tuple[Batch, ...], tuple[SubnetTime, ...]]:
-        """Measure the whole network on one node: two batches of frames, and its time as a subnet.
+    ) -> tuple[tuple[Batch, ...], tuple[SubnetTime, ...], Stats | None]:
+        """Measure the whole network on one node: two batches of frames, its time as a subnet, and
+        the agent's statistics.
 
         Frames follow each other as in `partition.strategies.batch_split`; `frame_s` is the
         expected time of a frame. Returns nothing if the node has no room for the network.
@@ -138,13 +145,14 @@ class Bench:
                 explanation="to measure a copy",
             )
         except DoesNotFitError:
-            return (), ()
+            return (), (), None
         few, many = batch_sizes(frame_s)
         frames = few + BLOCKS * (many - few)
         result = self.run(plan, model, frames, f"measuring a copy on {device.name}")
         batches = two_batches(result.sent_s[0], result.received_s, few, many)
         times = zip(plan.phases, result.warmup_s[device.name], strict=True)
-        return batches, tuple(subnet_time(plan, phase, seconds) for phase, seconds in times)
+        whole = tuple(subnet_time(plan, phase, seconds) for phase, seconds in times)
+        return batches, whole, result.stats.get(device.name)
 
     def phases(self, model: Model, plan: Plan, stage: str) -> dict[str, tuple[SubnetTime, ...]]:
         """Measure the phases of a plan as the engine fuses them, by device, on all at once."""
@@ -157,15 +165,32 @@ class Bench:
             )
         return found
 
-    def idle_w(self) -> float | None:
-        """Measure the machine's watts while nothing runs; returns None at once without a sensor."""
-        if self.meter.name is None:
-            return None
-        self.meter.start()
-        for _ in range(IDLE_SAMPLES):  # a mean needs time
-            Event().wait(IDLE_S / IDLE_SAMPLES)
-            self.meter.sample()
-        return self.meter.stop()
+    def wait_between_frames(self, plan: Plan, model: Model) -> RunResult:
+        """Run two frames of zeros, the second one `IDLE_S` after the result of the first."""
+        subnets = cut_subnets(model, plan, self.folder, lambda *_: None)
+        frame, feed = Zeros(plan, 1)[0], Feed(count=2)
+
+        def push_last() -> None:
+            feed.submit(frame)
+            feed.end()
+
+        timer = Timer(IDLE_S, push_last)
+
+        def took(number: int, outputs: Mapping[str, Array]) -> None:
+            feed.took(number, outputs)
+            if number == 0:
+                timer.start()
+
+        feed.submit(frame)
+        self.progress.say("measuring the power of the idle nodes")
+        try:
+            stream = (PushedNetwork((), feed, took),)
+            return self.runner(plan, self.nodes, subnets, stream, lambda _: None, self.options)
+        finally:
+            timer.cancel()
+            if timer.is_alive():
+                timer.join()
+            feed.close()
 
 
 def batch_sizes(frame_s: float) -> tuple[int, int]:
@@ -188,36 +213,6 @@ def two_batches(
     starts = [few - 1 + more * block for block in range(BLOCKS)]
     further_s = statistics.median(received_s[at + more] - received_s[at] for at in starts)
     return (few, first_s), (many, first_s + further_s)
-
-
-@contextmanager
-def _metered(meter: Meter) -> Iterator[list[float]]:
-    """Append the watts while the context is open to the list; nothing without a sensor."""
-    found: list[float] = []
-    if meter.name is not None:
-        meter.start()
-    yield found
-    watts = meter.stop() if meter.name is not None else None
-    if watts is not None:
-        found.append(watts)
-
-
-def measured_with_power(
-    bench: Bench, model: Model, device: Device, idle_w: float | None, sharing: int
-) -> NodeProfile:
-    """Measure all layers on one node, and its watts if `idle_w` of its machine is given.
-
-    `sharing` is the number of nodes on that machine.
-    """
-    names = [layer.name for layer in model.network.layers]
-    if idle_w is None:
-        return bench.layers(model, device, names)
-    with _metered(bench.meter) as watts:
-        found = bench.layers(model, device, names)
-    if not watts:
-        return found
-    busy, idle = device_watts(idle_w, watts[0], sharing)
-    return replace(found, busy_w=busy, idle_w=idle)
 
 
 def _median(values: Sequence[float]) -> float:

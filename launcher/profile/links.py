@@ -24,7 +24,7 @@ from launcher.config.cluster import NodeConfig
 from launcher.profile.bench import Bench
 from launcher.profile.file import LinkTimes, NodeIdentity, NodePart
 from nodes.protocol.addresses import host_of, is_loopback
-from nodes.protocol.messages import HOST, EngineChoice
+from nodes.protocol.messages import HOST, EngineChoice, Welcome
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.plan import Plan
@@ -54,8 +54,8 @@ def _spelled(choice: EngineChoice) -> str:
     return ", ".join((choice.engine, choice.device, choice.precision, *options))
 
 
-def identities(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, NodeIdentity]:
-    """Return the identities that the nodes' agents report when a tiny network is deployed."""
+def tiny_plan(bench: Bench, configs: Sequence[NodeConfig]) -> tuple[Plan, Model]:
+    """Return a plan in which every node has two layers of almost no work, and its model."""
     devices = tuple(Device(node.name) for node in configs)
     model = _probe(bench.folder / "who.onnx", 8, len(devices))
     assignment = {
@@ -63,9 +63,20 @@ def identities(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, NodeIde
         for number, device in enumerate(devices)
         for layer in (f"grow{number}", f"shrink{number}")
     }
-    bench.progress.say("identifying " + ", ".join(device.name for device in devices))
-    plan = _plan(model, devices, assignment)
-    welcome = bench.run(plan, model, 1, "identifying", warm=False).welcome
+    return _plan(model, devices, assignment), model
+
+
+def greeted(bench: Bench, configs: Sequence[NodeConfig]) -> Mapping[str, Welcome]:
+    """Return what the nodes' agents report of themselves when a tiny network is deployed."""
+    bench.progress.say("identifying " + ", ".join(node.name for node in configs))
+    plan, model = tiny_plan(bench, configs)
+    return bench.run(plan, model, 1, "identifying", warm=False).welcome
+
+
+def identities(
+    configs: Sequence[NodeConfig], welcome: Mapping[str, Welcome]
+) -> dict[str, NodeIdentity]:
+    """Return the identities of the nodes whose agents have reported."""
     return {
         node.name: NodeIdentity(
             **node_part(node).model_dump(),

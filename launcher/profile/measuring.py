@@ -10,7 +10,6 @@ rounds, because the choice depends on the times of fused subnets (`launcher.prof
 from __future__ import annotations
 
 import itertools
-import socket
 import tempfile
 import time
 from collections import Counter
@@ -31,7 +30,7 @@ from launcher.plan.planning import (
     problem_of,
     saved_plan,
 )
-from launcher.profile.bench import Bench, bench_options, measured_with_power
+from launcher.profile.bench import Bench, bench_options
 from launcher.profile.choice import (
     Choice,
     Shape,
@@ -40,7 +39,6 @@ from launcher.profile.choice import (
     ranked,
     shape,
 )
-from launcher.profile.energy import NO_SENSOR
 from launcher.profile.file import (
     LinkEntry,
     LinkTimes,
@@ -50,7 +48,8 @@ from launcher.profile.file import (
     ProfileCache,
     ProfileFile,
 )
-from launcher.profile.links import identities, measure_link
+from launcher.profile.links import greeted, identities, measure_link
+from launcher.profile.power import device_watts, idle_watts
 from launcher.progress import ProgressDisplay
 from launcher.run.job import Runtime, real_runtime
 from partition.measured.profiles import (
@@ -65,6 +64,8 @@ from partition.plan import Plan
 
 ROUNDS = (3, 1, 1)
 """The most new plans that are measured after each search."""
+
+NOT_MEASURED = "watts were not measured; those of cluster.yaml hold"
 
 ANY_HOST = ""
 """The host of a kind of nodes that may be on any machine."""
@@ -101,11 +102,17 @@ class Profiling:
     taken: NewMeasurements = field(default_factory=NewMeasurements)
     _identity: dict[str, NodeIdentity] = field(default_factory=dict)
     _kind: dict[str, NodeIdentity] = field(default_factory=dict)
+    _idle_w: dict[str, float] = field(default_factory=dict)
+    _meter: dict[str, str] = field(default_factory=dict)
     _known: dict[NodeIdentity, NodeProfile] = field(default_factory=dict)
 
     def perform(self, saved: SavedPlan | None) -> tuple[ProfileFile, Plan]:
         """Measure, and return the profile and a plan that was made with it."""
-        self._identity = identities(self.bench, self.cluster.config.nodes)
+        nodes = self.cluster.config.nodes
+        welcome = greeted(self.bench, nodes)
+        self._identity = identities(nodes, welcome)
+        self._idle_w = idle_watts(self.bench, nodes, welcome)
+        self._meter = {name: each.meter for name, each in welcome.items() if each.meter}
         self._kind = kinds(self._identity, self.alike)
         self._measure_layers()
         self._measure_copies()
@@ -130,33 +137,32 @@ class Profiling:
                 for kind in self._kind.values()
                 if (times := self.cache.node(self.model.digest, kind)) is not None
             }
-        idle_w: float | None = None
-        asked = False
-        on_machine = Counter(identity.host for identity in self._identity.values())
         for device in devices_of(self.cluster, [n.name for n in self.cluster.config.nodes]):
-            identity, kind = self._identity[device.name], self._kind[device.name]
+            kind = self._kind[device.name]
             if kind in self._known:
                 continue
-            here = identity.host == socket.gethostname()
-            if here and not asked:
-                idle_w, asked = self.bench.idle_w(), True
-            watts = idle_w if here else None
-            sharing = on_machine[identity.host]
-            found = measured_with_power(self.bench, self.model, device, watts, sharing)
+            names = [layer.name for layer in self.model.network.layers]
+            found = self.bench.layers(self.model, device, names)
             self.taken.layers += len(found.layer_s)
             self._keep(kind, found)
 
     def _measure_copies(self) -> None:
+        on_machine = Counter(identity.host for identity in self._identity.values())
         for device in devices_of(self.cluster):
             kind = self._kind[device.name]
             known = self._known[kind]
-            if known.batches:
+            is_metered = device.name in self._idle_w
+            if known.batches and (known.busy_w is not None or not is_metered):
                 continue
             layers_s = sum(known.layer_s.values())
-            batches, whole = self.bench.copy(self.model, device, layers_s)
-            if batches:
+            batches, whole, stats = self.bench.copy(self.model, device, layers_s)
+            if batches and stats is not None:
                 self.taken.copies += 1
-                self._keep(kind, replace(known, batches=batches).with_subnets(whole))
+                sharing = on_machine[self._identity[device.name].host]
+                watts = device_watts(stats, self._idle_w.get(device.name), sharing)
+                busy_w, idle_w = watts or (known.busy_w, known.idle_w)
+                known = replace(known, batches=batches, busy_w=busy_w, idle_w=idle_w)
+                self._keep(kind, known.with_subnets(whole))
 
     def _measure_links(self) -> tuple[LinkProfile, ...]:
         measured: dict[tuple[NodeIdentity, NodeIdentity], LinkTimes | None] = {}
@@ -242,13 +248,19 @@ class Profiling:
             self.taken.subnets += len(times)
             self._keep(kind, self._known[kind].with_subnets(times))
 
+    def _energy(self) -> str:
+        """Return a sentence that says by what the watts of which nodes were measured."""
+        nodes = self._profile().nodes
+        known = [name for name in nodes if nodes[name].busy_w is not None]
+        if not known:
+            return NOT_MEASURED
+        return "; ".join(f"{name}: {self._meter.get(name, 'measured earlier')}" for name in known)
+
     def _file(self, links: tuple[LinkProfile, ...], choice: Choice | None = None) -> ProfileFile:
-        sensor = self.bench.meter.name
-        watts = [name for name, node in self._profile().nodes.items() if node.busy_w is not None]
         return ProfileFile(
             model=self.model.network.name,
             model_digest=self.model.digest,
-            energy=f"{sensor}, of {', '.join(watts)}" if sensor and watts else NO_SENSOR,
+            energy=self._energy(),
             nodes={
                 name: NodeEntry(identity=who, measured=NodeTimes.of(self._known[self._kind[name]]))
                 for name, who in self._identity.items()

@@ -54,7 +54,7 @@ from launcher.plan.simplified import check_simplified, default_cache
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.bench import Bench, bench_options
 from launcher.profile.file import ProfileFile
-from launcher.profile.links import identities
+from launcher.profile.links import greeted, identities
 from launcher.profile.use import check_agents, profile_file, profile_of, with_profile_option
 from launcher.progress import ProgressDisplay
 from launcher.results.collecting import Results
@@ -341,7 +341,8 @@ def _ready(
         _check_engines(cluster, runner, progress)
     if job.file is not None:  # a profile of other machines or engines would mislead the search
         bench = Bench(runner, job.nodes, folder / "who", bench_options(cluster), progress)
-        check_agents(cluster, model, job.file, identities(bench, cluster.config.nodes))
+        nodes = cluster.config.nodes
+        check_agents(cluster, model, job.file, identities(nodes, greeted(bench, nodes)))
     if checks:
         show = _counting(progress, "comparing the simplified network")
         check_simplified(model, folder / "simplified", default_cache(), show)

@@ -1,4 +1,4 @@
-"""`partition profile`: what it writes, who may use it, what sensors tell; all of it for real."""
+"""`partition profile`: what it writes, and who may use it; all of it for real."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from launcher.profile.bench import (
     batch_sizes,
     two_batches,
 )
-from launcher.profile.energy import Meter, device_watts
 from launcher.profile.file import (
     LinkTimes,
     NodeEntry,
@@ -37,11 +36,12 @@ from launcher.profile.file import (
 )
 from launcher.profile.links import link_times, node_part, period
 from launcher.profile.measuring import ROUNDS, kinds
+from launcher.profile.power import device_watts
 from launcher.progress import LineProgress
 from launcher.run.job import launch as launch_job
 from launcher.run.request import Request
 from launcher.run.runtime import Node, Runner, RunResult
-from nodes.protocol.messages import Welcome
+from nodes.protocol.messages import Stats, Welcome
 from partition.measured.profiles import NodeProfile, SubnetTime
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
@@ -159,43 +159,22 @@ def test_batches_of_a_copy_take_neither_long_nor_nothing(frame_s: float) -> None
     assert many * frame_s <= max(BATCH_S, FEWEST_FRAMES * frame_s)
 
 
-def write(folder: Path, **files: object) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, value in files.items():
-        (folder / name).write_text(f"{value}\n")
+STATS = Stats(1, (10,), (0.5,), 2.0, 0.5, *[0] * 7, energy_j=14.0)
+"""A node has computed for a quarter of two seconds; its machine took seven watts."""
 
 
-def test_rapl_counts_joules_and_wraps(tmp_path: Path) -> None:
-    package = tmp_path / "powercap" / "intel-rapl:0"
-    write(package, energy_uj=9_000_000, max_energy_range_uj=10_000_000)
-    write(tmp_path / "powercap" / "intel-rapl:0:0", energy_uj=5)  # a part of the package
-    meter = Meter(tmp_path, iter([0.0, 2.0]).__next__)
-    meter.start()
-    write(package, energy_uj=3_000_000)
-    assert meter.name == "RAPL"
-    assert meter.stop() == pytest.approx(2.0)  # 1 J before the turn and 3 J after it, in 2 s
-
-
-def test_ina3221_is_sampled(tmp_path: Path) -> None:
-    board = tmp_path / "hwmon" / "hwmon3"
-    write(board, name="ina3221", in1_label="VDD_IN", in1_input=5000, curr1_input=1000)
-    write(board, in2_input=5000, curr2_input=400)  # fed by the first
-    meter = Meter(tmp_path)
-    meter.start()
-    write(board, curr1_input=3000)
-    assert meter.name == "INA3221"
-    assert meter.stop() == pytest.approx(10.0)
-
-
-def test_without_a_sensor_nothing_is_made_up(tmp_path: Path) -> None:
-    meter = Meter(tmp_path)
-    meter.start()
-    assert meter.name is None
-    assert meter.stop() is None
+def test_a_nodes_power_is_what_its_machine_takes_beyond_waiting_while_the_node_computes() -> None:
+    assert device_watts(STATS, 4.0, 1) == pytest.approx((4.0 + 3.0 / 0.25, 4.0))
 
 
 def test_nodes_of_a_machine_share_what_it_takes_idle() -> None:
-    assert device_watts(4.0, 10.0, 2) == (8.0, 2.0)
+    assert device_watts(STATS, 4.0, 2) == pytest.approx((2.0 + 3.0 / 0.25, 2.0))
+
+
+def test_a_power_that_was_not_measured_is_no_number() -> None:
+    assert device_watts(replace(STATS, energy_j=None), 4.0, 1) is None
+    assert device_watts(STATS, None, 1) is None
+    assert device_watts(replace(STATS, busy_s=(0.1,)), 4.0, 1) is None, "it hardly computed"
 
 
 @pytest.fixture

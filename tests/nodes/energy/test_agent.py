@@ -14,6 +14,8 @@ from tests.nodes.deploying import Launcher, line
 from tests.nodes.executors import models
 from tests.nodes.speaker import AgentProcess, refusal_of
 
+pytestmark = pytest.mark.alone
+
 PLUGIN = """
 from pathlib import Path
 from nodes.host.energy.base import SensorFile

@@ -1,0 +1,57 @@
+"""Measures the power of nodes whose agents have a meter, while they wait and while they compute.
+
+All agents of a machine measure the same: what the whole machine takes. Waiting is shared evenly by
+the nodes of a machine; what one node takes beyond that while it alone computes is its own. Other
+nodes do nothing meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from launcher.config.cluster import NodeConfig
+from launcher.profile.bench import Bench
+from launcher.profile.links import tiny_plan
+from nodes.protocol.messages import Stats, Welcome
+
+LEAST_BUSY = 0.2
+"""The share of the time in which a node must have computed so that its power can be told from that
+of waiting."""
+
+
+def idle_watts(
+    bench: Bench, configs: Sequence[NodeConfig], welcomes: Mapping[str, Welcome]
+) -> dict[str, float]:
+    """Return by node the watts of its machine while agents wait for frames.
+
+    Nodes without a meter are missing; if there is no other one, this returns at once.
+    """
+    if not any(welcome.meter for welcome in welcomes.values()):
+        return {}
+    plan, model = tiny_plan(bench, configs)
+    stats = bench.wait_between_frames(plan, model).stats
+    watts = {name: machine_w(own) for name, own in stats.items()}
+    return {name: found for name, found in watts.items() if found is not None}
+
+
+def machine_w(stats: Stats) -> float | None:
+    """Return the mean watts of the machine between `Start` and `Stop`; None if not measured."""
+    if stats.energy_j is None or stats.elapsed_s <= 0:
+        return None
+    return stats.energy_j / stats.elapsed_s
+
+
+def device_watts(stats: Stats, idle_w: float | None, nodes: int) -> tuple[float, float] | None:
+    """Return the (busy, idle) watts of one of `nodes` nodes on a machine.
+
+    `stats` are of a run in which that node alone computed, and the machine takes `idle_w` while
+    none does. Returns None if the power was not measured, or the node computed too rarely.
+    """
+    mean_w = machine_w(stats)
+    if mean_w is None or idle_w is None:
+        return None
+    busy = min(1.0, sum(stats.busy_s) / stats.elapsed_s)
+    if busy < LEAST_BUSY:
+        return None
+    share_w = idle_w / nodes
+    return share_w + max(0.0, mean_w - idle_w) / busy, share_w

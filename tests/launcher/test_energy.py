@@ -1,0 +1,93 @@
+"""Energy from agents' meters to profile, plan and report, with agents that take ten watts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.commands.launch import main as launch
+from launcher.commands.partition import main as partition
+from tests.launcher.models import write_branches
+from tests.nodes.speaker import AgentProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+PLUGIN = """
+class TenWatts:
+    description, period_s, resolution_s = "ten watts", 0.1, 0.0
+
+    def read_j(self, now_s):
+        return 10 * now_s
+
+    def close(self):
+        pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    information = tmp_path / "plugin" / "ten-1.dist-info"
+    information.mkdir(parents=True)
+    (tmp_path / "plugin" / "ten.py").write_text(PLUGIN)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: ten\nVersion: 1\n")
+    (information / "entry_points.txt").write_text("[csdf_edge.meters]\nten = ten:TenWatts\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "plugin"))
+    write_branches(tmp_path / "branches.onnx")
+    return tmp_path
+
+
+@pytest.fixture
+def addresses(folder: Path) -> Iterator[list[str]]:
+    """Where two agents of this machine listen, one of which has a meter."""
+    agents = [
+        AgentProcess(folder / "a", "--name", "a", "--meter", "ten", parent=False),
+        AgentProcess(folder / "b", "--name", "b", "--meter", "none", parent=False),
+    ]
+    yield [agent.control for agent in agents]
+    for agent in agents:
+        agent.end()
+
+
+def run(command: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    with pytest.raises(SystemExit) as ended:
+        command([*arguments, "--json"])
+    data = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 0, data
+    return data
+
+
+def test_watts_are_measured_in_a_profile_and_joules_in_a_run(
+    folder: Path, addresses: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = addresses
+    (folder / "cluster.yaml").write_text(
+        f"model: branches.onnx\nnodes:\n  - name: a\n    address: {one}\n"
+        f"  - name: b\n    address: {other}\n"
+        "strategy: sequential\npins: {stem: a, head: b}\nframes: 100\n"
+    )
+    profile = run(partition, capsys, "profile", "--cluster", "cluster.yaml")
+    a, b = (profile["nodes"][name]["measured"] for name in "ab")
+    assert profile["energy"] == "a: ten watts"
+    # The machine takes ten watts whether it waits or not; each of two nodes has half of that.
+    assert a["idle_w"] == pytest.approx(5.0, rel=0.1)
+    assert a["busy_w"] == pytest.approx(5.0, rel=0.2)
+    assert (b["idle_w"], b["busy_w"]) == (None, None)
+    solve = ("solve", "branches.onnx", "--cluster", "cluster.yaml", "--strategy", "sequential")
+    solved = run(partition, capsys, *solve, "--profile", "profile.json")
+    assert solved["watts_predicted"] > 0
+
+    report = run(launch, capsys, "cluster.yaml", "--profile", "profile.json")
+    a, b = report["nodes"]
+    assert (a["meter"], a["unmetered"]) == ("ten watts", "")
+    assert 0 < a["watts"] < 10.0
+    assert a["joules_per_frame"] > 0
+    assert (b["joules_per_frame"], b["watts"], b["meter"]) == (None, None, "")
+    assert b["unmetered"] == "it was started with --meter none"
+    assert report["joules_per_frame"] is None
+    assert report["joules_per_frame_predicted"] > 0
