@@ -34,7 +34,6 @@ class MeterContract:
         assert meter.description
         assert meter.description.isprintable()
         assert 0 < meter.period_s < math.inf
-        assert 0 <= meter.resolution_s < math.inf
         meter.close()
 
     def test_it_counts_the_joules_that_are_spent(self, tmp_path: Path) -> None:
@@ -57,6 +56,6 @@ class MeterContract:
         meter = self.meter(tmp_path)
         meter.read_j(1.0)
         self.vanish(tmp_path)
-        with pytest.raises(MeterError):
+        with pytest.raises((MeterError, OSError)):
             meter.read_j(2.0)
         meter.close()

@@ -254,7 +254,10 @@ class Profiling:
         known = [name for name in nodes if nodes[name].busy_w is not None]
         if not known:
             return NOT_MEASURED
-        return "; ".join(f"{name}: {self._meter.get(name, 'measured earlier')}" for name in known)
+        meters = {self._kind[name]: meter for name, meter in self._meter.items()}
+        return "; ".join(
+            f"{name}: {meters.get(self._kind[name], 'measured earlier')}" for name in known
+        )
 
     def _file(self, links: tuple[LinkProfile, ...], choice: Choice | None = None) -> ProfileFile:
         return ProfileFile(

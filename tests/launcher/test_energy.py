@@ -11,14 +11,14 @@ import pytest
 
 from launcher.commands.launch import main as launch
 from launcher.commands.partition import main as partition
-from tests.launcher.models import write_branches
+from tests.launcher.models import write_classifier
 from tests.nodes.speaker import AgentProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 PLUGIN = """
 class TenWatts:
-    description, period_s, resolution_s = "ten watts", 0.1, 0.0
+    description, period_s = "ten watts", 0.1
 
     def read_j(self, now_s):
         return 10 * now_s
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: ten\nVersion: 1\n")
     (information / "entry_points.txt").write_text("[csdf_edge.meters]\nten = ten:TenWatts\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "plugin"))
-    write_branches(tmp_path / "branches.onnx")
+    write_classifier(tmp_path / "classifier.onnx")
     return tmp_path
 
 
@@ -67,18 +67,18 @@ def test_watts_are_measured_in_a_profile_and_joules_in_a_run(
 ) -> None:
     one, other = addresses
     (folder / "cluster.yaml").write_text(
-        f"model: branches.onnx\nnodes:\n  - name: a\n    address: {one}\n"
+        f"model: classifier.onnx\nnodes:\n  - name: a\n    address: {one}\n"
         f"  - name: b\n    address: {other}\n"
-        "strategy: sequential\npins: {stem: a, head: b}\nframes: 100\n"
+        "strategy: sequential\nframes: 40\n"
     )
     profile = run(partition, capsys, "profile", "--cluster", "cluster.yaml")
     a, b = (profile["nodes"][name]["measured"] for name in "ab")
-    assert profile["energy"] == "a: ten watts"
+    assert profile["energy"] == "a: ten watts; b: ten watts"
+    assert a == b, "equal nodes of one machine share their measurements"
     # The machine takes ten watts whether it waits or not; each of two nodes has half of that.
     assert a["idle_w"] == pytest.approx(5.0, rel=0.1)
     assert a["busy_w"] == pytest.approx(5.0, rel=0.2)
-    assert (b["idle_w"], b["busy_w"]) == (None, None)
-    solve = ("solve", "branches.onnx", "--cluster", "cluster.yaml", "--strategy", "sequential")
+    solve = ("solve", "classifier.onnx", "--cluster", "cluster.yaml", "--strategy", "sequential")
     solved = run(partition, capsys, *solve, "--profile", "profile.json")
     assert solved["watts_predicted"] > 0
 

@@ -37,15 +37,11 @@ class Meter(Protocol):
         """
         ...
 
-    @property
-    def resolution_s(self) -> float:
-        """The shortest time whose energy is measured to within a few percent."""
-        ...
-
     def read_j(self, now_s: float) -> float:
         """Return the joules since the meter was opened; they never decrease.
 
-        `now_s` is the monotonic clock. Raises `MeterError` if the sensor cannot be read.
+        `now_s` is the monotonic clock. Raises `MeterError` or `OSError` if the sensor cannot be
+        read.
         """
         ...
 

@@ -31,7 +31,6 @@ FED_BY_OTHERS = frozenset({"VDDQ_VDD2_1V8AO", "NC"})
 """Rails that another rail of the same board feeds (Jetson AGX Orin), and channels without one."""
 
 PERIOD_S = 0.1
-RESOLUTION_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,6 @@ class Rails:
         self._rails = rails
         self.description = f"INA ({', '.join(rail.label for rail in rails)})"
         self.period_s = PERIOD_S
-        self.resolution_s = RESOLUTION_S
         self._last: tuple[float, float] | None = None
         self._total_j = 0.0
 

@@ -48,7 +48,6 @@ class Rapl:
         self._zones = zones
         self.description = f"RAPL ({', '.join(zone.name for zone in zones)})"
         self.period_s = min(LONGEST_S, *(zone.range_j / MOST_W / 2 for zone in zones))
-        self.resolution_s = 0.02  # the counters are updated about every millisecond
 
     def read_j(self, now_s: float) -> float:  # noqa: ARG002 - counters need no clock
         """See `Meter`."""

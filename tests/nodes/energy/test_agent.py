@@ -21,7 +21,7 @@ from pathlib import Path
 from nodes.host.energy.base import SensorFile
 
 class Counting:
-    description, period_s, resolution_s = "a file that counts", 60.0, 0.0
+    description, period_s = "a file that counts", 60.0
 
     def __init__(self):
         self.file = SensorFile(Path(__file__).with_name("joules"))

@@ -21,7 +21,6 @@ class Watt:
 
     period_s: float = 0.1
     description: str = "one watt"
-    resolution_s: float = 0.0
     is_gone: bool = False
     read_s: list[float] = field(default_factory=list)
     is_closed: bool = False
