@@ -12,7 +12,7 @@ from nodes.protocol import messages as words
 from tests.nodes.simulation import EPOCH, GRAPH, Dataflow
 
 FLOW = Dataflow(("n0", "n1", "n0"), (("x",), ("t0",), ("t1",)), ("t2",), (2, 2, 2, 2))
-_STATS = words.Stats(EPOCH, (1,), (0.5,), 1.0, 1.0, 8, 8, 1, 1, 1, 0, 0, 8, (0.5,))
+_STATS = words.Stats(EPOCH, (1,), (0.5,), 1.0, 1.0, 8, 8, 1, 1, 1, 0, 0, 8, (0.5,), 4.5)
 
 OFFERS = (words.EngineOffer("e", "", (words.DeviceOffer("gpu:1", ("fp16",)),), ("o",)),)
 
