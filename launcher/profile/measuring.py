@@ -102,7 +102,6 @@ class Profiling:
     taken: NewMeasurements = field(default_factory=NewMeasurements)
     _identity: dict[str, NodeIdentity] = field(default_factory=dict)
     _kind: dict[str, NodeIdentity] = field(default_factory=dict)
-    _idle_w: dict[str, float] = field(default_factory=dict)
     _meter: dict[str, str] = field(default_factory=dict)
     _known: dict[NodeIdentity, NodeProfile] = field(default_factory=dict)
 
@@ -111,7 +110,6 @@ class Profiling:
         nodes = self.cluster.config.nodes
         welcome = greeted(self.bench, nodes)
         self._identity = identities(nodes, welcome)
-        self._idle_w = idle_watts(self.bench, nodes, welcome)
         self._meter = {name: each.meter for name, each in welcome.items() if each.meter}
         self._kind = kinds(self._identity, self.alike)
         self._measure_layers()
@@ -148,21 +146,29 @@ class Profiling:
 
     def _measure_copies(self) -> None:
         on_machine = Counter(identity.host for identity in self._identity.values())
-        for device in devices_of(self.cluster):
+        devices = devices_of(self.cluster)
+        idle_w: dict[str, float] = {}
+        if any(d.name in self._meter and not self._has_watts(d.name) for d in devices):
+            idle_w = idle_watts(self.bench, self.cluster.config.nodes)
+        for device in devices:
             kind = self._kind[device.name]
             known = self._known[kind]
-            is_metered = device.name in self._idle_w
-            if known.batches and (known.busy_w is not None or not is_metered):
+            if known.batches and (device.name not in idle_w or self._has_watts(device.name)):
                 continue
             layers_s = sum(known.layer_s.values())
             batches, whole, stats = self.bench.copy(self.model, device, layers_s)
             if batches and stats is not None:
                 self.taken.copies += 1
                 sharing = on_machine[self._identity[device.name].host]
-                watts = device_watts(stats, self._idle_w.get(device.name), sharing)
-                busy_w, idle_w = watts or (known.busy_w, known.idle_w)
-                known = replace(known, batches=batches, busy_w=busy_w, idle_w=idle_w)
-                self._keep(kind, known.with_subnets(whole))
+                known = replace(known, batches=batches).with_subnets(whole)
+                if device.name in idle_w:
+                    busy, idle = device_watts(stats, idle_w[device.name], sharing)
+                    known = replace(known, busy_w=busy, idle_w=idle)
+                self._keep(kind, known)
+
+    def _has_watts(self, name: str) -> bool:
+        """Whether it was measured what the node takes, or that it computes too rarely for that."""
+        return self._known[self._kind[name]].idle_w is not None
 
     def _measure_links(self) -> tuple[LinkProfile, ...]:
         measured: dict[tuple[NodeIdentity, NodeIdentity], LinkTimes | None] = {}

@@ -7,27 +7,23 @@ nodes do nothing meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from launcher.config.cluster import NodeConfig
 from launcher.profile.bench import Bench
 from launcher.profile.links import tiny_plan
-from nodes.protocol.messages import Stats, Welcome
+from nodes.protocol.messages import Stats
 
 LEAST_BUSY = 0.2
 """The share of the time in which a node must have computed so that its power can be told from that
 of waiting."""
 
 
-def idle_watts(
-    bench: Bench, configs: Sequence[NodeConfig], welcomes: Mapping[str, Welcome]
-) -> dict[str, float]:
+def idle_watts(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, float]:
     """Return by node the watts of its machine while agents wait for frames.
 
-    Nodes without a meter are missing; if there is no other one, this returns at once.
+    Nodes that cannot be measured are missing.
     """
-    if not any(welcome.meter for welcome in welcomes.values()):
-        return {}
     plan, model = tiny_plan(bench, configs)
     stats = bench.wait_between_frames(plan, model).stats
     watts = {name: machine_w(own) for name, own in stats.items()}
@@ -41,17 +37,14 @@ def machine_w(stats: Stats) -> float | None:
     return stats.energy_j / stats.elapsed_s
 
 
-def device_watts(stats: Stats, idle_w: float | None, nodes: int) -> tuple[float, float] | None:
+def device_watts(stats: Stats, idle_w: float, nodes: int) -> tuple[float | None, float]:
     """Return the (busy, idle) watts of one of `nodes` nodes on a machine.
 
     `stats` are of a run in which that node alone computed, and the machine takes `idle_w` while
-    none does. Returns None if the power was not measured, or the node computed too rarely.
+    none does. The first is None if the power was not measured, or the node computed too rarely.
     """
-    mean_w = machine_w(stats)
-    if mean_w is None or idle_w is None:
-        return None
-    busy = min(1.0, sum(stats.busy_s) / stats.elapsed_s)
-    if busy < LEAST_BUSY:
-        return None
-    share_w = idle_w / nodes
+    share_w, mean_w = idle_w / nodes, machine_w(stats)
+    busy = min(1.0, sum(stats.busy_s) / stats.elapsed_s) if stats.elapsed_s else 0.0
+    if mean_w is None or busy < LEAST_BUSY:
+        return None, share_w
     return share_w + max(0.0, mean_w - idle_w) / busy, share_w

@@ -172,9 +172,8 @@ def test_nodes_of_a_machine_share_what_it_takes_idle() -> None:
 
 
 def test_a_power_that_was_not_measured_is_no_number() -> None:
-    assert device_watts(replace(STATS, energy_j=None), 4.0, 1) is None
-    assert device_watts(STATS, None, 1) is None
-    assert device_watts(replace(STATS, busy_s=(0.1,)), 4.0, 1) is None, "it hardly computed"
+    assert device_watts(replace(STATS, energy_j=None), 4.0, 1) == (None, 4.0)
+    assert device_watts(replace(STATS, busy_s=(0.1,)), 4.0, 1) == (None, 4.0), "it hardly computed"
 
 
 @pytest.fixture
