@@ -13,7 +13,7 @@ instead of one. So a layer also contains
 - before its own operator (`leading`), the `DequantizeLinear` of each activation that it reads;
   several readers have a copy each;
 - after it (`trailing`), the `QuantizeLinear` of its output, if nothing else reads that output, and
-  activation functions such as `Relu` between the two.
+  what works element by element between the two, such as `Relu` or a product with one constant.
 
 Then all tensors between layers have 8 bits. Only quantisation by one constant scale is included: it
 treats every element alike, so a part of the layer has the same operators around it. Quantisation by
@@ -32,16 +32,19 @@ from onnx import helper
 
 from cnn.network import MERGED, TAIL, Layer, Tensor
 from cnn.operators import contrib
+from cnn.operators.standard import ELEMENTWISE
 from cnn.reading.bodies import bodies, every_node, names_read, reads, renamed
 from cnn.reading.tail import split_tail
 from cnn.reading.weights import Array
 from cnn.rewrite.views import Views
 from cnn.simplify import Simplified
 
-_ELEMENTWISE = frozenset({"Relu", "Clip", "LeakyRelu"})
-"""Activation functions, with constant parameters, that may stand between an operator and its
-quantiser.
-"""
+_BETWEEN = ELEMENTWISE - {"Cast", "IsInf", "IsNaN", "Not"}
+"""Operators from floats to floats, with constant parameters, that may stand between an operator and
+its quantiser."""
+
+_BY_ONE_CONSTANT = frozenset({"Add", "Div", "Mul", "Pow", "Sub"})
+"""Operators that may stand there too if their second operand is one constant for all elements."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +112,19 @@ def _to_quantiser(
             break
         if reader.op_type == "QuantizeLinear" and _is_by_one_scale(reader, weights):
             return (*chain, reader)
-        further = (x for x in reader.input[1:] if x)
-        if reader.op_type not in _ELEMENTWISE or not all(x in weights for x in further):
+        if not _is_between(reader, weights):
             break
         chain.append(reader)
         name = reader.output[0]
     return ()
+
+
+def _is_between(node: onnx.NodeProto, weights: Mapping[str, Array]) -> bool:
+    """Whether a node treats each element of its first input alike, and keeps shape and type."""
+    further = [weights.get(name) for name in node.input[1:] if name]
+    if node.op_type in _BY_ONE_CONSTANT:
+        return len(further) == 1 and further[0] is not None and further[0].ndim == 0
+    return node.op_type in _BETWEEN and all(array is not None for array in further)
 
 
 def _is_by_one_scale(node: onnx.NodeProto, weights: Mapping[str, Array]) -> bool:

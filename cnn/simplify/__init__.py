@@ -2,8 +2,8 @@
 
 No shape arithmetic is left afterwards: whatever depends only on constants and shapes is a constant.
 Batch norms, biases and zero padding are part of the convolution next to them. Identities, dropouts
-and other operators without effect are gone. Each weight exists once, as an array, separate from the
-operators.
+and other operators without effect are gone. Quantisers stand where engines would move them to. Each
+weight exists once, as an array, separate from the operators.
 
 Each pass (`fold`, `redundant`, `layouts`, `kernels`) rewrites an `OperatorGraph`, in which tensors
 have types. A pass rewrites an operator only where the known types and constants prove that the
@@ -25,6 +25,7 @@ from cnn.simplify.fold import fold
 from cnn.simplify.graph import OperatorGraph
 from cnn.simplify.kernels import fuse_kernels
 from cnn.simplify.layouts import change_layouts
+from cnn.simplify.quantisers import move_quantisers
 from cnn.simplify.redundant import (
     extract_constant_outputs,
     merge_views,
@@ -76,6 +77,7 @@ def simplify(proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> S
         check_operators(graph.nodes, label)
         constant_outputs = extract_constant_outputs(graph, label)
         _run_passes(graph)
+        move_quantisers(graph)
         make_names_unique(graph.nodes)
     except ModelError:
         raise
