@@ -301,9 +301,16 @@ WINDOW_RULES: Mapping[str, Callable[[Operands], RowRule]] = MappingProxyType(
 
 _ONE_OPERAND = ELEMENTWISE | {"BatchNormalization", "Dropout", "LRN"}
 
-_ONE_AXIS = {"Concat": 1, "Split": 0, "QuantizeLinear": 1, "DequantizeLinear": 1}
+_ONE_AXIS = {
+    **dict.fromkeys(("Concat", "QLinearConcat", "QuantizeLinear", "DequantizeLinear"), 1),
+    "Split": 0,
+}
 """Operator → the default of its axis. (1 is also correct for a scale for all channels.)
 """
+
+_OPERANDS = {"Concat": slice(None), "QLinearConcat": slice(2, None, 3)}
+"""The inputs of concatenations that have rows. In front of those that are quantised stand the
+scale and the zero point of the result, and each has its own behind it."""
 
 _GLOBAL = frozenset(
     (
@@ -321,6 +328,7 @@ _CONTRIB = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "QuantizeLinear"),
     "FusedConv": "FusedConv",
     "QLinearAveragePool": "AveragePool",
+    "QLinearConcat": "QLinearConcat",
 }
 """ONNX Runtime's own operator → ONNX's operator that needs the same rows of the same inputs. Scales
 and zero points are operands that broadcast.
@@ -337,14 +345,13 @@ def row_rule(operands: Operands) -> RowRule:
     if operator in WINDOW_RULES:
         return WINDOW_RULES[operator](operands)
     if operator in BROADCASTING:
-        return _passing_on(operands, range(len(operands.node.input)))
+        return _passing_on(operands, slice(None))
     if operator in _ONE_OPERAND:
-        return _passing_on(operands, (0,))
+        return _passing_on(operands, slice(1))
     if operator in _ONE_AXIS or operator in SOFTMAXES or operator in REDUCTION_AXES_AS_INPUT_SINCE:
         if ROWS_AXIS in _axes(operands):
             raise NoRowRuleError("it works along the rows")
-        every = range(len(operands.node.input) if operator == "Concat" else 1)
-        return _passing_on(operands, every)
+        return _passing_on(operands, _OPERANDS.get(operator, slice(1)))
     if operator in _GLOBAL:
         raise NoRowRuleError("each element of its output needs all rows of its input")
     raise NoRowRuleError("how its output rows depend on its input rows is not known")
@@ -365,14 +372,14 @@ def _axes(operands: Operands) -> set[int]:
     return {axis % rank for axis in axes} or set(range(rank))
 
 
-def _passing_on(operands: Operands, indices: Sequence[int]) -> RowRule:
-    """Row by row: the inputs of these `indices` have the output's rows, or broadcast along them."""
+def _passing_on(operands: Operands, those: slice) -> RowRule:
+    """Row by row: `those` inputs have the output's rows, or broadcast along them."""
     makes = [name for name in operands.node.output if name]
     if len(makes) > 1 and operands.node.op_type != "Split":
         raise NoRowRuleError("it has more than one output")
     rank, height = len(operands.output), operands.output[ROWS_AXIS]
     heights: dict[int, int] = {}
-    for index in filter(operands.has, indices):
+    for index in filter(operands.has, range(len(operands.node.input))[those]):
         shape = operands.shape(index)
         if len(shape) != rank and not operands.is_constant(index):
             name = operands.node.input[index]

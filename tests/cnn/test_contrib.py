@@ -346,7 +346,8 @@ PARTS: Sequence[tuple[str, Sequence[Given], dict[str, object], Collection[int], 
     ("QLinearMul", [IMAGE, *FACTORS, OTHER[:, :, :1, :1], *FACTORS, *FACTORS], {}, (), "both"),
     ("QLinearSigmoid", [IMAGE, *FACTORS, *FACTORS], {}, (), "both"),
     ("QLinearSoftmax", [IMAGE, *FACTORS, *FACTORS], {"axis": 1, "opset": 13}, (), "neither"),
-    ("QLinearConcat", [*FACTORS, IMAGE, *FACTORS, OTHER, *FACTORS], {"axis": 1}, (), "neither"),
+    ("QLinearConcat", [*FACTORS, IMAGE, *FACTORS, OTHER, *FACTORS], {"axis": 1}, (), "bands"),
+    ("QLinearConcat", [*FACTORS, IMAGE, *FACTORS, OTHER, *FACTORS], {"axis": 2}, (), "neither"),
     ("SkipLayerNormalization", [floats(2, 3, 8)] * 2 + [floats(8)] * 2, {}, (2, 3), "neither"),
     ("Attention", ATTENTION, {"num_heads": 2}, (1, 2), "neither"),
 ]
@@ -371,11 +372,11 @@ def test_parts_compute_what_the_whole_does_or_there_are_none(
     expected = models.run(path, frame)[0]
     channels = built.slice_channels()
     assert ("node" in channels) == (how in ("slices", "both"))
-    assert (built.band_layers() == ("node",)) == (how == "both")
+    assert (built.band_layers() == ("node",)) == (how in ("bands", "both"))
     rewrites: list[Slices | Bands] = []
     if "node" in channels:
         rewrites.append(Slices("node", tuple(x for x in channels["node"].divide([1, 2]) if x)))
-    if how == "both":
+    if built.band_layers():
         height = built.fused(["node"]).height
         rewrites.append(Bands(("node",), (1, height - 1)))
     for rewrite in rewrites:

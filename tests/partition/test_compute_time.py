@@ -8,7 +8,7 @@ import pytest
 
 from cnn.network import Layer, Network
 from partition.devices import Device
-from partition.pricing.compute_time import fused_layers, layer_seconds
+from partition.pricing.compute_time import INTEGER_SPEED, fused_layers, layer_seconds
 from tests.partition.networks import chain
 
 DEVICE = Device("d", macs_per_s=1e9, memory_bytes_per_s=1e6)
@@ -49,6 +49,37 @@ def test_powers_take_long() -> None:
     network = _with_operators(chain(0, elements=1000), "LRN")
     device = replace(DEVICE, memory_bytes_per_s=1e9)
     assert layer_seconds(network, [device])[0, 0] == pytest.approx(1000 * 1300 / 1e9)
+
+
+def test_nor_where_8_bits_lie_between_the_two() -> None:
+    network = _in_8_bits(_with_operators(chain(10**9, 0), "Conv", "Relu"))
+    assert not fused_layers(network)
+
+
+def test_integers_are_multiplied_faster() -> None:
+    network = _in_8_bits(_with_operators(chain(10**9), "Conv"))
+    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(1.0 / INTEGER_SPEED)
+
+
+def test_a_layer_that_makes_floats_of_8_bits_multiplies_floats() -> None:
+    network = _in_8_bits(_with_operators(chain(10**9), "Conv"), "t0")
+    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(1.0)
+
+
+def test_an_element_of_8_bits_takes_as_long_as_one_of_32() -> None:
+    network = _with_operators(chain(0, elements=1000), "Add")
+    in_8_bits = layer_seconds(_in_8_bits(network), [DEVICE])
+    assert in_8_bits[0, 0] == pytest.approx(layer_seconds(network, [DEVICE])[0, 0])
+
+
+def _in_8_bits(network: Network, *names: str) -> Network:
+    """The network with these tensors in 8 bits, or with all."""
+    wanted = names or network.tensors
+    tensors = {
+        name: replace(tensor, dtype="uint8") if name in wanted else tensor
+        for name, tensor in network.tensors.items()
+    }
+    return replace(network, tensors=tensors)
 
 
 def _with_operators(network: Network, *operators: str) -> Network:
