@@ -1,5 +1,5 @@
-"""Contracts that sources, sinks, engines and meters of other packages must keep, as classes of tests
-to inherit."""
+"""Contracts that sources, sinks, engines and meters of other packages must keep, as classes of
+tests to inherit."""
 
 from __future__ import annotations
 
