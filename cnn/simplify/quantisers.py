@@ -38,7 +38,7 @@ def move_quantisers(graph: OperatorGraph) -> None:
     """Move `DequantizeLinear` behind movers and `QuantizeLinear` in front of them; separate outputs
     from what is read."""
     _separate_outputs(graph)
-    while _move_one_dequantiser(graph) or _move_one_quantiser(graph):
+    while _move_dequantisers(graph) or _move_quantisers(graph):
         graph.sort()
         graph.remove_unread()
 
@@ -59,9 +59,11 @@ def _separate_outputs(graph: OperatorGraph) -> None:
     graph.sort()
 
 
-def _move_one_dequantiser(graph: OperatorGraph) -> bool:
+def _move_dequantisers(graph: OperatorGraph) -> bool:
+    """Move each dequantiser over one mover; return whether there was any."""
+    is_changed = False
     producers, readers, prepared = graph.producers(), graph.readers(), _prepared(graph)
-    for mover in graph.nodes:
+    for mover in tuple(graph.nodes):
         before = producers.get(mover.input[0]) if _is_mover(graph, mover) else None
         if before is None or not _is_dequantiser(graph, before) or mover.output[0] in graph.outputs:
             continue
@@ -81,11 +83,13 @@ def _move_one_dequantiser(graph: OperatorGraph) -> bool:
         )
         moved.output[0] = made
         graph.nodes.append(moved)
-        return True
-    return False
+        is_changed = True
+    return is_changed
 
 
-def _move_one_quantiser(graph: OperatorGraph) -> bool:
+def _move_quantisers(graph: OperatorGraph) -> bool:
+    """Move each quantiser over one mover; return whether there was any."""
+    is_changed = False
     producers, readers = graph.producers(), graph.readers()
     for quantiser in graph.nodes:
         mover = producers.get(quantiser.input[0]) if _is_quantiser(graph, quantiser) else None
@@ -105,8 +109,8 @@ def _move_one_quantiser(graph: OperatorGraph) -> bool:
             graph, f"{source}_quantised", like=source, kind=made
         )
         mover.output[0] = made
-        return True
-    return False
+        is_changed = True
+    return is_changed
 
 
 def _prepared(graph: OperatorGraph) -> set[str]:
