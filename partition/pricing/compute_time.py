@@ -66,7 +66,7 @@ measured with ONNX Runtime on Inception v1."""
 
 
 INTEGER_SPEED = 3.0
-"""Multiply-accumulates of 8-bit integers in the time of one in single precision: 3.6 in ResNet18,
+"""Multiply-accumulates of 8-bit integers in the time of one in single precision: 3.5 in ResNet18,
 2.6 in SqueezeNet, 2.9 in YOLOv8n and 1.2 in MobileNetV3 small, measured with ONNX Runtime 1.31 on a
 processor with VNNI. Processors without instructions for integer products gain less."""
 
