@@ -111,6 +111,12 @@ def sentence(most: int) -> Convert:
     return lambda value: printable(check(value), lines=True)
 
 
+def word(most: int) -> Convert:
+    """Accept strings of at most `most` characters; make them printable, without getting longer."""
+    check = string(most)
+    return lambda value: printable(check(value))[:most]
+
+
 def one_of(*allowed: str) -> Convert:
     """Accept the strings `allowed` only."""
     choices = frozenset(allowed)

@@ -24,6 +24,7 @@ from nodes.protocol.fields import (
     sentence,
     shape,
     string,
+    word,
 )
 
 _count = integer(0, MAX_COUNT)
@@ -74,7 +75,7 @@ _CHANNEL = Record(
 
 _PEER = Record(words.PeerSpec, {"name": _name, "data_address": _name})
 
-_word = (string(MAX_WORD), sentence(MAX_WORD))
+_word = (string(MAX_WORD), word(MAX_WORD))
 _words = (list_of(_word[0]), list_of(_word[1]))
 
 _DEVICE_OFFER = Record(words.DeviceOffer, {"device": _word, "precisions": _words})
