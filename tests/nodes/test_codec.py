@@ -24,6 +24,7 @@ counts = st.integers(0, fields.MAX_COUNT)
 indices = st.integers(0, (1 << 31) - 1)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 said = names.map(lambda text: fields.printable(text, lines=True))
+short = names.map(lambda text: fields.printable(text)[: fields.MAX_WORD])
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 seconds = st.floats(0, 1e12)
 dtypes = st.sampled_from(sorted(fields.DTYPE_BYTES))
@@ -47,7 +48,7 @@ deployments = st.builds(
     counts, names, st.sampled_from(["pipelined", "strict"]), tuples(phases), tuples(channels),
     tuples(st.builds(words.PeerSpec, names, names)), st.integers(1, 8), st.booleans(),
     st.builds(
-        words.EngineChoice, said, said, said, tuples(st.builds(words.EngineOption, said, names))
+        words.EngineChoice, short, short, short, tuples(st.builds(words.EngineOption, short, names))
     ),
 )  # fmt: skip
 stats = st.builds(
@@ -76,10 +77,10 @@ SENDABLE = {
         tuples(
             st.builds(
                 words.EngineOffer,
+                short,
                 said,
-                said,
-                tuples(st.builds(words.DeviceOffer, said, tuples(said))),
-                tuples(said),
+                tuples(st.builds(words.DeviceOffer, short, tuples(short))),
+                tuples(short),
             )
         ),
     ),
