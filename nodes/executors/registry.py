@@ -30,6 +30,7 @@ GROUP = "csdf_edge.executors"
 BUILT_IN = {
     "tensorrt": "nodes.executors.tensor_rt.engine:TensorRtEngine",
     "onnxruntime": "nodes.executors.onnx.engine:OnnxRuntimeEngine",
+    "openvino": "nodes.executors.openvino.engine:OpenVinoEngine",
 }
 """The place of each built-in engine. `auto` takes the first that can be used, before plugins.
 TensorRT as a provider of ONNX Runtime comes behind ONNX Runtime's own providers."""

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import platform
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache as memoised
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -48,6 +46,7 @@ from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.preparing.process import PreparingProcess
 from nodes.host.control_groups import room_bytes
 from nodes.host.heap import give_back_free_memory, large_blocks_apart
+from nodes.host.processor import processor_kind
 
 log = logging.getLogger("node-agent")
 
@@ -178,7 +177,7 @@ class OnnxRuntimeExecutor:
         return session
 
     def _job(self, file: OnnxFile) -> Job:
-        facts = (_FORMAT, self._ort.__version__, _cpu())
+        facts = (_FORMAT, self._ort.__version__, processor_kind())
         key = f"onnxruntime-{file.digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
         size = sum(path.stat().st_size for path in (file.path, *file.external))
         return Job(file.path, file.name, key, source_bytes=size)
@@ -257,16 +256,3 @@ class OnnxRuntimeSubnet:
         if self._binding is not None:
             self._binding = None
             self._on_close(self)
-
-
-@memoised
-def _cpu() -> str:
-    """Return what identifies this kind of CPU, since an optimised model is for its instructions."""
-    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features",
-              "CPU implementer", "CPU architecture", "CPU variant", "CPU part")  # fmt: skip
-    try:
-        first = Path("/proc/cpuinfo").read_text("utf-8").partition("\n\n")[0]
-    except OSError:
-        first = platform.processor()
-    lines = [line for line in first.splitlines() if line.partition("\t")[0].strip() in wanted]
-    return "\n".join([platform.machine(), *sorted(lines)])

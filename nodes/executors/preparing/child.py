@@ -52,6 +52,10 @@ def _maker(engine: str, *, is_light: bool) -> Callable[[Job, LoadOptions, Prepar
         from nodes.executors.tensor_rt.build import build  # noqa: PLC0415 - one engine per child
 
         return build
+    if engine == "openvino":
+        from nodes.executors.openvino.trial import try_out  # noqa: PLC0415
+
+        return try_out
     from nodes.executors.onnx.sessions import import_onnxruntime  # noqa: PLC0415
 
     import_onnxruntime()
@@ -74,7 +78,7 @@ def work(input_: TextIO, output: TextIO) -> None:
     if not first:
         return
     places = json.loads(first)
-    if places["engine"] == "onnxruntime":  # before there is another thread
+    if places["engine"] != "tensorrt":  # before there is another thread
         sandbox_optimiser(Path(places["cache"]), map(Path, places["folders"]))
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read, args=(input_, lines), daemon=True).start()

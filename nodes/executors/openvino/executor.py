@@ -1,0 +1,105 @@
+"""OpenVINO as an engine, with about the memory that is predicted for ONNX Runtime.
+
+OpenVINO compiles a subnet in a fifth of a second, or a few seconds for the largest, but cannot keep
+the result: the blob that it exports holds the weights as they are in the model, takes as long to
+import, and then the same memory (ResNet50: 0.2 s either way, 115 and 116 MB). So nothing is kept on
+disk but the note that the subnet was tried out (`nodes.executors.openvino.trial`), and an agent
+compiles the subnet itself.
+
+What memory OpenVINO takes on the CPU, and what this module does about it:
+
+- Most weights are copied into another layout, and these copies are anonymous memory. The mapped
+  weights that they were made from are not read again, so their pages are dropped after loading.
+- Blocks that only loading needs would leave holes in the heap. They are mapped apart while a
+  subnet loads (`nodes.host.heap`), and the first run takes place then, too.
+- Each compiled model has memory for its own activations. It is freed after each run where several
+  subnets are loaded, so that they hold the largest need of any of them and not the sum of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from nodes.cache.room import Room
+from nodes.executors.base import ExecutorError, LoadOptions, OnPrepared
+from nodes.executors.onnx.file import OnnxFile, inspect
+from nodes.executors.openvino.compiler import CPU, Compiler
+from nodes.executors.openvino.pages import drop_pages
+from nodes.executors.openvino.subnet import OpenVinoSubnet, Siblings
+from nodes.executors.preparing.entries import Job, PreparedFiles
+from nodes.executors.preparing.process import PreparingProcess
+from nodes.host.heap import give_back_free_memory, large_blocks_apart
+from nodes.host.processor import processor_kind
+
+_FORMAT = 1
+"""A number to increase whenever a trial would try something else for the same subnet."""
+
+
+class OpenVinoExecutor:
+    """OpenVINO on one device of this machine, keeping notes of its trials under `cache`."""
+
+    def __init__(self, cache: Path, room: Room | None = None) -> None:
+        """Open OpenVINO on the processor; `room` bounds the cache if given.
+
+        Raises ExecutorError if OpenVINO is not installed.
+        """
+        self._compiler = Compiler(CPU)
+        self._cache = PreparedFiles(cache, room)
+        self._child = PreparingProcess("openvino", self._cache)
+        self._siblings = Siblings()
+
+    def describe(self) -> str:
+        """Return the engine's name, its version and where it computes."""
+        return f"OpenVINO {self._compiler.version} ({self._compiler.device})"
+
+    def prepare(
+        self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
+    ) -> None:
+        """Try out those of `graphs` that the cache has no note of, in one child process."""
+        done = on_done or (lambda _: None)
+        jobs = [self._job(inspect(graph), options) for graph in graphs]
+        self._child.prepare(jobs, options, lambda job: done(job.graph))
+
+    def load(self, graph: Path, options: LoadOptions) -> OpenVinoSubnet:
+        """Compile a subnet and run it once, after a child has tried that out."""
+        file = inspect(graph)
+        self._child.prepare([self._job(file, options)], options, lambda _: None)
+        if self._siblings.is_interrupted:
+            raise ExecutorError(f"subnet {file.name}: loading it was stopped")
+        with large_blocks_apart():
+            subnet = OpenVinoSubnet(self._compiler, file.name, graph, options, self._siblings)
+            try:
+                subnet.try_out()
+            except ExecutorError:
+                subnet.close()
+                raise
+        drop_pages(file.external)
+        give_back_free_memory()
+        return subnet
+
+    def _job(self, file: OnnxFile, options: LoadOptions) -> Job:
+        compiler = self._compiler
+        facts = (_FORMAT, compiler.version, compiler.device, processor_kind(), options.fp16)
+        key = f"openvino-{file.digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
+        size = sum(path.stat().st_size for path in (file.path, *file.external))
+        return Job(file.path, file.name, key, source_bytes=size)
+
+    def interrupt(self) -> None:
+        """End the child process, cancel the runs under way, and let none begin until `resume`.
+
+        A run ends before its next layer. Compiling a subnet that a child has tried out, and a loop
+        within a network, go on.
+        """
+        self._siblings.interrupt()
+        self._child.interrupt()
+
+    def resume(self) -> None:
+        """Allow child processes and runs again."""
+        self._siblings.resume()
+        self._child.resume()
+
+    def close(self) -> None:
+        """End the child process if one runs."""
+        self._child.close()
