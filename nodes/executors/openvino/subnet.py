@@ -194,4 +194,4 @@ def _writable(array: Array) -> Array:
     if not array.nbytes:
         return np.empty(array.shape, array.dtype)
     memory = (ctypes.c_char * array.nbytes).from_address(address(array))
-    return np.frombuffer(memory, array.dtype).reshape(array.shape)
+    return np.frombuffer(memoryview(memory), array.dtype).reshape(array.shape)
