@@ -358,21 +358,20 @@ def test_activations_of_several_subnets_take_the_room_of_one(
 ) -> None:
     shape = [1, 16, 512, 512]
     tensor_bytes = 4 * 16 * 512 * 512
-    subnets = []
-    for number in range(4):
-        names = ["x", "a", "b", "c", "y"]
-        nodes = [
-            helper.make_node("AveragePool", [i], [o], kernel_shape=[3, 3], pads=[1] * 4)
-            for i, o in itertools.pairwise(names)
-        ]
-        proto = models.model(f"pools{number}", nodes, [("x", FLOAT, shape)], [("y", FLOAT, shape)])
-        subnets.append(load(engine, proto, tmp_path / str(number)))
     x = np.zeros(shape, np.float32)
-    subnets[0].run({"x": x})
+    names = ["x", "a", "b", "c", "y"]
+    nodes = [
+        helper.make_node("AveragePool", [i], [o], kernel_shape=[3, 3], pads=[1] * 4)
+        for i, o in itertools.pairwise(names)
+    ]
+    proto = models.model("pools", nodes, [("x", FLOAT, shape)], [("y", FLOAT, shape)])
+    first = load(engine, proto, tmp_path)
+    first.run({"x": x})
     before_bytes = held_bytes("VmRSS")
+    subnets = [first, *(load(engine, proto, tmp_path) for _ in range(3))]
     for subnet in subnets:
         subnet.run({"x": x})
-    assert held_bytes("VmRSS") - before_bytes < 1.5 * tensor_bytes
+    assert held_bytes("VmRSS") - before_bytes < tensor_bytes
 
 
 def test_closing_a_subnet_gives_its_memory_back(engine: OpenVinoExecutor, tmp_path: Path) -> None:
