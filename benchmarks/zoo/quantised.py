@@ -40,14 +40,21 @@ def export(entry: Entry, file: Path) -> None:
     if entry.options["form"] == "dynamic":
         quantize_dynamic(source, file, weight_type=QuantType.QInt8)
         return
+    quantise(
+        source, file, form=entry.options["form"], per_channel=bool(entry.options.get("channels"))
+    )
+
+
+def quantise(source: Path, file: Path, *, form: str, per_channel: bool) -> None:
+    """Write `source` to `file` with weights and activations of 8 bits, as QDQ or QOperator."""
     prepared = file.with_name(f"prepared-{file.name}")
     quant_pre_process(source, prepared, skip_symbolic_shape=True)
     quantize_static(
         prepared,
         file,
         _Frames(prepared),
-        quant_format=QuantFormat[entry.options["form"]],
-        per_channel=bool(entry.options.get("channels")),
+        quant_format=QuantFormat[form],
+        per_channel=per_channel,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
     )

@@ -1,0 +1,210 @@
+"""Measures engines side by side, each with whole networks: `python -m benchmarks.engines [NET …]`.
+
+Every engine loads every network in a process of its own, which has imported what an agent imports,
+with one thread. The processes of a network then take turns to compute frames. Per network and
+engine the table has
+
+- the median time of a frame and the processor time of all threads per frame,
+- the anonymous memory, and all memory (`nodes.host.usage`, and the code that predictions include)
+  ÷ what `partition.prediction` predicts of the network on one device, without channels,
+- the largest deviation from ONNX Runtime's outputs, relative to the largest of them.
+
+Networks are what `cnn.read` takes; `int8:NET` is NET quantised by ONNX Runtime's quantiser (QDQ,
+per channel, calibrated on random frames). An engine that refuses a network has its sentence instead
+of figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import cnn
+from benchmarks.report import Table, print_json, report
+from benchmarks.stage_times import divided
+from partition.prediction.memory_budget import CODE_BYTES
+
+ENGINES = ("onnxruntime", "openvino")
+FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures" / "models"
+INT8 = "int8:"
+SMALL = ("examples/digits/digits.onnx", "onnx-wheel:squeezenet", "onnx-wheel:resnet50")
+NETWORKS = (
+    *SMALL,
+    *(str(path) for path in sorted(FIXTURES.glob("*.onnx"))),
+    *(f"{INT8}{network}" for network in SMALL),
+)
+COLUMNS = (
+    *("network", "engine", "ms/frame", "CPU ms/frame", "anonymous MB", "memory ÷ predicted"),
+    *("load s", "deviation"),
+)
+
+
+class Computing:
+    """A process that has loaded one network with one engine."""
+
+    def __init__(self, engine: str, graph: Path, folder: Path) -> None:
+        self.engine = engine
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.engines.child",
+            engine,
+            str(graph),
+            str(folder),
+        ]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.loaded: dict[str, Any] = self._answer()
+        self.turns: list[tuple[float, float]] = []
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        return json.loads(line) if line else {"refused": "its process ended without a word"}
+
+    def take_turn(self, seconds: float) -> None:
+        """Compute frames for so long."""
+        if "refused" not in self.loaded:
+            assert self._process.stdin is not None
+            self._process.stdin.write(f"{seconds}\n")
+            self._process.stdin.flush()
+            self.turns.append(tuple(self._answer()))
+
+    def end(self) -> None:
+        self._process.communicate()
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one engine did with one network; only `refused` is there if it refused it."""
+
+    network: str
+    engine: str
+    refused: str = ""
+    frame_s: float = 0.0
+    cpu_s: float = 0.0
+    anonymous_bytes: int = 0
+    memory_ratio: float = 0.0
+    load_s: float = 0.0
+    deviation: float = 0.0
+
+    def texts(self) -> tuple[str, ...]:
+        if self.refused:
+            return (self.network, self.engine, self.refused, *([""] * (len(COLUMNS) - 3)))
+        return (
+            self.network, self.engine, f"{self.frame_s * 1e3:.3f}", f"{self.cpu_s * 1e3:.3f}",
+            f"{self.anonymous_bytes / 1e6:.1f}", f"{self.memory_ratio:.2f}", f"{self.load_s:.2f}",
+            f"{self.deviation:.1e}",
+        )  # fmt: skip
+
+
+def compared(
+    name: str, engines: Sequence[str], turns: int, seconds: float, place: Path
+) -> list[Row]:
+    """Every engine with one network, in turns."""
+    model = cnn.read(_quantised(name, place) if name.startswith(INT8) else name)
+    (memory,) = divided(model, 1).memory.values()
+    predicted = memory.weights_bytes + memory.activations_bytes + memory.engine_bytes
+    graph = _whole(model, place / "graph")
+    del model
+    processes = [Computing(engine, graph, place) for engine in engines]
+    for _ in range(turns):
+        for process in processes:
+            process.take_turn(seconds)
+    for process in processes:
+        process.end()
+    return [_row(_short(name), process, predicted, place) for process in processes]
+
+
+def _row(network: str, process: Computing, predicted_bytes: int, place: Path) -> Row:
+    loaded, engine = process.loaded, process.engine
+    if "refused" in loaded:
+        return Row(network, engine, loaded["refused"])
+    walls, cpus = zip(*process.turns, strict=True)
+    return Row(
+        network=network,
+        engine=engine,
+        frame_s=statistics.median(walls),
+        cpu_s=statistics.median(cpus),
+        anonymous_bytes=loaded["anonymous"],
+        memory_ratio=(loaded["rss"] + CODE_BYTES) / predicted_bytes,
+        load_s=loaded["load_s"],
+        deviation=_deviation(place / f"{ENGINES[0]}.npz", place / f"{engine}.npz"),
+    )
+
+
+def _deviation(expected: Path, measured: Path) -> float:
+    if not expected.exists():
+        return float("nan")
+    worst = 0.0
+    with np.load(expected) as theirs, np.load(measured) as ours:
+        for name in theirs.files:
+            right = theirs[name].astype(np.float64)
+            scale = np.abs(right).max(initial=0.0) or 1.0
+            worst = max(worst, float(np.abs(ours[name] - right).max(initial=0.0) / scale))
+    return worst
+
+
+def _whole(model: cnn.Model, folder: Path) -> Path:
+    network = model.network
+    layers = [layer.name for layer in network.layers]
+    return model.cut(layers, network.inputs, network.outputs, folder).graph
+
+
+def _quantised(name: str, place: Path) -> str:
+    from benchmarks.zoo.quantised import quantise  # noqa: PLC0415
+
+    graph = _whole(cnn.read(name.removeprefix(INT8)), place / "float")
+    source, file = place / "float.onnx", place / "int8.onnx"
+    onnx.save(onnx.load(graph), source)  # in one file, which the quantiser wants
+    quantise(source, file, form="QDQ", per_channel=True)
+    return str(file)
+
+
+def _short(name: str) -> str:
+    kind = "int8 " if name.startswith(INT8) else ""
+    return kind + Path(name.rpartition(":")[2]).stem
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("networks", nargs="*", default=NETWORKS, metavar="NET")
+    parser.add_argument("--engines", nargs="+", default=ENGINES, metavar="ENGINE")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each turn (default: 1)")
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    options = parser.parse_args()
+    rows = []
+    for name in options.networks:
+        with tempfile.TemporaryDirectory(prefix="engines-") as place:
+            found = compared(name, options.engines, options.turns, options.seconds, Path(place))
+        rows += found
+        if not options.json:
+            for row in found:
+                print(" | ".join(row.texts()), flush=True)
+    if options.json:
+        table = Table("Engines side by side", COLUMNS, tuple(row.texts() for row in rows))
+        settings = {"turns": options.turns, "seconds": options.seconds, "threads": 1}
+        print_json(report("engines", "Engines side by side", [], settings=settings, tables=[table]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
