@@ -18,6 +18,7 @@ as the places that `NonZero` returns, are not checked.
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,6 +41,10 @@ from nodes.executors.synthetic_inputs import synthetic_input
 
 SHORT_S = 0.05
 """A run of at most this many seconds is not worth canceling."""
+
+RELEASING_S = 0.001
+"""After a shorter run, the memory between layers is not freed: it is small, since the run has read
+and written it meanwhile, and freeing it takes as long as a run of a few layers."""
 
 _NARROWED = frozenset({"int64", "uint64", "uint32"})
 _INT32 = np.iinfo(np.int32)
@@ -105,7 +110,7 @@ class OpenVinoSubnet:
         self._model: Any = model
         with compiler.errors(name, "load"):
             self._request: Any = model.create_infer_request()
-        self._is_short = False
+        self._last_run_s = math.inf
         self._siblings = siblings
         siblings.loaded.add(self)
 
@@ -136,7 +141,7 @@ class OpenVinoSubnet:
                     name: outputs[name] if name in outputs else _copied(request, index)
                     for index, name in enumerate(self._outputs)
                 }
-            if len(self._siblings.loaded) > 1:
+            if len(self._siblings.loaded) > 1 and self._last_run_s >= RELEASING_S:
                 model.release_memory()
         return outputs
 
@@ -152,7 +157,7 @@ class OpenVinoSubnet:
         if self._siblings.is_interrupted:
             raise ExecutorError(f"subnet {self._name}: the run was interrupted")
         start_s = time.perf_counter()
-        if self._is_short:
+        if self._last_run_s <= SHORT_S:
             request.infer(share_outputs=True)
         else:
             try:
@@ -161,7 +166,7 @@ class OpenVinoSubnet:
                 if self._siblings.is_interrupted:
                     raise ExecutorError(f"subnet {self._name}: the run was interrupted") from error
                 raise
-        self._is_short = time.perf_counter() - start_s <= SHORT_S
+        self._last_run_s = time.perf_counter() - start_s
 
     def _check_range(self, name: str, array: Array) -> None:
         if array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
