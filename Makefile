@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check histories agreement fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
+.PHONY: run test fast check test-openvino histories agreement fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -40,6 +40,12 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable '.[dev]'
 	touch $@
+
+# The tests of OpenVINO's executor, with its wheel in an environment of its own.
+test-openvino:
+	$(PYTHON) -m venv build/openvino
+	build/openvino/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[dev,openvino]'
+	build/openvino/bin/pytest tests/nodes/executors/test_openvino.py
 
 # Faults in a simulated cluster: 10^4 histories, each from a seed, which a failure prints.
 histories: setup
