@@ -1,1 +1,1 @@
-"""Runs subnets with OpenVINO, on the processor and on Intel's GPUs and NPUs."""
+"""Runs subnets with OpenVINO on the processor."""

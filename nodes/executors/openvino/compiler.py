@@ -24,8 +24,7 @@ from typing import Any
 from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.openvino.layers import layer_name
 
-CPU = "CPU"
-"""OpenVINO's name of the processor."""
+_CPU = "CPU"
 
 _TELEMETRY = "openvino_telemetry"
 
@@ -63,53 +62,37 @@ def version(ov: Any) -> str:
 
 
 class Compiler:
-    """OpenVINO's ONNX reader and its plugin for one device."""
+    """OpenVINO's ONNX reader and its plugin for the processor."""
 
-    def __init__(self, device: str = CPU) -> None:
-        """Open what OpenVINO loads at its first use, which a restricted process could not open.
-
-        `device` is OpenVINO's name of a device: CPU, GPU, GPU.1, NPU. Only the CPU has been run;
-        of the others it has only been tested that they are refused where there are none. Raises
-        ExecutorError if OpenVINO or the device is missing.
-        """
+    def __init__(self) -> None:
+        """Load both; raises ExecutorError if OpenVINO is missing."""
         self.ov = import_openvino()
         self.version = version(self.ov)
-        self.device = device
         self._core = self.ov.Core()
-        # The processor is always there; asking for all devices loads every plugin (34 MB).
-        if device != CPU and device not in self._core.available_devices:
-            raise ExecutorError(
-                f"OpenVINO {self.version} finds no device {device!r} here; there are "
-                + ", ".join(self._core.available_devices)
-            )
-        self._has_fp16 = "FP16" in self._core.get_property(device, "OPTIMIZATION_CAPABILITIES")
+        self._has_fp16 = "FP16" in self._core.get_property(_CPU, "OPTIMIZATION_CAPABILITIES")
         self._reader = self.ov.frontend.FrontEndManager().load_by_framework("onnx")
 
     def compile(self, subnet: str, graph: Path, options: LoadOptions) -> Any:
         """Return the compiled model of the ONNX file `graph`, which has been examined.
 
-        Its weights are mapped, and most are copied into the layout that the device computes in.
+        Its weights are mapped, and most are copied into the layout that kernels read.
         Raises ExecutorError, naming the layer where OpenVINO does, if that cannot be done.
         """
         with self.errors(subnet, "load", graph):
             model = self._reader.convert(self._reader.load(str(graph)))
             check_types(subnet, [*model.inputs, *model.outputs])
-            return self._core.compile_model(model, self.device, self._settings(options))
+            return self._core.compile_model(model, _CPU, self._settings(options))
 
     def _settings(self, options: LoadOptions) -> dict[str, Any]:
         half = options.fp16 and self._has_fp16
-        settings: dict[str, Any] = {
+        return {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": "f16" if half else "f32",
             "EXECUTION_MODE_HINT": "PERFORMANCE" if half else "ACCURACY",
+            "NUM_STREAMS": 1,
+            "INFERENCE_NUM_THREADS": options.threads,
+            "ENABLE_CPU_PINNING": False,
         }
-        if self.device == CPU:
-            settings |= {
-                "NUM_STREAMS": 1,
-                "INFERENCE_NUM_THREADS": options.threads,
-                "ENABLE_CPU_PINNING": False,
-            }
-        return settings
 
     @contextmanager
     def errors(self, subnet: str, doing: str, graph: Path | None = None) -> Iterator[None]:

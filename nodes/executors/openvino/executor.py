@@ -25,7 +25,7 @@ from pathlib import Path
 from nodes.cache.room import Room
 from nodes.executors.base import ExecutorError, LoadOptions, OnPrepared
 from nodes.executors.onnx.file import OnnxFile, inspect
-from nodes.executors.openvino.compiler import CPU, Compiler
+from nodes.executors.openvino.compiler import Compiler
 from nodes.executors.openvino.pages import drop_pages
 from nodes.executors.openvino.subnet import OpenVinoSubnet, Siblings
 from nodes.executors.preparing.entries import Job, PreparedFiles
@@ -38,21 +38,21 @@ _FORMAT = 1
 
 
 class OpenVinoExecutor:
-    """OpenVINO on one device of this machine, keeping notes of its trials under `cache`."""
+    """OpenVINO on this machine's processor, keeping notes of its trials under `cache`."""
 
     def __init__(self, cache: Path, room: Room | None = None) -> None:
-        """Open OpenVINO on the processor; `room` bounds the cache if given.
+        """Open OpenVINO; `room` bounds the cache if given.
 
         Raises ExecutorError if OpenVINO is not installed.
         """
-        self._compiler = Compiler(CPU)
+        self._compiler = Compiler()
         self._cache = PreparedFiles(cache, room)
         self._child = PreparingProcess("openvino", self._cache)
         self._siblings = Siblings()
 
     def describe(self) -> str:
         """Return the engine's name, its version and where it computes."""
-        return f"OpenVINO {self._compiler.version} ({self._compiler.device})"
+        return f"OpenVINO {self._compiler.version} (CPU)"
 
     def prepare(
         self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
@@ -75,13 +75,12 @@ class OpenVinoExecutor:
             except ExecutorError:
                 subnet.close()
                 raise
-        drop_pages(file.external)
+        drop_pages((graph, *file.external))
         give_back_free_memory()
         return subnet
 
     def _job(self, file: OnnxFile, options: LoadOptions) -> Job:
-        compiler = self._compiler
-        facts = (_FORMAT, compiler.version, compiler.device, processor_kind(), options.fp16)
+        facts = (_FORMAT, self._compiler.version, processor_kind(), options.fp16)
         key = f"openvino-{file.digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
         size = sum(path.stat().st_size for path in (file.path, *file.external))
         return Job(file.path, file.name, key, source_bytes=size)
