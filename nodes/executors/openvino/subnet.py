@@ -7,7 +7,7 @@ them, but does not read them.
 
 **Interruption.** OpenVINO can cancel only a run that it computes in a thread of its own, and then
 ends it before the next layer; a loop counts as one layer. Passing a run to that thread and back
-takes about 0.1 ms (`python -m benchmarks.engines`). So a run is computed in the caller's thread if
+takes about 0.1 ms. So a run is computed in the caller's thread if
 the previous one took no longer than `SHORT_S`, which is soon enough for an interrupt.
 
 **Whole numbers.** OpenVINO's CPU plugin computes 64-bit integers and uint32 in 32 bits with sign,
@@ -41,10 +41,6 @@ from nodes.executors.synthetic_inputs import synthetic_input
 
 SHORT_S = 0.05
 """A run of at most this many seconds is not worth canceling."""
-
-RELEASING_S = 0.001
-"""After a shorter run, the memory between layers is not freed: it is small, since the run has read
-and written it meanwhile, and freeing it takes as long as a run of a few layers."""
 
 _NARROWED = frozenset({"int64", "uint64", "uint32"})
 _INT32 = np.iinfo(np.int32)
@@ -141,7 +137,7 @@ class OpenVinoSubnet:
                     name: outputs[name] if name in outputs else _copied(request, index)
                     for index, name in enumerate(self._outputs)
                 }
-            if len(self._siblings.loaded) > 1 and self._last_run_s >= RELEASING_S:
+            if len(self._siblings.loaded) > 1:
                 model.release_memory()
         return outputs
 
