@@ -10,7 +10,7 @@ engine the table has
 - the largest deviation from ONNX Runtime's outputs, relative to the largest of them.
 
 Networks are what `cnn.read` takes; `int8:NET` is NET quantised by ONNX Runtime's quantiser (QDQ,
-per channel, calibrated on random frames). An engine that refuses a network has its sentence instead
+calibrated on random frames, per channel where NET's operator set has that). An engine that refuses a network has its sentence instead
 of figures.
 """
 
@@ -44,6 +44,9 @@ NETWORKS = (
     *(str(path) for path in sorted(FIXTURES.glob("*.onnx"))),
     *(f"{INT8}{network}" for network in SMALL),
 )
+_PER_CHANNEL_OPSET = 13
+"""The first operator set whose `DequantizeLinear` has a scale for each channel."""
+
 COLUMNS = (
     *("network", "engine", "ms/frame", "CPU ms/frame", "anonymous MB", "memory ÷ predicted"),
     *("load s", "deviation"),
@@ -55,16 +58,9 @@ class Computing:
 
     def __init__(self, engine: str, graph: Path, folder: Path) -> None:
         self.engine = engine
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.engines.child",
-            engine,
-            str(graph),
-            str(folder),
-        ]
+        child = [sys.executable, "-m", "benchmarks.engines.child"]
         self._process = subprocess.Popen(
-            command,
+            [*child, engine, str(graph), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -171,8 +167,10 @@ def _quantised(name: str, place: Path) -> str:
 
     graph = _whole(cnn.read(name.removeprefix(INT8)), place / "float")
     source, file = place / "float.onnx", place / "int8.onnx"
-    onnx.save(onnx.load(graph), source)  # in one file, which the quantiser wants
-    quantise(source, file, form="QDQ", per_channel=True)
+    proto = onnx.load(graph)
+    onnx.save(proto, source)  # in one file, which the quantiser wants
+    opset = max(each.version for each in proto.opset_import if not each.domain)
+    quantise(source, file, form="QDQ", per_channel=opset >= _PER_CHANNEL_OPSET)
     return str(file)
 
 
