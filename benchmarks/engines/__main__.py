@@ -10,8 +10,8 @@ engine the table has
 - the largest deviation from ONNX Runtime's outputs, relative to the largest of them.
 
 Networks are what `cnn.read` takes; `int8:NET` is NET quantised by ONNX Runtime's quantiser (QDQ,
-calibrated on random frames, per channel where NET's operator set has that). An engine that refuses a network has its sentence instead
-of figures.
+calibrated on random frames, per channel where NET's operator set has that). An engine that refuses
+a network has its sentence instead of figures.
 """
 
 from __future__ import annotations
