@@ -37,6 +37,7 @@ from csdf_edge.testing.executor_contract import (
 from tests.nodes.executors.test_onnx_interrupted import computed_s, endless
 from tests.nodes.executors.test_onnx_runtime import wide
 from tests.nodes.speaker import AgentProcess
+from tests.nodes.test_sandbox import is_offered
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed: `make test-openvino`")
 pytestmark = pytest.mark.alone
@@ -299,6 +300,39 @@ def test_a_subnet_with_which_it_crashes_costs_a_child_and_a_sentence(
     monkeypatch.setattr(subprocess, "Popen", crashing)
     with pytest.raises(ExecutorError, match=r"subnet residual0: openvino crashed \(SIGSEGV\)"):
         load(engine, models.residual(), tmp_path)
+
+
+READING = """
+import sys
+from nodes.executors.base import ExecutorError
+from nodes.executors.openvino import trial
+from nodes.executors.preparing import child
+
+def read(_):
+    try:
+        open(sys.argv[1])
+    except OSError as error:
+        raise ExecutorError(f"refused: {error.strerror}") from error
+
+trial.OpenVinoSubnet.try_out = read
+child.work(sys.stdin, sys.stdout)
+"""
+
+
+@pytest.mark.skipif(not is_offered(), reason="this kernel offers no Landlock")
+def test_its_child_opens_no_file_but_its_own(
+    engine: OpenVinoExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    real = subprocess.Popen
+
+    def reading(_: object, **options: object) -> subprocess.Popen[str]:
+        return real([sys.executable, "-c", READING, str(secret)], **options)
+
+    monkeypatch.setattr(subprocess, "Popen", reading)
+    with pytest.raises(ExecutorError, match="refused: Permission denied"):
+        load(engine, models.residual(), tmp_path / "own")
 
 
 # ------------------------------------------------------------------------------ interruption
