@@ -66,7 +66,10 @@ class NodeConfig(StrictModel):
     ] = None
     threads: Annotated[int, Field(ge=1, le=1024, description="Threads of its engine")] = 1
     engine: Annotated[
-        str, Field(description="Engine that computes: auto, onnxruntime, tensorrt, a plugin's")
+        str,
+        Field(
+            description="Engine that computes: auto, onnxruntime, openvino, tensorrt, a plugin's"
+        ),
     ] = AUTO
     device: Annotated[str, Field(description="What it computes on: auto, cpu, gpu, gpu:1, npu")] = (
         AUTO

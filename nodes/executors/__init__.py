@@ -1,1 +1,1 @@
-"""The engines that run subnets: the only package that imports `onnxruntime` or `tensorrt`."""
+"""The engines that run subnets: the only package that imports them."""

@@ -30,8 +30,8 @@ class OpenVinoEngine:
         has_half = not _HALF_PRECISION.isdisjoint(processor_kind().split())
         return (DeviceOffer("cpu", ("fp32", "fp16") if has_half else ("fp32",)),)
 
-    def open(self, cache: Path, device: str, room: Room | None) -> Executor:
-        """Open OpenVINO on the CPU."""
-        from nodes.executors.openvino.executor import OpenVinoExecutor  # noqa: PLC0415 - it is large
+    def open(self, cache: Path, device: str, room: Room | None) -> Executor:  # noqa: ARG002
+        """Open OpenVINO on the CPU, its only device."""
+        from nodes.executors.openvino.executor import OpenVinoExecutor  # noqa: PLC0415
 
         return OpenVinoExecutor(cache, room)

@@ -19,21 +19,22 @@ import pytest
 import zmq
 from onnx import TensorProto, helper
 
-from nodes.executors.base import Executor, ExecutorError, LoadOptions, TensorSpec
-from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
-from nodes.executors.openvino.executor import OpenVinoExecutor
-from nodes.executors.registry import open_executor
-from nodes.protocol.messages import Deployed, Start
-from tests.nodes.deploying import Host, Launcher, line
 from csdf_edge.testing import executor_models as models
 from csdf_edge.testing.executor_contract import (
     OPTIONS,
-    ExecutorContract,
+    EngineContract,
     held_bytes,
     largest_error,
     load,
     some_inputs,
 )
+from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
+from nodes.executors.openvino.engine import OpenVinoEngine
+from nodes.executors.openvino.executor import OpenVinoExecutor
+from nodes.executors.registry import open_executor
+from nodes.protocol.messages import Deployed, Start
+from tests.nodes.deploying import Host, Launcher, line
 from tests.nodes.executors.test_onnx_interrupted import computed_s, endless
 from tests.nodes.executors.test_onnx_runtime import wide
 from tests.nodes.speaker import AgentProcess
@@ -52,12 +53,11 @@ def engine(tmp_path: Path) -> Iterator[OpenVinoExecutor]:
     executor.close()
 
 
-class TestOnTheCpu(ExecutorContract):
+class TestOnTheCpu(EngineContract):
     dtypes = ("float16", "float32", "int8", "int16", "int32", "int64", "uint8", "uint16", "bool")
 
-    @pytest.fixture
-    def executor(self, engine: OpenVinoExecutor) -> Executor:
-        return engine
+    def engine(self) -> OpenVinoEngine:
+        return OpenVinoEngine()
 
 
 def test_the_registry_knows_it(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from csdf_edge.testing import executor_models as models
 from nodes.executors.base import ExecutorError
 from nodes.executors.openvino.compiler import explain
 from nodes.executors.openvino.layers import input_and_output_names, layer_name
 from nodes.executors.openvino.pages import drop_pages
 from nodes.executors.registry import open_executor
-from csdf_edge.testing import executor_models as models
 
 UNKNOWN = (
     "Check 'false' failed at src/frontends/common_translators/src/unconverted_ops_report.cpp:151:\n"
