@@ -84,6 +84,13 @@ class SolveOptions(SearchOptions):
     save: Annotated[
         Path | None, typer.Option(help="Folder to save the plan in; launch runs it from there")
     ] = None
+    engine: Annotated[
+        Literal["onnxruntime", "tensorrt"] | None,
+        typer.Option(
+            help="Engine of the devices; with tensorrt, an engine is built from every subnet, and "
+            "none is run"
+        ),
+    ] = None
     as_json: AsJson = False
 
 

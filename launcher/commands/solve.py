@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from ga.strategies import find_strategy
 from launcher.commands.options import SolveOptions
 from launcher.commands.problems import read_search
 from launcher.errors import BadInputError
+from launcher.plan.engine_check import EngineCheck, check_tensorrt, check_tensorrt_installed
 from launcher.plan.files import SUBNETS, check_save_folder, save_plan
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay, open_progress
@@ -58,7 +59,8 @@ class Solved:
     """A plan, and how it was found.
 
     `alone_s`, `alone_bytes` and `alone_eq2_bytes` are those of one device that computes everything;
-    `front` is the Pareto front from which the strategy chose.
+    `front` is the Pareto front from which the strategy chose. `engines` are those that were built
+    from the plan's subnets, and not run.
     """
 
     problem: Problem
@@ -70,6 +72,7 @@ class Solved:
     alone_eq2_bytes: int
     front: tuple[Candidate, ...] = ()
     generations: tuple[Mapping[str, float], ...] = ()
+    engines: EngineCheck | None = None
 
     @property
     def devices(self) -> tuple[DeviceShare, ...]:
@@ -142,6 +145,7 @@ class Solved:
                 for candidate in self.front
             ],
             "generations": [dict(record) for record in self.generations],
+            "engines_built": None if self.engines is None else asdict(self.engines),
         }
 
     def print(self) -> None:
@@ -234,12 +238,22 @@ def perform(options: SolveOptions) -> Solved:
         if options.cluster is None:
             raise BadInputError("--save needs --cluster: name the cluster that will run the plan")
         check_save_folder(options.save)
+    if options.engine == "tensorrt":
+        check_tensorrt_installed("--engine tensorrt")
     with open_progress() as progress:
         search = read_search(options, progress, options.objective)
         solved = solve(search.problem, search.model, search.strategy, progress, search.find)
         if search.profile is not None:
             progress.say(measured_part(solved.plan, search.profile))
         solved = replace(solved, plan=search.as_run(solved.plan))
+        if options.engine == "tensorrt":
+            engines = check_tensorrt(
+                search.model,
+                solved.plan,
+                [device.name for device in solved.plan.devices],
+                lambda done, total: progress.update("building engines", done, total),
+            )
+            solved = replace(solved, engines=engines)
         if options.save is not None and search.cluster is not None:
             save_plan(options.save, solved.plan, search.cluster)
             cut_subnets(
@@ -288,4 +302,6 @@ def _lines(solved: Solved) -> list[str]:
         lines.append("proved optimal")
     elif plan.gap is not None:
         lines.append(f"not proved optimal: at most {plan.gap:.1%} from it")
+    if solved.engines is not None:
+        lines.append(str(solved.engines))
     return [*lines, f"found in {solved.seconds:.1f} s"]

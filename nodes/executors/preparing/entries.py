@@ -50,7 +50,8 @@ class NoRoomError(ExecutorError):
 class Job:
     """A subnet to prepare, and the key of the result.
 
-    `is_light`: with little memory. `source_bytes` is the size of its graph and weights.
+    `is_light`: with little memory. `source_bytes` is the size of its graph and weights. `target` is
+    the processor for which an engine compiles it, in that engine's words; "" is this machine's.
     """
 
     graph: Path
@@ -58,6 +59,7 @@ class Job:
     key: str
     is_light: bool = False
     source_bytes: int = 0
+    target: str = ""
 
     @property
     def lighter(self) -> Job | None:

@@ -1,23 +1,41 @@
-"""Builds a TensorRT engine from an ONNX subnet, for the GPU of this machine.
+"""Builds an engine from an ONNX subnet with TensorRT or TensorRT-RTX.
 
-It is written against the documented Python API of TensorRT 10 and 11 and the names in the wheels of
-their bindings (10.16, 11.4). `nodes.executors.tensor_rt.executor` says which parts have been run.
+**What has been run**: with TensorRT-RTX 1.7 everything here, on machines without a GPU: its engines
+are built, and nothing has ever been computed with one. **What has not**: the branches for TensorRT,
+which builds only where a GPU is. They follow its documented API and the names in the wheels of its
+bindings (10.16, 11.4).
+
+The engine's tensors are named by their place (`input_name`, `output_name`) and not as in the model:
+TensorRT renames an input that is an output, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nodes.executors.base import ExecutorError, LoadOptions
+from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.cuda import Cuda
+from nodes.executors.onnx.interface import DeclaredTensor, layer_name, read_interface
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.tensor_rt.layout import (
     ParserError,
+    check_dtype,
+    input_name,
+    output_name,
     parser_failure,
     tensor_spec,
     timing_key,
     wants_fp16_flag,
+)
+from nodes.executors.tensor_rt.library import (
+    Capability,
+    Library,
+    import_tensorrt,
+    import_tensorrt_rtx,
+    logger,
 )
 
 ENGINE = "engine.plan"
@@ -26,86 +44,134 @@ ENGINE = "engine.plan"
 _TIMINGS = "timings"
 
 
-def import_tensorrt() -> Any:
-    """Return the `tensorrt` module; raises ExecutorError naming the wheel to install."""
-    try:
-        import tensorrt  # noqa: PLC0415
-    except (ImportError, OSError) as error:  # OSError: its libraries are missing
-        raise ExecutorError(
-            "TensorRT is not installed: `pip install tensorrt cuda-python`; on a Jetson it "
-            f"comes with JetPack ({error})"
-        ) from error
-    return tensorrt
+@dataclass(frozen=True, slots=True)
+class BuiltEngine:
+    """A serialised engine, and the model's inputs and outputs by name, in the model's order."""
 
-
-def make_logger(trt: Any) -> Any:
-    """Return a logger that prints nothing and keeps the last error in its `text`."""
-
-    class LastError(trt.ILogger):  # type: ignore[misc]
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-            self.text = ""
-
-        def log(self, severity: Any, msg: str) -> None:
-            if severity in (trt.ILogger.Severity.INTERNAL_ERROR, trt.ILogger.Severity.ERROR):
-                self.text = " ".join(msg.split())
-
-    return LastError()
+    content: memoryview
+    inputs: dict[str, TensorSpec]
+    outputs: dict[str, TensorSpec]
+    timings: memoryview
+    """How long kernels took in this and earlier builds by TensorRT; empty of TensorRT-RTX."""
 
 
 def build(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:
     """Build an engine and store it in `cache` under the job's key.
 
-    It computes in float32 without TF32 unless `options.fp16`, so that results agree with the model
-    to 1e-4. Raises ExecutorError naming the operator if TensorRT cannot build it.
+    With a target, "MAJOR.MINOR", TensorRT-RTX builds it for GPUs of this compute capability;
+    without one TensorRT builds it for this machine's GPU. Raises ExecutorError as `build_engine`
+    does.
     """
-    trt = import_tensorrt()
-    version = str(trt.__version__)
-    fp16 = wants_fp16_flag(job.subnet, version, options)
-    logger = make_logger(trt)
-    builder = trt.Builder(logger)
+    if job.target:
+        major, minor = map(int, job.target.split("."))
+        engine = build_engine(import_tensorrt_rtx(), job, options, (major, minor))
+        _keep(cache, job.key, ENGINE, engine.content)
+        return
+    library = import_tensorrt()
+    timings = timing_key(library.label, Cuda().gpu())
+    engine = build_engine(library, job, options, None, _read_timings(cache, timings))
+    _keep(cache, job.key, ENGINE, engine.content)
+    cache.discard(timings)
+    _keep(cache, timings, _TIMINGS, engine.timings)
+
+
+def build_engine(
+    library: Library,
+    job: Job,
+    options: LoadOptions,
+    capability: Capability | None,
+    timings: bytes = b"",
+) -> BuiltEngine:
+    """Build an engine: by TensorRT-RTX for a compute capability, by TensorRT for this GPU.
+
+    It computes in float32 without TF32 unless `options.fp16`, so that results agree with the model
+    to 1e-4. Raises ExecutorError if TensorRT cannot build it or has no such dtype as an input or
+    output, and names the layer or tensor where TensorRT states it.
+    """
+    trt, log = library.api, logger(library.api)
+    log.text = ""
+    fp16 = wants_fp16_flag(job.subnet, library.label, options, has_flag=library.has_fp16_flag)
+    builder = trt.Builder(log)
     network = builder.create_network(0)
-    _parse(trt, logger, network, job)
+    inputs, outputs = _parse(library, log, network, job)
 
     config = builder.create_builder_config()
     config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
     config.clear_flag(trt.BuilderFlag.TF32)
     if fp16:
         config.set_flag(trt.BuilderFlag.FP16)
-    timings = timing_key(version, Cuda().gpu())
-    config.set_timing_cache(config.create_timing_cache(_read_timings(cache, timings)), False)
+    if capability is None:
+        config.set_timing_cache(config.create_timing_cache(timings), False)
+    else:
+        config.num_compute_capabilities = 1
+        config.set_compute_capability(library.compute_capability(capability), 0)
 
     engine = builder.build_serialized_network(network, config)
     if engine is None:
         raise ExecutorError(
-            f"subnet {job.subnet}: TensorRT {version} cannot build an engine from it: "
-            f"{logger.text or 'it does not say why'}; raise the workspace limit or use the "
+            f"subnet {job.subnet}: {library.label} cannot build an engine from it: "
+            f"{log.text or 'it does not say why'}; raise the workspace limit or use the "
             "executor `onnxruntime` on this node"
         )
-    with cache.making(job.key) as folder:
-        (folder / ENGINE).write_bytes(memoryview(engine))
-    cache.discard(timings)
-    with cache.making(timings) as folder:
-        (folder / _TIMINGS).write_bytes(memoryview(config.get_timing_cache().serialize()))
+    measured = config.get_timing_cache().serialize() if capability is None else b""
+    return BuiltEngine(memoryview(engine), inputs, outputs, memoryview(measured))
 
 
-def _parse(trt: Any, logger: Any, network: Any, job: Job) -> None:
-    parser = trt.OnnxParser(network, logger)
+def _parse(
+    library: Library, log: Any, network: Any, job: Job
+) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
+    """Fill the network from the job's file; returns its inputs and outputs."""
+    interface = read_interface(job.graph)
+    for tensor in (*interface.inputs, *interface.outputs):
+        check_dtype(job.subnet, library.label, tensor)
+    parser = library.api.OnnxParser(network, log)
     # Parsing the bytes instead would not find the weights beside the file.
     if not parser.parse_from_file(str(job.graph)):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
         raise ExecutorError(
             parser_failure(
                 job.subnet,
-                str(trt.__version__),
-                [ParserError(e.node_name(), e.node_operator(), e.desc()) for e in errors],
+                library.label,
+                [_parser_error(error, job.graph) for error in errors],
             )
         )
-    for index in range(network.num_inputs):
-        tensor = network.get_input(index)
-        tensor_spec(job.subnet, tensor.name, tensor.dtype.name, tuple(tensor.shape))
+    inputs = [network.get_input(index) for index in range(network.num_inputs)]
+    outputs = [network.get_output(index) for index in range(network.num_outputs)]
+    specs = (
+        _specs(library, job, interface.inputs, inputs),
+        _specs(library, job, interface.outputs, outputs),
+    )
+    for index, tensor in enumerate(inputs):
+        tensor.name = input_name(index)
+    for index, tensor in enumerate(outputs):
+        tensor.name = output_name(index)
+    return specs
+
+
+def _parser_error(error: Any, graph: Path) -> ParserError:
+    node = error.node_name() or layer_name(graph, error.node())
+    return ParserError(node, error.node_operator(), error.desc())
+
+
+def _specs(
+    library: Library, job: Job, declared: Sequence[DeclaredTensor], tensors: Sequence[Any]
+) -> dict[str, TensorSpec]:
+    if len(declared) != len(tensors):
+        raise ExecutorError(
+            f"subnet {job.subnet}: {library.label} finds {len(tensors)} inputs or outputs where "
+            f"the file has {len(declared)}; use the executor `onnxruntime` on this node"
+        )
+    return {
+        wanted.name: tensor_spec(job.subnet, wanted.name, tensor.dtype.name, tuple(tensor.shape))
+        for wanted, tensor in zip(declared, tensors, strict=True)
+    }
 
 
 def _read_timings(cache: PreparedFiles, key: str) -> bytes:
     entry: Path | None = cache.find(key)
     return (entry / _TIMINGS).read_bytes() if entry else b""
+
+
+def _keep(cache: PreparedFiles, key: str, name: str, content: memoryview) -> None:
+    with cache.making(key) as folder:
+        (folder / name).write_bytes(content)

@@ -1,4 +1,4 @@
-"""TensorRT as an engine: whether it can be used here, by which of its two interfaces."""
+"""TensorRT or TensorRT-RTX as an engine: whether it can be used here, and by which interface."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from nodes.protocol.messages import DeviceOffer
 
 
 class TensorRtEngine:
-    """TensorRT on the first GPU, by its Python API or as ONNX Runtime's execution provider."""
+    """TensorRT on the first GPU, by its Python API or as ONNX Runtime's execution provider.
+
+    Where TensorRT is not installed, TensorRT-RTX takes its place.
+    """
 
     options: tuple[str, ...] = ("workspace_bytes",)
 
@@ -24,8 +27,12 @@ class TensorRtEngine:
         return None if is_provider else why
 
     def devices(self) -> tuple[DeviceOffer, ...]:
-        """Return the first GPU, the only one that the executor can open."""
-        return (DeviceOffer("gpu", ("fp32", "fp16")),)
+        """Return the first GPU, the only one that the executor can open.
+
+        TensorRT-RTX computes in the precisions of the model only.
+        """
+        is_rtx = tensorrt_missing() is None and find_spec("tensorrt") is None
+        return (DeviceOffer("gpu", ("fp32",) if is_rtx else ("fp32", "fp16")),)
 
     def open(self, cache: Path, device: str, room: Room | None) -> Executor:
         """Open TensorRT by its Python API where that is installed, else ONNX Runtime's provider."""
@@ -39,11 +46,12 @@ class TensorRtEngine:
 
 
 def tensorrt_missing() -> str | None:
-    """Return why TensorRT's Python API cannot be used and what to do about it; None if it can."""
-    if find_spec("tensorrt") is None:
+    """Return why neither TensorRT nor TensorRT-RTX can be used, and what to do; None if one can."""
+    if find_spec("tensorrt") is None and find_spec("tensorrt_rtx") is None:
         return (
-            "it is not installed: `pip install tensorrt cuda-python`; on a Jetson it comes with "
-            "JetPack, make it visible with `python -m venv --system-site-packages`"
+            "it is not installed: `pip install tensorrt cuda-python`, or on a PC with an RTX GPU "
+            "`pip install tensorrt-rtx-cu12 cuda-python`; on a Jetson it comes with JetPack, make "
+            "it visible with `python -m venv --system-site-packages`"
         )
     if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
         return "its memory needs cuda-python: `pip install cuda-python`"

@@ -1,11 +1,12 @@
 """Runs subnets with TensorRT's Python API: engines are built once per device and share one stream.
 
-**What has been run**: everything in `layout` (keys, dtypes, buffer layout, messages), on machines
-without TensorRT. **What has not**: this module, `build` and `nodes.executors.cuda`. They are
-written against the documented API of TensorRT 10 and 11 and of cuda-python 12.6 and later. Most
-names that they use were found in the bindings' wheels (TensorRT 10.16 and 11.4; those of
-cuda-python by importing cuda-bindings 13.5), but neither TensorRT's libraries nor a GPU were
-available. The conformance suite (`tests/nodes/executors/test_tensor_rt.py`) runs where they are.
+**What has been run**: with TensorRT-RTX, on machines without a GPU, all that comes before an engine
+is loaded: `layout`, `library`, `build` and `engines`. **What has not**: this module and
+`nodes.executors.cuda`, which load and run engines and need a GPU, with either library. They are
+written against the documented API of TensorRT 10 and 11 and of cuda-python 12.6 and later; the
+names that they use exist in the bindings of TensorRT 10.16 and 11.4, of TensorRT-RTX 1.7 and of
+cuda-bindings 13.5. The conformance suite (`tests/nodes/executors/test_tensor_rt.py`) runs where
+there is a GPU.
 
 Each subnet has one block of device memory for its inputs and outputs, and a block of page-locked
 host memory of the same layout; all subnets share the scratch memory for activations. A run copies
@@ -34,18 +35,18 @@ from nodes.executors.base import (
     TensorSpec,
 )
 from nodes.executors.cuda import Cuda, Scratch
-from nodes.executors.onnx.file import OnnxFile, inspect
+from nodes.executors.onnx.file import inspect
+from nodes.executors.onnx.interface import Interface, read_interface
 from nodes.executors.preparing.entries import Job, PreparedFiles
-from nodes.executors.preparing.process import PreparingProcess
-from nodes.executors.tensor_rt.build import ENGINE, import_tensorrt, make_logger
+from nodes.executors.tensor_rt.engines import Engines
 from nodes.executors.tensor_rt.layout import (
-    check_operators,
-    engine_key,
+    input_name,
     lay_out,
+    output_name,
     tensor_spec,
     view,
-    wants_fp16_flag,
 )
+from nodes.executors.tensor_rt.library import import_tensorrt, logger
 
 
 class TensorRtExecutor:
@@ -54,106 +55,104 @@ class TensorRtExecutor:
     def __init__(self, cache: Path, room: Room | None = None) -> None:
         """Open the first GPU; `room` bounds the cache if given.
 
-        Raises ExecutorError if TensorRT, cuda-python or a GPU is missing.
+        Raises ExecutorError if TensorRT, cuda-python or a GPU is missing, or the GPU is none that
+        TensorRT-RTX supports.
         """
-        self._trt = import_tensorrt()
-        self._version = str(self._trt.__version__)
+        library = import_tensorrt()
+        self._trt = library.api
+        self._label = library.label
         self._cuda = Cuda()
         self._gpu = self._cuda.gpu()
-        self._logger = make_logger(self._trt)
+        self._engines = Engines(library, self._gpu, PreparedFiles(cache, room))
+        self._logger = logger(self._trt)
         self._runtime = self._trt.Runtime(self._logger)
         self._stream = self._cuda.stream()
         self._scratch = Scratch(self._cuda)
         self._lock = threading.Lock()
         self._loaded: set[TensorRtSubnet] = set()
-        self._cache = PreparedFiles(cache, room)
-        self._child = PreparingProcess("tensorrt", self._cache)
 
     def describe(self) -> str:
         """Return the engine's name, its version and the GPU."""
         major, minor = self._gpu.capability
-        return f"TensorRT {self._version} ({self._gpu.name}, compute capability {major}.{minor})"
+        return f"{self._label} ({self._gpu.name}, compute capability {major}.{minor})"
 
     def prepare(
         self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
     ) -> None:
         """Build the engines that the cache lacks, in one child process."""
-        done = on_done or (lambda _: None)
-        jobs = [self._job(inspect(graph), options) for graph in graphs]
-        self._child.prepare(jobs, options, lambda job: done(job.graph))
+        self._engines.prepare(graphs, options, on_done)
 
     def load(self, graph: Path, options: LoadOptions) -> TensorRtSubnet:
         """Load a subnet's engine, building it first if the cache lacks it."""
         file = inspect(graph)
-        job = self._job(file, options)
+        job = self._engines.job(file, options)
         engine = self._deserialize(job)
         if engine is None:
-            self._cache.discard(job.key)
-            self._child.make([job], options, lambda _: None)
+            self._engines.build_anew(job, options)
             engine = self._deserialize(job)
         if engine is None:
             raise ExecutorError(
-                f"subnet {file.name}: TensorRT {self._version} cannot load the engine that it has "
+                f"subnet {file.name}: {self._label} cannot load the engine that it has "
                 f"just built: {self._logger.text or 'it does not say why'}"
             )
+        interface = read_interface(graph)
         with self._lock:
-            subnet = TensorRtSubnet(self, file.name, engine)
+            subnet = TensorRtSubnet(self, file.name, engine, interface)
             self._loaded.add(subnet)
         return subnet
 
-    def _job(self, file: OnnxFile, options: LoadOptions) -> Job:
-        check_operators(file.name, self._version, file.contrib_layer)
-        wants_fp16_flag(file.name, self._version, options)
-        key = engine_key(file.digest, self._version, self._gpu, options)
-        size = sum(path.stat().st_size for path in (file.path, *file.external))
-        return Job(file.path, file.name, key, source_bytes=size)
-
     def _deserialize(self, job: Job) -> Any:
-        entry = self._cache.find(job.key)
-        if entry is None:
+        path = self._engines.find(job)
+        if path is None:
             return None
         with (
-            (entry / ENGINE).open("rb") as file,
+            path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
             return self._runtime.deserialize_cuda_engine(content)
 
     def interrupt(self) -> None:
         """End the child process if one runs, and start none until `resume`."""
-        self._child.interrupt()
+        self._engines.interrupt()
 
     def resume(self) -> None:
         """Allow child processes again."""
-        self._child.resume()
+        self._engines.resume()
 
     def close(self) -> None:
         """End the child process if one runs."""
-        self._child.close()
+        self._engines.close()
 
 
 class TensorRtSubnet:
     """A subnet's engine with its buffers."""
 
-    def __init__(self, executor: TensorRtExecutor, name: str, engine: Any) -> None:
+    def __init__(
+        self, executor: TensorRtExecutor, name: str, engine: Any, interface: Interface
+    ) -> None:
         trt, cuda = executor._trt, executor._cuda
         self._executor = executor
         self._name = name
         self._engine = engine
-        specs: dict[bool, dict[str, TensorSpec]] = {True: {}, False: {}}
-        for index in range(engine.num_io_tensors):
-            tensor = engine.get_tensor_name(index)
-            is_input = engine.get_tensor_mode(tensor) == trt.TensorIOMode.INPUT
-            specs[is_input][tensor] = tensor_spec(
-                name, tensor, engine.get_tensor_dtype(tensor).name, engine.get_tensor_shape(tensor)
+        # By the engine's names, since an input may have the name of an output.
+        ins = {input_name(index): x.name for index, x in enumerate(interface.inputs)}
+        outs = {output_name(index): x.name for index, x in enumerate(interface.outputs)}
+        specs = {
+            tensor: tensor_spec(
+                name, own, engine.get_tensor_dtype(tensor).name, engine.get_tensor_shape(tensor)
             )
-        self._inputs, self._outputs = specs[True], specs[False]
+            for tensor, own in (*ins.items(), *outs.items())
+        }
+        self._ins, self._outs = tuple(ins), tuple(outs)
+        self._inputs = {own: specs[tensor] for tensor, own in ins.items()}
+        self._outputs = {own: specs[tensor] for tensor, own in outs.items()}
         self._check = InputCheck(name, self._inputs)
         self._allocator = OutputAllocator(self._outputs)
         executor._scratch.grow(engine.device_memory_size_v2)
         self._context = engine.create_execution_context(
             trt.ExecutionContextAllocationStrategy.USER_MANAGED
         )
-        bindings, size_bytes = lay_out({**self._inputs, **self._outputs})
+        bindings, size_bytes = lay_out(specs)
         self._bindings = {binding.name: binding for binding in bindings}
         self._device = cuda.allocate(size_bytes)
         self._pinned = cuda.allocate_pinned(size_bytes)
@@ -179,27 +178,27 @@ class TensorRtSubnet:
                 raise ExecutorError(f"subnet {self._name} is closed; load it again")
             arrays = self._check.arrays(inputs)
             cuda, stream, scratch = executor._cuda, executor._stream, executor._scratch
-            for name, array in zip(self._inputs, arrays, strict=True):
-                np.copyto(self._staged[name], array)
-                cuda.to_device(*self._places(name), stream)
+            for tensor, array in zip(self._ins, arrays, strict=True):
+                np.copyto(self._staged[tensor], array)
+                cuda.to_device(*self._places(tensor), stream)
             if scratch.size_bytes:
                 self._context.set_device_memory(scratch.address, scratch.size_bytes)
             if not self._context.execute_async_v3(int(stream)):
                 raise ExecutorError(
-                    f"subnet {self._name}: TensorRT {executor._version} cannot run it: "
+                    f"subnet {self._name}: {executor._label} cannot run it: "
                     f"{executor._logger.text or 'it does not say why'}"
                 )
-            for name in self._outputs:
-                device, host, size_bytes = self._places(name)
+            for tensor in self._outs:
+                device, host, size_bytes = self._places(tensor)
                 cuda.to_host(host, device, size_bytes, stream)
             cuda.synchronize(stream)
             outputs = self._allocator.allocate()
-            for name, array in outputs.items():
-                np.copyto(array, self._staged[name])
+            for tensor, array in zip(self._outs, outputs.values(), strict=True):
+                np.copyto(array, self._staged[tensor])
             return outputs
 
-    def _places(self, name: str) -> tuple[int, int, int]:
-        binding = self._bindings[name]
+    def _places(self, tensor: str) -> tuple[int, int, int]:
+        binding = self._bindings[tensor]
         offset = binding.offset_bytes
         return self._device + offset, self._pinned + offset, binding.spec.size_bytes
 

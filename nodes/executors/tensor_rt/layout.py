@@ -6,6 +6,7 @@ Nothing here imports TensorRT, so tests cover all of it on any machine.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,14 +15,13 @@ import numpy as np
 
 from nodes.executors.base import Array, ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.cuda import Gpu
+from nodes.executors.onnx.interface import DeclaredTensor
 
 ALIGNMENT_BYTES = 256
 """CUDA aligns its allocations to this, and TensorRT requires it of tensor addresses."""
 
-_FORMAT = 1
+_FORMAT = 2
 """A number to increase whenever `build` would build another engine from the same facts."""
-
-_LAST_WITH_FP16_FLAG = 10
 
 # `trt.DataType`'s members by name; the others have no equivalent in NumPy.
 _NUMPY_NAMES = {
@@ -35,6 +35,11 @@ _NUMPY_NAMES = {
 }
 
 
+_ELSEWHERE = (
+    "pin the layer to a node that runs ONNX Runtime, or use the executor `onnxruntime` on this node"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
     """A tensor of an engine and its offset in the one block that holds all its tensors."""
@@ -46,48 +51,68 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class ParserError:
-    """An error of TensorRT's ONNX parser; `node` and `operator` may be empty."""
+    """An error of TensorRT's ONNX parser; `layer` and `operator` may be empty."""
 
-    node: str
+    layer: str
     operator: str
     description: str
 
 
-def engine_key(digest: str, version: str, gpu: Gpu, options: LoadOptions) -> str:
+def engine_key(digest: str, library: str, gpu: Gpu, options: LoadOptions) -> str:
     """Return an engine's cache key, from everything that its content or its validity depends on.
 
-    `digest` is the subnet's SHA-256 in hex.
+    `digest` is the subnet's SHA-256 in hex, `library` the name and version of TensorRT.
     """
-    facts = (_FORMAT, version, gpu, options.fp16, options.workspace_bytes)
+    facts = (_FORMAT, library, gpu, options.fp16, options.workspace_bytes)
     return f"tensorrt-{digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
 
 
-def timing_key(version: str, gpu: Gpu) -> str:
+def timing_key(library: str, gpu: Gpu) -> str:
     """Return the cache key of the builder's timings, which all subnets share."""
-    return f"tensorrt-timing-{sha256(repr((version, gpu)).encode()).hexdigest()}"
+    return f"tensorrt-timing-{sha256(repr((library, gpu)).encode()).hexdigest()}"
 
 
-def check_operators(subnet: str, version: str, contrib_layer: str) -> None:
+def input_name(index: int) -> str:
+    """Return the name that an engine has for the model's input with this index."""
+    return f"input {index}"
+
+
+def output_name(index: int) -> str:
+    """Return the name that an engine has for the model's output with this index."""
+    return f"output {index}"
+
+
+def check_dtype(subnet: str, library: str, tensor: DeclaredTensor) -> None:
+    """Raise ExecutorError if TensorRT lacks the dtype of a model's input or output.
+
+    Its parser would replace float64 by float32, and other agents would receive another dtype than
+    the plan has.
+    """
+    if tensor.dtype and tensor.dtype not in _NUMPY_NAMES.values():
+        raise ExecutorError(
+            f'subnet {subnet}: "{tensor.name}" is {tensor.dtype}, which {library} cannot take or '
+            f"return; {_ELSEWHERE}"
+        )
+
+
+def check_operators(subnet: str, library: str, contrib_layer: str) -> None:
     """Raise ExecutorError if the subnet has a layer with an operator of ONNX Runtime's own."""
     if contrib_layer:
         raise ExecutorError(
             f"subnet {subnet}: layer {contrib_layer} is an operator of ONNX Runtime's own, which "
-            f"TensorRT {version} does not have; pin the layer to a node that runs ONNX Runtime, or "
-            "use the executor `onnxruntime` on this node"
+            f"{library} does not have; {_ELSEWHERE}"
         )
 
 
-def wants_fp16_flag(subnet: str, version: str, options: LoadOptions) -> bool:
-    """Return whether to set `BuilderFlag.FP16`.
+def wants_fp16_flag(subnet: str, library: str, options: LoadOptions, *, has_flag: bool) -> bool:
+    """Return whether to set `BuilderFlag.FP16`, which not every TensorRT has.
 
-    Up to TensorRT 10 the builder chooses precisions, float32 unless allowed otherwise; from 11 on
-    networks are strongly typed: the model's own types decide, and the flag does not exist. Raises
-    ExecutorError if `options` request half precision from the latter.
+    Raises ExecutorError if `options` request half precision where networks are strongly typed.
     """
-    if options.fp16 and int(version.partition(".")[0]) > _LAST_WITH_FP16_FLAG:
+    if options.fp16 and not has_flag:
         raise ExecutorError(
-            f"subnet {subnet}: TensorRT {version} takes its precision from the model; convert the "
-            "model to float16 and leave `fp16` off"
+            f"subnet {subnet}: {library} takes its precision from the model; convert the model to "
+            "float16 and leave `fp16` off"
         )
     return options.fp16
 
@@ -100,8 +125,8 @@ def tensor_spec(subnet: str, name: str, data_type: str, shape: Sequence[int]) ->
     if any(dimension < 0 for dimension in shape):
         shown = ["?" if dimension < 0 else dimension for dimension in shape]
         raise ExecutorError(
-            f'subnet {subnet}: "{name}" has the dynamic shape {shown}; '
-            "give the model a static `input_shape`"
+            f'subnet {subnet}: "{name}" has the dynamic shape {shown}; give the model a static '
+            f"`input_shape` or, if the shape depends on the frame, {_ELSEWHERE}"
         )
     dtype = _NUMPY_NAMES.get(data_type)
     if dtype is None:
@@ -138,16 +163,26 @@ def view(block: int, binding: Binding) -> Array:
     return array
 
 
-def parser_failure(subnet: str, version: str, errors: Sequence[ParserError]) -> str:
+def parser_failure(subnet: str, library: str, errors: Sequence[ParserError]) -> str:
     """Return the parser's first error as a sentence, with the number of further ones."""
     if not errors:
-        return f"subnet {subnet}: TensorRT {version} cannot read it and does not say why"
+        return f"subnet {subnet}: {library} cannot read it and does not say why"
     first = errors[0]
-    operator = f"operator {first.operator}" if first.operator else "the model"
-    node = f' (node "{first.node}")' if first.node else ""
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return (
-        f"subnet {subnet}: TensorRT {version} cannot take {operator}{node}: "
-        f"{' '.join(first.description.split()).rstrip('.')}{more}; "
-        "use the executor `onnxruntime` on this node, or a newer TensorRT"
-    )
+    operator = f" ({first.operator})" if first.operator else ""
+    what = f"layer {first.layer!r}{operator}" if first.layer else "the model"
+    reason = _reason(first.description)
+    because = f": {reason}" if reason else ""
+    more = f" (and {len(errors) - 1} more errors)" if len(errors) > 1 else ""
+    return f"subnet {subnet}: {library} cannot build {what}{because}{more}; {_ELSEWHERE}"
+
+
+def _reason(description: str) -> str:
+    """Return the parser's description without the C++ of its assertions; "" if nothing is left.
+
+    It reads `Assertion failed: CONDITION && "TEXT"`, or only `false`.
+    """
+    text = " ".join(description.split()).removeprefix("Assertion failed: ")
+    quoted = re.search(r'&& "(.+?)"', text)
+    if quoted:
+        text = quoted[1]
+    return "" if text == "false" else text.rstrip(".")

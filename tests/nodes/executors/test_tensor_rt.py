@@ -1,4 +1,7 @@
-"""TensorRT: its pure parts everywhere, the contract where there are its libraries and a GPU."""
+"""TensorRT: its pure parts everywhere, the contract where there are its libraries and a GPU.
+
+What needs the libraries and no GPU is in `test_tensor_rt_builds.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,14 @@ from hypothesis import strategies as st
 
 from csdf_edge.testing.executor_contract import ExecutorContract
 from nodes.executors.base import Executor, ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.onnx.interface import DeclaredTensor
 from nodes.executors.tensor_rt.engine import tensorrt_missing
 from nodes.executors.tensor_rt.executor import TensorRtExecutor
 from nodes.executors.tensor_rt.layout import (
     ALIGNMENT_BYTES,
     Gpu,
     ParserError,
+    check_dtype,
     check_operators,
     engine_key,
     lay_out,
@@ -51,16 +56,17 @@ class TestOnTheGpu(ExecutorContract):
 def test_an_engines_key_differs_for_whatever_makes_it_another_engine() -> None:
     options = LoadOptions()
     keys = {
-        engine_key("d", "10.3.0", ORIN, options),
-        engine_key("e", "10.3.0", ORIN, options),
-        engine_key("d", "10.4.0", ORIN, options),
-        engine_key("d", "10.3.0", replace(ORIN, name="Thor"), options),
-        engine_key("d", "10.3.0", replace(ORIN, capability=(8, 6)), options),
-        engine_key("d", "10.3.0", ORIN, replace(options, precision="fp16")),
-        engine_key("d", "10.3.0", ORIN, replace(options, engine_options={"workspace_bytes": "1"})),
+        engine_key("d", "TensorRT 10.3.0", ORIN, options),
+        engine_key("e", "TensorRT 10.3.0", ORIN, options),
+        engine_key("d", "TensorRT 10.4.0", ORIN, options),
+        engine_key("d", "TensorRT-RTX 10.3.0", ORIN, options),
+        engine_key("d", "TensorRT 10.3.0", replace(ORIN, name="Thor"), options),
+        engine_key("d", "TensorRT 10.3.0", replace(ORIN, capability=(8, 6)), options),
+        engine_key("d", "TensorRT 10.3.0", ORIN, replace(options, precision="fp16")),
+        engine_key("d", "TensorRT 10.3.0", ORIN, replace(options, engine_options={"workspace_bytes": "1"})),
     }
-    assert len(keys) == 7
-    assert engine_key("d", "10.3.0", ORIN, replace(options, threads=9)) in keys
+    assert len(keys) == 8
+    assert engine_key("d", "TensorRT 10.3.0", ORIN, replace(options, threads=9)) in keys
 
 
 def test_timings_are_shared_by_the_subnets_of_one_gpu_and_version() -> None:
@@ -130,29 +136,56 @@ def test_views_of_a_block_write_where_the_layout_says(tensors: dict[str, TensorS
 # ------------------------------------------------------------------------------ words
 
 
-def test_half_precision_is_a_flag_up_to_ten_and_refused_from_eleven() -> None:
+def test_half_precision_is_refused_where_there_is_no_flag_for_it() -> None:
     half = LoadOptions(precision="fp16")
-    assert wants_fp16_flag("s", "10.16.1.11", half)
-    assert not wants_fp16_flag("s", "10.16.1.11", LoadOptions())
-    assert not wants_fp16_flag("s", "11.4.0.106", LoadOptions())
+    assert wants_fp16_flag("s", "TensorRT 10.16.1.11", half, has_flag=True)
+    assert not wants_fp16_flag("s", "TensorRT 10.16.1.11", LoadOptions(), has_flag=True)
+    assert not wants_fp16_flag("s", "TensorRT 11.4.0.106", LoadOptions(), has_flag=False)
     with pytest.raises(ExecutorError, match=r"TensorRT 11\.4\.0\.106 takes its precision from"):
-        wants_fp16_flag("s", "11.4.0.106", half)
+        wants_fp16_flag("s", "TensorRT 11.4.0.106", half, has_flag=False)
 
 
 def test_an_operator_of_onnx_runtimes_own_is_refused_by_its_layers_name() -> None:
-    check_operators("s", "10.3.0", "")
+    check_operators("s", "TensorRT 10.3.0", "")
     with pytest.raises(ExecutorError, match=r"layer 'a' \(QLinearAdd\) is an operator of ONNX Run"):
-        check_operators("s", "10.3.0", "'a' (QLinearAdd)")
+        check_operators("s", "TensorRT 10.3.0", "'a' (QLinearAdd)")
 
 
-def test_the_parsers_first_complaint_names_node_and_operator() -> None:
-    errors = [ParserError("n1", "Foo", "No importer\nregistered for op: Foo."), *[None] * 2]
-    assert parser_failure("s", "10.3.0", errors) == (
-        'subnet s: TensorRT 10.3.0 cannot take operator Foo (node "n1"): '
-        "No importer registered for op: Foo (and 2 more); "
-        "use the executor `onnxruntime` on this node, or a newer TensorRT"
-    )
-    assert "cannot take the model: bad;" in parser_failure(
-        "s", "10.3.0", [ParserError("", "", "bad")]
-    )
-    assert "does not say why" in parser_failure("s", "10.3.0", [])
+@pytest.mark.parametrize("dtype", ["float64", "int16", "uint32", "uint64", "string", "bfloat16"])
+def test_inputs_and_outputs_of_a_dtype_that_tensorrt_lacks_are_refused(dtype: str) -> None:
+    with pytest.raises(ExecutorError, match=f'subnet s: "x" is {dtype}, which TensorRT 10 cannot'):
+        check_dtype("s", "TensorRT 10", DeclaredTensor("x", dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int32", "int64", "uint8", "bool"])
+def test_others_are_not(dtype: str) -> None:
+    check_dtype("s", "TensorRT 10", DeclaredTensor("x", dtype))
+
+
+ELSEWHERE = "; pin the layer to a node that runs ONNX Runtime, or use the executor `onnxruntime`"
+
+
+@pytest.mark.parametrize(
+    ("description", "because"),
+    [
+        ("No importer\nregistered for op: Foo.", ": No importer registered for op: Foo"),
+        ("false", ""),
+        ('Assertion failed: creator && "Plugin not found."', ": Plugin not found"),
+        ("Assertion failed: a == b: sizes differ.", ": a == b: sizes differ"),
+    ],
+)
+def test_the_parsers_first_complaint_names_layer_and_operator(
+    description: str, because: str
+) -> None:
+    first = ParserError("n1", "Foo", description)
+    start = "subnet s: TensorRT 10.3.0 cannot build layer 'n1' (Foo)"
+    alone = parser_failure("s", "TensorRT 10.3.0", [first])
+    assert alone.startswith(start + because + ELSEWHERE)
+    several = parser_failure("s", "TensorRT 10.3.0", [first, first, first])
+    assert several.startswith(start + because + " (and 2 more errors)" + ELSEWHERE)
+
+
+def test_a_complaint_about_no_layer_is_about_the_model() -> None:
+    error = ParserError("", "", "bad")
+    assert "10.3.0 cannot build the model: bad;" in parser_failure("s", "TensorRT 10.3.0", [error])
+    assert "does not say why" in parser_failure("s", "TensorRT 10.3.0", [])

@@ -1,0 +1,109 @@
+"""Checks before a run that a node's engine can be built from its subnets.
+
+For TensorRT, engines are built from the subnets on this machine, which needs no GPU
+(`nodes.executors.tensor_rt.check`, in a process of its own). They are built and never run: this
+finds layers, dtypes and shapes that TensorRT refuses, and says nothing about results or speed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import BadInputError
+from launcher.plan.subnet_files import Cutter, cut_subnets
+from partition.plan import Plan
+
+
+@dataclass(frozen=True)
+class BuiltSubnet:
+    """An engine that was built from a phase's subnet, and how long that took."""
+
+    phase: str
+    seconds: float
+    engine_bytes: int
+
+
+@dataclass(frozen=True)
+class EngineCheck:
+    """The engines that were built; the library and the GPUs that they are for, in words.
+
+    Nothing was run with any of them.
+    """
+
+    library: str
+    compute_capability: str
+    subnets: tuple[BuiltSubnet, ...]
+
+    def __str__(self) -> str:
+        seconds = sum(subnet.seconds for subnet in self.subnets)
+        return (
+            f"{self.library} has built engines from {len(self.subnets)} subnets in {seconds:.1f} s "
+            f"for compute capability {self.compute_capability}; built, not run"
+        )
+
+
+def check_tensorrt_installed(option: str) -> None:
+    """Raise `BadInputError` if engines cannot be built here, which `option` asks for."""
+    if find_spec("tensorrt_rtx") is None:
+        raise BadInputError(
+            f"{option}: to build engines here, TensorRT-RTX must be installed: "
+            "`pip install tensorrt-rtx-cu12` (x86-64; no GPU is needed)"
+        )
+
+
+def check_tensorrt(
+    model: Cutter, plan: Plan, devices: Collection[str], on_done: Callable[[int, int], None]
+) -> EngineCheck:
+    """Build TensorRT engines from the subnets of these devices' phases.
+
+    `on_done` is called with (subnets built, subnets in all). Raises `BadInputError` with the device
+    and the layer from which TensorRT cannot build an engine.
+    """
+    phases = {phase.name: phase.device for phase in plan.phases if phase.device in devices}
+    with tempfile.TemporaryDirectory(prefix="csdf-edge-engines-") as name:
+        folder = Path(name)
+        files = cut_subnets(model, plan, folder / "subnets", lambda _done, _all: None)
+        # Copies of a phase have the same file, from which one engine is built.
+        graphs = {str(files[phase].graph): phase for phase in phases}
+        lines, code, said = _check(folder, tuple(graphs), on_done)
+    failed = [f"device {phases[graphs[line['failed']]]!r}: " for line in lines if "failed" in line]
+    if code != 0:
+        raise BadInputError("".join(failed) + said)
+    library, *built = lines
+    subnets = (
+        BuiltSubnet(graphs[line["graph"]], line["seconds"], line["engine_bytes"]) for line in built
+    )
+    return EngineCheck(library["library"], library["compute_capability"], tuple(subnets))
+
+
+def _check(
+    folder: Path, graphs: Sequence[str], on_done: Callable[[int, int], None]
+) -> tuple[list[dict[str, Any]], int, str]:
+    """Run the process that builds; return its lines, its exit code and its last words."""
+    command = (sys.executable, "-m", "nodes.executors.tensor_rt.check", str(folder / "engines"))
+    lines: list[dict[str, Any]] = []
+    with (
+        (folder / "check.log").open("w+", encoding="utf-8") as log,
+        subprocess.Popen(
+            (*command, *graphs), stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        try:
+            for line in process.stdout or ():
+                on_done(len(lines), len(graphs))
+                lines.append(json.loads(line))
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        log.seek(0)
+        said = log.read().strip().splitlines()
+    return lines, code, said[-1] if said else f"engines could not be built: exit code {code}"
