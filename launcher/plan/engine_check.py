@@ -17,9 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from cnn.model import Model
 from launcher.errors import BadInputError
-from launcher.plan.subnet_files import Cutter, cut_subnets
-from partition.plan import Plan
+from launcher.plan.subnet_files import cut_subnets
+from partition.plan import Plan, PlannedPhase
 
 
 @dataclass(frozen=True)
@@ -60,34 +61,59 @@ def check_tensorrt_installed(option: str) -> None:
 
 
 def check_tensorrt(
-    model: Cutter, plan: Plan, devices: Collection[str], on_done: Callable[[int, int], None]
+    model: Model, plan: Plan, devices: Collection[str], on_done: Callable[[int, int], None]
 ) -> EngineCheck:
     """Build TensorRT engines from the subnets of these devices' phases.
 
     `on_done` is called with (subnets built, subnets in all). Raises `BadInputError` with the device
     and the layer from which TensorRT cannot build an engine.
     """
-    phases = {phase.name: phase.device for phase in plan.phases if phase.device in devices}
+    phases = {phase.name: phase for phase in plan.phases if phase.device in devices}
     with tempfile.TemporaryDirectory(prefix="csdf-edge-engines-") as name:
         folder = Path(name)
         files = cut_subnets(model, plan, folder / "subnets", lambda _done, _all: None)
         # Copies of a phase have the same file, from which one engine is built.
         graphs = {str(files[phase].graph): phase for phase in phases}
-        lines, code, said = _check(folder, tuple(graphs), on_done)
-    failed = [f"device {phases[graphs[line['failed']]]!r}: " for line in lines if "failed" in line]
-    if code != 0:
-        raise BadInputError("".join(failed) + said)
-    library, *built = lines
+        found = _build(folder, tuple(graphs), on_done)
+        if found.error:
+            phase = phases.get(graphs.get(found.failed, ""))
+            if phase is None:
+                raise BadInputError(found.error)
+            layer = "" if "layer '" in found.error else _culprit(model, plan, phase, folder)
+            raise BadInputError(f"device {phase.device!r}{layer}: {found.error}")
+    library, *built = found.lines
     subnets = (
         BuiltSubnet(graphs[line["graph"]], line["seconds"], line["engine_bytes"]) for line in built
     )
     return EngineCheck(library["library"], library["compute_capability"], tuple(subnets))
 
 
-def _check(
-    folder: Path, graphs: Sequence[str], on_done: Callable[[int, int], None]
-) -> tuple[list[dict[str, Any]], int, str]:
-    """Run the process that builds; return its lines, its exit code and its last words."""
+def _culprit(model: Model, plan: Plan, phase: PlannedPhase, folder: Path) -> str:
+    """Return which layer of a phase cannot be built by itself either; "" if each can.
+
+    TensorRT's builder does not name it.
+    """
+    whole = model.rewritten(plan.rewrites) if plan.rewrites else model
+    layers = {}
+    for name in phase.layers:
+        layer = whole.network.layer[name]
+        cut = whole.cut((name,), layer.inputs, layer.outputs, folder / "layers")
+        layers[str(cut.graph)] = name
+    failed = _build(folder, tuple(layers), lambda _done, _all: None).failed
+    return f", layer {layers[failed]!r}" if failed else ""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The lines that the process printed, and the file and the sentence with which it ended."""
+
+    lines: Sequence[dict[str, Any]]
+    failed: str
+    error: str
+
+
+def _build(folder: Path, graphs: Sequence[str], on_done: Callable[[int, int], None]) -> _Found:
+    """Build engines from files in a process of its own, up to the first that fails."""
     command = (sys.executable, "-m", "nodes.executors.tensor_rt.check", str(folder / "engines"))
     lines: list[dict[str, Any]] = []
     with (
@@ -105,5 +131,6 @@ def _check(
             process.kill()
             raise
         log.seek(0)
-        said = log.read().strip().splitlines()
-    return lines, code, said[-1] if said else f"engines could not be built: exit code {code}"
+        said = log.read().strip().splitlines() or [f"engines are not built: exit code {code}"]
+    failed = next((line["failed"] for line in lines if "failed" in line), "")
+    return _Found(lines, failed, said[-1] if code else "")

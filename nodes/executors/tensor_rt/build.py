@@ -22,6 +22,7 @@ from nodes.executors.onnx.interface import DeclaredTensor, layer_name, read_inte
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.tensor_rt.layout import (
     ParserError,
+    builder_failure,
     check_dtype,
     input_name,
     output_name,
@@ -89,7 +90,6 @@ def build_engine(
     output, and names the layer or tensor where TensorRT states it.
     """
     trt, log = library.api, logger(library.api)
-    log.text = ""
     fp16 = wants_fp16_flag(job.subnet, library.label, options, has_flag=library.has_fp16_flag)
     builder = trt.Builder(log)
     network = builder.create_network(0)
@@ -106,13 +106,10 @@ def build_engine(
         config.num_compute_capabilities = 1
         config.set_compute_capability(library.compute_capability(capability), 0)
 
+    log.text = ""
     engine = builder.build_serialized_network(network, config)
     if engine is None:
-        raise ExecutorError(
-            f"subnet {job.subnet}: {library.label} cannot build an engine from it: "
-            f"{log.text or 'it does not say why'}; raise the workspace limit or use the "
-            "executor `onnxruntime` on this node"
-        )
+        raise ExecutorError(builder_failure(job.subnet, library.label, log.text))
     measured = config.get_timing_cache().serialize() if capability is None else b""
     return BuiltEngine(memoryview(engine), inputs, outputs, memoryview(measured))
 

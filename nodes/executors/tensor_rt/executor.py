@@ -109,6 +109,7 @@ class TensorRtExecutor:
             path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
+            self._logger.text = ""
             return self._runtime.deserialize_cuda_engine(content)
 
     def interrupt(self) -> None:
@@ -183,6 +184,7 @@ class TensorRtSubnet:
                 cuda.to_device(*self._places(tensor), stream)
             if scratch.size_bytes:
                 self._context.set_device_memory(scratch.address, scratch.size_bytes)
+            executor._logger.text = ""
             if not self._context.execute_async_v3(int(stream)):
                 raise ExecutorError(
                     f"subnet {self._name}: {executor._label} cannot run it: "

@@ -170,19 +170,34 @@ def parser_failure(subnet: str, library: str, errors: Sequence[ParserError]) -> 
     first = errors[0]
     operator = f" ({first.operator})" if first.operator else ""
     what = f"layer {first.layer!r}{operator}" if first.layer else "the model"
-    reason = _reason(first.description)
-    because = f": {reason}" if reason else ""
+    words = reason(first.description)
+    because = f": {words}" if words else ""
     more = f" (and {len(errors) - 1} more errors)" if len(errors) > 1 else ""
     return f"subnet {subnet}: {library} cannot build {what}{because}{more}; {_ELSEWHERE}"
 
 
-def _reason(description: str) -> str:
-    """Return the parser's description without the C++ of its assertions; "" if nothing is left.
+def builder_failure(subnet: str, library: str, text: str) -> str:
+    """Return the builder's error as a sentence; it seldom says which layer it means."""
+    why = reason(text) or "it does not say why"
+    return (
+        f"subnet {subnet}: {library} cannot build an engine from it: {why}; raise the workspace "
+        "limit or use the executor `onnxruntime` on this node"
+    )
 
-    It reads `Assertion failed: CONDITION && "TEXT"`, or only `false`.
+
+_QUOTED = re.compile(r'&& "(.+?)"')
+_ERROR_CODE = re.compile(r"^.*?Error Code \d+: ")
+_IN_FUNCTION = re.compile(r"\((?:\[[^]]*\] )?(.+?) In \w+(?:\(\))? at /")
+_CHECK_FAILED = re.compile(r"^.*CHECK\(.*?\) failed\. ")
+
+
+def reason(text: str) -> str:
+    """Return TensorRT's words for an error without its functions, files and assertions.
+
+    It writes `Assertion failed: CONDITION && "TEXT"`, `Error Code 4: API Usage Error (TEXT In
+    FUNCTION at /FILE:LINE)`, or only `false`, of which nothing is left.
     """
-    text = " ".join(description.split()).removeprefix("Assertion failed: ")
-    quoted = re.search(r'&& "(.+?)"', text)
-    if quoted:
-        text = quoted[1]
-    return "" if text == "false" else text.rstrip(".")
+    line = _ERROR_CODE.sub("", " ".join(text.split()).removeprefix("Assertion failed: "))
+    found = _QUOTED.search(line) or _IN_FUNCTION.search(line)
+    words = _CHECK_FAILED.sub("", found[1] if found else line).rstrip(".")
+    return "" if words == "false" else words

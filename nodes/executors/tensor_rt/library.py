@@ -95,21 +95,23 @@ def import_tensorrt_rtx() -> Library:
 
 @cache
 def logger(api: Any) -> Any:
-    """Return the process's logger, which prints nothing and keeps the last error in its `text`.
+    """Return the process's logger, which prints nothing.
 
-    There is one, since TensorRT ignores every logger but the first that a process gives it.
+    Its `text` is the first error after it was last emptied; those that follow are consequences.
+    There is one logger, since TensorRT ignores all but the first that a process gives it.
     """
 
-    class LastError(api.ILogger):  # type: ignore[misc]
+    class FirstError(api.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
             api.ILogger.__init__(self)
             self.text = ""
 
         def log(self, severity: Any, msg: str) -> None:
-            if severity in (api.ILogger.Severity.INTERNAL_ERROR, api.ILogger.Severity.ERROR):
+            levels = api.ILogger.Severity
+            if severity in (levels.INTERNAL_ERROR, levels.ERROR) and not self.text:
                 self.text = " ".join(msg.split())
 
-    return LastError()
+    return FirstError()
 
 
 def _number(name: str) -> int:

@@ -23,6 +23,7 @@ from nodes.executors.tensor_rt.layout import (
     ALIGNMENT_BYTES,
     Gpu,
     ParserError,
+    builder_failure,
     check_dtype,
     check_operators,
     engine_key,
@@ -183,6 +184,28 @@ def test_the_parsers_first_complaint_names_layer_and_operator(
     assert alone.startswith(start + because + ELSEWHERE)
     several = parser_failure("s", "TensorRT 10.3.0", [first, first, first])
     assert several.startswith(start + because + " (and 2 more errors)" + ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[a.cpp::f::1] Error Code 2: OutOfMemory (10 bytes.)", "OutOfMemory (10 bytes.)"),
+        (
+            "I::build: Error Code 4: API Usage Error (No output. In validate at /_src/a.cpp:38)",
+            "No output",
+        ),
+        (
+            "I::build: Error Code 1: Myelin ([a.h:1: f] E: b.cpp:2: CHECK(false) failed. Deconv "
+            "In compileGraph at /_src/c.cpp:3)",
+            "Deconv",
+        ),
+        ("", "it does not say why"),
+    ],
+)
+def test_the_builders_complaint_is_without_its_source(text: str, words: str) -> None:
+    assert f"10.3.0 cannot build an engine from it: {words}; raise the workspace limit" in (
+        builder_failure("s", "TensorRT 10.3.0", text)
+    )
 
 
 def test_a_complaint_about_no_layer_is_about_the_model() -> None:
