@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check test-openvino histories agreement fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
+.PHONY: run test fast check test-openvino test-tensorrt histories agreement fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -46,6 +46,14 @@ test-openvino:
 	$(PYTHON) -m venv build/openvino
 	build/openvino/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[dev,openvino]'
 	build/openvino/bin/pytest tests/nodes/executors/test_openvino.py
+
+# Builds TensorRT engines from the subnets of plans, which needs no GPU, and runs none of them.
+# TensorRT-RTX (x86-64, 245 MB) goes into an environment of its own.
+test-tensorrt:
+	$(PYTHON) -m venv build/tensorrt
+	build/tensorrt/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[dev,tensorrt-rtx]'
+	build/tensorrt/bin/pytest -rs tests/nodes/executors/test_tensor_rt.py \
+	    tests/nodes/executors/test_tensor_rt_builds.py tests/launcher/test_engine_check.py
 
 # Faults in a simulated cluster: 10^4 histories, each from a seed, which a failure prints.
 histories: setup

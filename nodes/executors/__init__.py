@@ -1,1 +1,1 @@
-"""The engines that run subnets: the only package that imports them."""
+"""The engines that run subnets: the only package that imports an engine."""

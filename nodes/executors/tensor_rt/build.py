@@ -18,7 +18,7 @@ from typing import Any
 
 from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.cuda import Cuda
-from nodes.executors.onnx.interface import DeclaredTensor, layer_name, read_interface
+from nodes.executors.onnx.signature import DeclaredTensor, layer_name, read_signature
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.tensor_rt.layout import (
     ParserError,
@@ -118,8 +118,8 @@ def _parse(
     library: Library, log: Any, network: Any, job: Job
 ) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
     """Fill the network from the job's file; returns its inputs and outputs."""
-    interface = read_interface(job.graph)
-    for tensor in (*interface.inputs, *interface.outputs):
+    signature = read_signature(job.graph)
+    for tensor in (*signature.inputs, *signature.outputs):
         check_dtype(job.subnet, library.label, tensor)
     parser = library.api.OnnxParser(network, log)
     # Parsing the bytes instead would not find the weights beside the file.
@@ -135,8 +135,8 @@ def _parse(
     inputs = [network.get_input(index) for index in range(network.num_inputs)]
     outputs = [network.get_output(index) for index in range(network.num_outputs)]
     specs = (
-        _specs(library, job, interface.inputs, inputs),
-        _specs(library, job, interface.outputs, outputs),
+        _specs(library, job, signature.inputs, inputs),
+        _specs(library, job, signature.outputs, outputs),
     )
     for index, tensor in enumerate(inputs):
         tensor.name = input_name(index)

@@ -1,8 +1,8 @@
 """Builds TensorRT engines from subnets on a machine that need not have a GPU, and runs none.
 
-`python -m nodes.executors.tensor_rt.check FOLDER GRAPH…` builds an engine from each ONNX file GRAPH
-with TensorRT-RTX, in order, for GPUs of compute capability 8.6, and leaves it in FOLDER. It prints
-a JSON line for the library, and then one for each engine:
+`python -m nodes.executors.tensor_rt.check FOLDER [GRAPH…]` builds an engine from each ONNX file
+GRAPH with TensorRT-RTX, in order, for GPUs of compute capability 8.6, and leaves it in FOLDER. It
+prints a JSON line for the library, and then one for each engine:
 
     {"library": "TensorRT-RTX 1.7.1.116", "compute_capability": "8.6"}
     {"graph": "…/a3f0", "seconds": 0.4, "engine_bytes": 711348}
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m nodes.executors.tensor_rt.check", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("graphs", type=Path, nargs="+")
+    parser.add_argument("graphs", type=Path, nargs="*")
     given = parser.parse_args(arguments)
     try:
         check(given.folder, given.graphs)

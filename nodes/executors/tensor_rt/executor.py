@@ -36,7 +36,7 @@ from nodes.executors.base import (
 )
 from nodes.executors.cuda import Cuda, Scratch
 from nodes.executors.onnx.file import inspect
-from nodes.executors.onnx.interface import Interface, read_interface
+from nodes.executors.onnx.signature import Signature, read_signature
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.tensor_rt.engines import Engines
 from nodes.executors.tensor_rt.layout import (
@@ -95,9 +95,9 @@ class TensorRtExecutor:
                 f"subnet {file.name}: {self._label} cannot load the engine that it has "
                 f"just built: {self._logger.text or 'it does not say why'}"
             )
-        interface = read_interface(graph)
+        signature = read_signature(graph)
         with self._lock:
-            subnet = TensorRtSubnet(self, file.name, engine, interface)
+            subnet = TensorRtSubnet(self, file.name, engine, signature)
             self._loaded.add(subnet)
         return subnet
 
@@ -129,15 +129,15 @@ class TensorRtSubnet:
     """A subnet's engine with its buffers."""
 
     def __init__(
-        self, executor: TensorRtExecutor, name: str, engine: Any, interface: Interface
+        self, executor: TensorRtExecutor, name: str, engine: Any, signature: Signature
     ) -> None:
         trt, cuda = executor._trt, executor._cuda
         self._executor = executor
         self._name = name
         self._engine = engine
         # By the engine's names, since an input may have the name of an output.
-        ins = {input_name(index): x.name for index, x in enumerate(interface.inputs)}
-        outs = {output_name(index): x.name for index, x in enumerate(interface.outputs)}
+        ins = {input_name(index): x.name for index, x in enumerate(signature.inputs)}
+        outs = {output_name(index): x.name for index, x in enumerate(signature.outputs)}
         specs = {
             tensor: tensor_spec(
                 name, own, engine.get_tensor_dtype(tensor).name, engine.get_tensor_shape(tensor)

@@ -15,7 +15,7 @@ import numpy as np
 
 from nodes.executors.base import Array, ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.cuda import Gpu
-from nodes.executors.onnx.interface import DeclaredTensor
+from nodes.executors.onnx.signature import DeclaredTensor
 
 ALIGNMENT_BYTES = 256
 """CUDA aligns its allocations to this, and TensorRT requires it of tensor addresses."""

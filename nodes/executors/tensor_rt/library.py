@@ -98,7 +98,7 @@ def logger(api: Any) -> Any:
     """Return the process's logger, which prints nothing.
 
     Its `text` is the first error after it was last emptied; those that follow are consequences.
-    There is one logger, since TensorRT ignores all but the first that a process gives it.
+    There is one logger, since TensorRT ignores others while anything uses the first.
     """
 
     class FirstError(api.ILogger):  # type: ignore[misc]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from csdf_edge.testing.executor_contract import ExecutorContract
 from nodes.executors.base import Executor, ExecutorError, LoadOptions, TensorSpec
-from nodes.executors.onnx.interface import DeclaredTensor
+from nodes.executors.onnx.signature import DeclaredTensor
 from nodes.executors.tensor_rt.engine import tensorrt_missing
 from nodes.executors.tensor_rt.executor import TensorRtExecutor
 from nodes.executors.tensor_rt.layout import (
@@ -64,7 +64,9 @@ def test_an_engines_key_differs_for_whatever_makes_it_another_engine() -> None:
         engine_key("d", "TensorRT 10.3.0", replace(ORIN, name="Thor"), options),
         engine_key("d", "TensorRT 10.3.0", replace(ORIN, capability=(8, 6)), options),
         engine_key("d", "TensorRT 10.3.0", ORIN, replace(options, precision="fp16")),
-        engine_key("d", "TensorRT 10.3.0", ORIN, replace(options, engine_options={"workspace_bytes": "1"})),
+        engine_key(
+            "d", "TensorRT 10.3.0", ORIN, replace(options, engine_options={"workspace_bytes": "1"})
+        ),
     }
     assert len(keys) == 8
     assert engine_key("d", "TensorRT 10.3.0", ORIN, replace(options, threads=9)) in keys

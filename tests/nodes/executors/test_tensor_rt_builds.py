@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, helper
 
+from csdf_edge.testing import executor_models as models
 from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.cuda import Gpu
 from nodes.executors.onnx.file import inspect
@@ -18,7 +19,6 @@ from nodes.executors.tensor_rt.build import ENGINE, BuiltEngine, build_engine
 from nodes.executors.tensor_rt.engines import Engines
 from nodes.executors.tensor_rt.library import Library, import_tensorrt_rtx
 from tests.networks import small_models
-from csdf_edge.testing import executor_models as models
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not here; see `make test-tensorrt`")
 
@@ -170,7 +170,7 @@ def transposed() -> onnx.ModelProto:
 
 
 def test_each_refusal_has_its_own_reason(library: Library, tmp_path: Path) -> None:
-    """TensorRT ignores every logger but the process's first."""
+    """TensorRT ignores a second logger while anything uses the first."""
     for folder in ("first", "second"):
         large = refused(library, convolution_of(80_000), tmp_path / folder)
         assert "cannot build an engine from it: OutOfMemory (Requested size was" in large

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, helper
 
-from nodes.executors.onnx.interface import DeclaredTensor, layer_name, read_interface
-from tests.networks import small_models
 from csdf_edge.testing import executor_models as models
+from nodes.executors.onnx.signature import DeclaredTensor, layer_name, read_signature
+from tests.networks import small_models
 
 
 def saved(proto: onnx.ModelProto, folder: Path) -> Path:
@@ -25,12 +25,12 @@ def saved(proto: onnx.ModelProto, folder: Path) -> Path:
 @given(proto=small_models())
 def test_names_and_layers_are_those_that_onnx_reads(tmp_path: Path, proto: onnx.ModelProto) -> None:
     path = saved(proto, tmp_path)
-    interface, graph = read_interface(path), proto.graph
+    signature, graph = read_signature(path), proto.graph
     weights = {weight.name for weight in graph.initializer}
-    assert [x.name for x in interface.inputs] == [x.name for x in graph.input]
-    assert weights.isdisjoint(x.name for x in interface.inputs)
-    assert [x.name for x in interface.outputs] == [x.name for x in graph.output]
-    assert {x.dtype for x in (*interface.inputs, *interface.outputs)} == {"float32"}
+    assert [x.name for x in signature.inputs] == [x.name for x in graph.input]
+    assert weights.isdisjoint(x.name for x in signature.inputs)
+    assert [x.name for x in signature.outputs] == [x.name for x in graph.output]
+    assert {x.dtype for x in (*signature.inputs, *signature.outputs)} == {"float32"}
     for index, node in enumerate(graph.node):
         assert layer_name(path, index) == (node.name or node.output[0])
     assert layer_name(path, len(graph.node)) == layer_name(path, -1) == ""
@@ -52,7 +52,7 @@ def test_dtypes_are_numpys(tmp_path: Path, kind: int) -> None:
     node = helper.make_node("Identity", ["x"], ["y"])
     path = saved(models.model("m", [node], [("x", kind, [1])], [("y", kind, [1])]), tmp_path)
     dtype = NUMPY_LACKS.get(kind) or np.dtype(helper.tensor_dtype_to_np_dtype(kind)).name
-    assert read_interface(path).inputs == (DeclaredTensor("x", dtype),)
+    assert read_signature(path).inputs == (DeclaredTensor("x", dtype),)
 
 
 def test_a_dtype_that_is_newer_than_this_table_is_called_by_its_number(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_dtype_that_is_newer_than_this_table_is_called_by_its_number(tmp_path:
         [("y", TensorProto.FLOAT, [1])],
     )
     path = saved(proto, tmp_path)
-    assert read_interface(path).inputs == (DeclaredTensor("x", "ONNX's type 17"),)
+    assert read_signature(path).inputs == (DeclaredTensor("x", "ONNX's type 17"),)
 
 
 def test_weights_that_are_listed_as_inputs_are_none(tmp_path: Path) -> None:
@@ -72,4 +72,4 @@ def test_weights_that_are_listed_as_inputs_are_none(tmp_path: Path) -> None:
     for weight in proto.graph.initializer:
         listed = helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims)
         proto.graph.input.append(listed)
-    assert [x.name for x in read_interface(saved(proto, tmp_path)).inputs] == names
+    assert [x.name for x in read_signature(saved(proto, tmp_path)).inputs] == names

@@ -43,14 +43,14 @@ class DeclaredTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
-    """The inputs and outputs of a model, in its order. Weights are no inputs."""
+class Signature:
+    """The inputs and outputs of a model, in its order. Weights are not inputs."""
 
     inputs: tuple[DeclaredTensor, ...]
     outputs: tuple[DeclaredTensor, ...]
 
 
-def read_interface(path: Path) -> Interface:
+def read_signature(path: Path) -> Signature:
     """Return what the file at `path` declares.
 
     Raises OSError if it cannot be read, ValueError or IndexError if it is malformed.
@@ -60,7 +60,7 @@ def read_interface(path: Path) -> Interface:
         text_field(weight, TensorField.NAME) for weight in _of_graph(model, GraphField.INITIALIZER)
     }
     inputs = tuple(map(_declared, _of_graph(model, GraphField.INPUT)))
-    return Interface(
+    return Signature(
         tuple(tensor for tensor in inputs if tensor.name not in weights),
         tuple(map(_declared, _of_graph(model, GraphField.OUTPUT))),
     )

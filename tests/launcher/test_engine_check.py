@@ -1,0 +1,196 @@
+"""Plans whose nodes run TensorRT: engines are built from their subnets here, and not run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import cnn
+from benchmarks.agreement import NETWORKS, short_name
+from cnn.model import Model
+from ga.strategies import find_strategy
+from launcher.commands.partition import main
+from launcher.errors import BadInputError
+from launcher.plan.engine_check import check_tensorrt
+from launcher.plan.subnet_files import cut_subnets
+from nodes.executors.base import LoadOptions, TensorSpec
+from nodes.executors.preparing.entries import Job
+from nodes.executors.tensor_rt.build import build_engine
+from nodes.executors.tensor_rt.library import import_tensorrt_rtx
+from partition.devices import Device
+from partition.plan import Plan
+from partition.planner import make_plan, plan_solution
+from partition.strategies.base import Problem
+from tests.launcher.models import DIGITS, write_branches
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture
+def rtx() -> None:
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not here; see `make test-tensorrt`")
+
+
+def planned(model: Model, strategy: str = "sequential") -> Plan:
+    devices = tuple(map(Device, NAMES))
+    problem = Problem(model.network, devices, {}, 0, model=model)
+    solution = find_strategy(strategy).solve(problem)
+    return plan_solution(problem, solution, model_digest=model.digest, strategy=strategy)
+
+
+def specs(model: Model, names: tuple[str, ...]) -> dict[str, TensorSpec]:
+    tensors = (model.network.tensors[name] for name in names)
+    return {tensor.name: TensorSpec(tensor.dtype, tuple(tensor.shape)) for tensor in tensors}
+
+
+def check_engines(model: Model, plan: Plan, folder: Path) -> None:
+    """Build an engine from each phase's subnet: it has the tensors that the plan sends."""
+    library, whole = import_tensorrt_rtx(), model.rewritten(plan.rewrites)
+    subnets = cut_subnets(model, plan, folder, lambda _done, _all: None)
+    assert subnets
+    for phase in plan.phases:
+        job = Job(subnets[phase.name].graph, phase.name, "key", target="8.6")
+        engine = build_engine(library, job, LoadOptions(), (8, 6))
+        weights = subnets[phase.name].weights
+        assert engine.content.nbytes > (weights.stat().st_size if weights else 0)
+        assert list(engine.inputs.items()) == list(specs(whole, phase.inputs).items())
+        assert list(engine.outputs.items()) == list(specs(whole, phase.outputs).items())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("rtx")
+@pytest.mark.parametrize("path", NETWORKS, ids=short_name)
+def test_every_subnet_of_a_known_networks_plan_becomes_an_engine(path: str, tmp_path: Path) -> None:
+    model = cnn.read(path)
+    check_engines(model, planned(model), tmp_path)
+
+
+@pytest.mark.usefixtures("rtx")
+@pytest.mark.parametrize("strategy", ["horizontal", "tiles", "batch-split"])
+def test_so_do_the_parts_of_divided_layers(strategy: str, tmp_path: Path) -> None:
+    model = cnn.read(DIGITS / "digits.onnx")
+    plan = planned(model, strategy)
+    check_engines(model, plan, tmp_path)
+
+
+# ------------------------------------------------------------------------------ the command
+
+
+def solved(capsys: pytest.CaptureFixture[str], *given: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["solve", *given, "--engine", "tensorrt"])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err.splitlines()[-1]
+
+
+def write_stack(path: Path, layer: onnx.NodeProto, shape: tuple[int, ...]) -> str:
+    """Three convolutions, and then a layer `last` of `t3` and, for a kernel, `w`."""
+    generator = np.random.default_rng(0)
+    kernels = [generator.standard_normal((3, 3, 3, 3), np.float32) for _ in range(3)]
+    weights = {f"w{number}": kernel for number, kernel in enumerate(kernels)}
+    weights["w"] = generator.standard_normal((3, 4, 2, 2), np.float32)
+    nodes = [
+        helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"], f"conv{i}", pads=[1] * 4)
+        for i in range(3)
+    ]
+    graph = helper.make_graph(
+        [*nodes, layer],
+        "stack",
+        [helper.make_tensor_value_info("t0", TensorProto.FLOAT, (1, 3, 8, 8))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(weights[x], x) for x in ("w0", "w1", "w2", *layer.input[1:])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(path))
+    return str(path)
+
+
+def test_without_the_wheel_it_says_what_to_install_and_plans_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_branches(tmp_path / "branches.onnx")
+    monkeypatch.setattr("launcher.plan.engine_check.find_spec", lambda _: None)
+    code, out, sentence = solved(capsys, str(model), "--devices", "2")
+    assert (code, out) == (2, "")
+    assert "--engine tensorrt: to build engines here, TensorRT-RTX must be installed: `pip" in (
+        sentence
+    )
+
+
+@pytest.mark.usefixtures("rtx")
+def test_a_plan_whose_engines_can_be_built_is_printed_with_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = (str(DIGITS / "digits.onnx"), "--devices", "3", "--strategy", "sequential", "--json")
+    code, out, _ = solved(capsys, *given)
+    assert code == 0
+    data: dict[str, Any] = json.loads(out)
+    engines = data["engines_built"]
+    assert engines["library"].startswith("TensorRT-RTX ")
+    assert engines["compute_capability"] == "8.6"
+    assert [subnet["phase"] for subnet in engines["subnets"]] == [
+        "device1/0", "device2/0", "device3/0"
+    ]  # fmt: skip
+    assert all(1000 < subnet["engine_bytes"] < 1e6 for subnet in engines["subnets"])
+    assert 0 < sum(subnet["seconds"] for subnet in engines["subnets"]) < 60
+
+
+@pytest.mark.usefixtures("rtx")
+@pytest.mark.parametrize(
+    ("layer", "shape", "words"),
+    [
+        (
+            helper.make_node("LpPool", ["t3"], ["y"], "last", kernel_shape=[8, 8], p=3),
+            (1, 3, 1, 1),
+            "cannot build layer 'last' (LpPool): Only L1 and L2 normalization are supported; pin",
+        ),
+        (
+            helper.make_node(
+                "ConvTranspose", ["t3", "w"], ["y"], "last", strides=[3, 1], dilations=[2, 1]
+            ),
+            (1, 4, 24, 9),
+            "device 'b', layer 'last': subnet ",
+        ),
+    ],
+    ids=["parser", "builder"],
+)
+def test_a_layer_that_tensorrt_cannot_build_ends_in_one_sentence_and_no_plan(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    layer: onnx.NodeProto,
+    shape: tuple[int, ...],
+    words: str,
+) -> None:
+    model = write_stack(tmp_path / "stack.onnx", layer, shape)
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("model: stack.onnx\nnodes: [{name: a}, {name: b}]\nstrategy: sequential\n")
+    save = tmp_path / "plan"
+    code, out, sentence = solved(capsys, model, "--cluster", str(cluster), "--save", str(save))
+    assert (code, out) == (2, "")
+    assert sentence.startswith("csdf-edge partition: device 'b'")
+    assert words in sentence
+    assert not save.exists()
+
+
+@pytest.mark.usefixtures("rtx")
+def test_only_the_devices_that_run_tensorrt_are_checked(tmp_path: Path) -> None:
+    pool = helper.make_node("LpPool", ["t3"], ["y"], "last", kernel_shape=[8, 8], p=3)
+    model = cnn.read(write_stack(tmp_path / "stack.onnx", pool, (1, 3, 1, 1)))
+    devices = tuple(map(Device, NAMES))
+    places = {"conv0": "a", "conv1": "b", "conv2": "b", "last": "c"}
+    plan = make_plan(model.network, model.digest, devices, places, strategy="", explanation="")
+    built = check_tensorrt(model, plan, ("a", "b"), lambda _done, _all: None)
+    assert [subnet.phase for subnet in built.subnets] == ["a/0", "b/0"]
+    assert str(built).endswith("for compute capability 8.6; built, not run")
+    assert check_tensorrt(model, plan, (), lambda _done, _all: None).subnets == ()
+    layer = r"device 'c': subnet last: TensorRT-RTX .* cannot build layer 'last' \(LpPool\)"
+    with pytest.raises(BadInputError, match=layer):
+        check_tensorrt(model, plan, NAMES, lambda _done, _all: None)
