@@ -32,7 +32,7 @@ from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.cuda import Gpu
 from nodes.executors.onnx.file import inspect
 from nodes.executors.preparing.entries import PreparedFiles
-from nodes.executors.tensor_rt.engines import Engines
+from nodes.executors.tensor_rt.engine_cache import EngineCache
 from nodes.executors.tensor_rt.library import import_tensorrt_rtx
 
 GPU = Gpu("a GPU that is not here", (8, 6))
@@ -48,7 +48,7 @@ def check(folder: Path, graphs: Sequence[Path]) -> None:
     Raises ExecutorError for the first graph from which none can be built.
     """
     library = import_tensorrt_rtx()
-    engines = Engines(library, GPU, PreparedFiles(folder))
+    engines = EngineCache(library, GPU, PreparedFiles(folder))
     _print({"library": library.label, "compute_capability": ".".join(map(str, GPU.capability))})
     waiting = deque(graphs)
     try:

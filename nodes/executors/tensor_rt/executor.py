@@ -1,7 +1,7 @@
 """Runs subnets with TensorRT's Python API: engines are built once per device and share one stream.
 
 **What has been run**: with TensorRT-RTX, on machines without a GPU, all that comes before an engine
-is loaded: `layout`, `library`, `build` and `engines`. **What has not**: this module and
+is loaded: `layout`, `library`, `build` and `engine_cache`. **What has not**: this module and
 `nodes.executors.cuda`, which load and run engines and need a GPU, with either library. They are
 written against the documented API of TensorRT 10 and 11 and of cuda-python 12.6 and later; the
 names that they use exist in the bindings of TensorRT 10.16 and 11.4, of TensorRT-RTX 1.7 and of
@@ -38,7 +38,7 @@ from nodes.executors.cuda import Cuda, Scratch
 from nodes.executors.onnx.file import inspect
 from nodes.executors.onnx.signature import Signature, read_signature
 from nodes.executors.preparing.entries import Job, PreparedFiles
-from nodes.executors.tensor_rt.engines import Engines
+from nodes.executors.tensor_rt.engine_cache import EngineCache
 from nodes.executors.tensor_rt.layout import (
     input_name,
     lay_out,
@@ -63,7 +63,7 @@ class TensorRtExecutor:
         self._label = library.label
         self._cuda = Cuda()
         self._gpu = self._cuda.gpu()
-        self._engines = Engines(library, self._gpu, PreparedFiles(cache, room))
+        self._engines = EngineCache(library, self._gpu, PreparedFiles(cache, room))
         self._logger = logger(self._trt)
         self._runtime = self._trt.Runtime(self._logger)
         self._stream = self._cuda.stream()

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from nodes.executors.base import ExecutorError
 
-Capability = tuple[int, int]
+_RTX = "TensorRT-RTX"
+
+Capability: TypeAlias = tuple[int, int]
 """A compute capability: major and minor version."""
 
 
@@ -36,7 +38,7 @@ class Library:
     @property
     def builds_for_any_gpu(self) -> bool:
         """Return whether this is TensorRT-RTX; see the module's docstring."""
-        return hasattr(self.api, "ComputeCapability")
+        return self.name == _RTX
 
     @property
     def has_fp16_flag(self) -> bool:
@@ -90,7 +92,7 @@ def import_tensorrt_rtx() -> Library:
         raise ExecutorError(
             f"TensorRT-RTX is not installed: `pip install tensorrt-rtx-cu12` ({error})"
         ) from error
-    return Library(tensorrt_rtx, "TensorRT-RTX")
+    return Library(tensorrt_rtx, _RTX)
 
 
 @cache

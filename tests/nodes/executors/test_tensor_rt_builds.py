@@ -15,8 +15,9 @@ from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.cuda import Gpu
 from nodes.executors.onnx.file import inspect
 from nodes.executors.preparing.entries import Job, PreparedFiles
+from nodes.executors.tensor_rt import executor
 from nodes.executors.tensor_rt.build import ENGINE, BuiltEngine, build_engine
-from nodes.executors.tensor_rt.engines import Engines
+from nodes.executors.tensor_rt.engine_cache import EngineCache
 from nodes.executors.tensor_rt.library import Library, import_tensorrt_rtx
 from tests.networks import small_models
 
@@ -190,7 +191,30 @@ def test_gpus_that_tensorrt_rtx_does_not_support_are_refused(
 ) -> None:
     shown = r"only for 7\.5, 8\.0, 8\.6, 8\.9, 12\.0, .*install TensorRT"
     with pytest.raises(ExecutorError, match=shown):
-        Engines(library, Gpu("GPU", capability), PreparedFiles(tmp_path))
+        EngineCache(library, Gpu("GPU", capability), PreparedFiles(tmp_path))
+
+
+# ------------------------------------------------------------------------------ not run here
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Runtime.deserialize_cuda_engine",
+        "ICudaEngine.get_tensor_dtype",
+        "ICudaEngine.get_tensor_shape",
+        "ICudaEngine.device_memory_size_v2",
+        "ICudaEngine.create_execution_context",
+        "ExecutionContextAllocationStrategy.USER_MANAGED",
+        "IExecutionContext.set_tensor_address",
+        "IExecutionContext.set_device_memory",
+        "IExecutionContext.execute_async_v3",
+    ],
+)
+def test_what_loads_and_runs_engines_uses_names_that_are_there(library: Library, name: str) -> None:
+    owner, _, member = name.partition(".")
+    assert hasattr(getattr(library.api, owner), member)
+    assert f".{member}" in Path(executor.__file__).read_text("utf-8")
 
 
 # ------------------------------------------------------------------------------ the cache
@@ -207,7 +231,7 @@ CARD = Gpu("RTX", AMPERE)
 def test_engines_are_built_in_order_and_kept(
     library: Library, tmp_path: Path, cache: PreparedFiles
 ) -> None:
-    engines = Engines(library, CARD, cache)
+    engines = EngineCache(library, CARD, cache)
     graphs = [
         models.save(proto, tmp_path / proto.graph.name)
         for proto in (models.residual(), models.classifier())
@@ -237,9 +261,12 @@ def test_an_engine_is_found_for_the_same_kind_of_gpu_only(
     library: Library, tmp_path: Path, cache: PreparedFiles
 ) -> None:
     graph = models.save(models.residual(), tmp_path)
-    here = Engines(library, CARD, cache)
+    here = EngineCache(library, CARD, cache)
     here.prepare([graph], OPTIONS)
-    same, other = Engines(library, CARD, cache), Engines(library, Gpu("RTX", (12, 0)), cache)
+    same, other = (
+        EngineCache(library, CARD, cache),
+        EngineCache(library, Gpu("RTX", (12, 0)), cache),
+    )
     assert same.find(same.job(inspect(graph), OPTIONS))
     assert other.find(other.job(inspect(graph), OPTIONS)) is None
 
@@ -248,7 +275,7 @@ def test_a_damaged_engine_is_built_anew(
     library: Library, tmp_path: Path, cache: PreparedFiles
 ) -> None:
     graph = models.save(models.residual(), tmp_path)
-    engines = Engines(library, CARD, cache)
+    engines = EngineCache(library, CARD, cache)
     engines.prepare([graph], OPTIONS)
     job = engines.job(inspect(graph), OPTIONS)
     path = cache.root / job.key / ENGINE
@@ -265,7 +292,7 @@ def test_of_several_subnets_those_before_the_refused_one_stay_built(
 ) -> None:
     good = models.save(models.residual(), tmp_path / "good")
     bad = models.save(one_layer("Det", name="det", outputs=(1,)), tmp_path / "bad")
-    engines, done = Engines(library, CARD, cache), []
+    engines, done = EngineCache(library, CARD, cache), []
     with pytest.raises(ExecutorError, match=r"subnet one: TensorRT-RTX .* layer 'det' \(Det\)"):
         engines.prepare([good, bad], OPTIONS, done.append)
     assert done == [good]

@@ -18,7 +18,7 @@ from nodes.executors.tensor_rt.layout import check_operators, engine_key, wants_
 from nodes.executors.tensor_rt.library import Library
 
 
-class Engines:
+class EngineCache:
     """The engines of subnets for the GPU `gpu`, under the cache's folder."""
 
     def __init__(self, library: Library, gpu: Gpu, cache: PreparedFiles) -> None:
