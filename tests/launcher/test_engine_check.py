@@ -19,7 +19,8 @@ from launcher.commands.partition import main
 from launcher.errors import BadInputError
 from launcher.plan.engine_check import check_tensorrt
 from launcher.plan.subnet_files import cut_subnets
-from nodes.executors.base import LoadOptions, TensorSpec
+from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.onnx.file import inspect
 from nodes.executors.preparing.entries import Job
 from nodes.executors.tensor_rt.build import build_engine
 from nodes.executors.tensor_rt.library import import_tensorrt_rtx
@@ -27,6 +28,8 @@ from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution
 from partition.strategies.base import Problem
+from tests.agreement.drawn.check import read_ones
+from tests.agreement.drawn.network import draw
 from tests.launcher.models import DIGITS, write_branches
 
 NAMES = ("a", "b", "c")
@@ -49,18 +52,24 @@ def specs(model: Model, names: tuple[str, ...]) -> dict[str, TensorSpec]:
     return {tensor.name: TensorSpec(tensor.dtype, tuple(tensor.shape)) for tensor in tensors}
 
 
+def check_engine(
+    model: Model, graph: Path, inputs: tuple[str, ...], outputs: tuple[str, ...]
+) -> None:
+    """Build an engine from a subnet: it has the model's tensors and at least its weights."""
+    job = Job(graph, graph.name, "key", target="8.6")
+    engine = build_engine(import_tensorrt_rtx(), job, LoadOptions(), (8, 6))
+    assert engine.content.nbytes > sum(file.stat().st_size for file in inspect(graph).external)
+    assert list(engine.inputs.items()) == list(specs(model, inputs).items())
+    assert list(engine.outputs.items()) == list(specs(model, outputs).items())
+
+
 def check_engines(model: Model, plan: Plan, folder: Path) -> None:
-    """Build an engine from each phase's subnet: it has the tensors that the plan sends."""
-    library, whole = import_tensorrt_rtx(), model.rewritten(plan.rewrites)
+    """Build an engine from each phase's subnet."""
+    whole = model.rewritten(plan.rewrites)
     subnets = cut_subnets(model, plan, folder, lambda _done, _all: None)
     assert subnets
     for phase in plan.phases:
-        job = Job(subnets[phase.name].graph, phase.name, "key", target="8.6")
-        engine = build_engine(library, job, LoadOptions(), (8, 6))
-        weights = subnets[phase.name].weights
-        assert engine.content.nbytes > (weights.stat().st_size if weights else 0)
-        assert list(engine.inputs.items()) == list(specs(whole, phase.inputs).items())
-        assert list(engine.outputs.items()) == list(specs(whole, phase.outputs).items())
+        check_engine(whole, subnets[phase.name].graph, phase.inputs, phase.outputs)
 
 
 @pytest.mark.slow
@@ -77,6 +86,38 @@ def test_so_do_the_parts_of_divided_layers(strategy: str, tmp_path: Path) -> Non
     model = cnn.read(DIGITS / "digits.onnx")
     plan = planned(model, strategy)
     check_engines(model, plan, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("rtx")
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_a_random_network_becomes_an_engine_or_is_refused_with_a_reason(
+    seed: int, tmp_path: Path
+) -> None:
+    drawn = draw(seed)
+    if "sequences.recurrent" in drawn.idioms:
+        pytest.skip("TensorRT-RTX takes half a minute for a recurrent layer")
+    file = tmp_path / "drawn.onnx"
+    file.write_bytes(drawn.model.SerializeToString())
+    shapes = {x.name: drawn.inputs[x.name].shape for x in drawn.model.graph.input
+              if x.name in drawn.inputs}  # fmt: skip
+    try:
+        model = cnn.read(file, input_shapes=read_ones(drawn.model, shapes))
+    except cnn.ModelError as error:
+        pytest.skip(f"no subnet is cut of it: {error}")
+    inputs, outputs = model.network.inputs, model.network.outputs
+    cut = model.cut([layer.name for layer in model.network.layers], inputs, outputs, tmp_path)
+    sentence = ""
+    try:
+        check_engine(model, cut.graph, inputs, outputs)
+    except ExecutorError as error:
+        sentence = str(error)
+    nodes = onnx.load(cut.graph, load_external_data=False).graph.node
+    layers = {name for node in nodes for name in (node.name, *node.output)}
+    by_parser = any(f"cannot build layer {name!r} (" in sentence for name in layers)
+    by_builder = "cannot build an engine from it: " in sentence
+    assert not sentence or by_parser or by_builder, sentence
+    assert "Error Code" not in sentence
 
 
 # ------------------------------------------------------------------------------ the command

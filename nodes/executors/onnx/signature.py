@@ -13,6 +13,7 @@ from pathlib import Path
 from nodes.executors.onnx.protobuf import fields, nested, submessages, text_field
 from nodes.executors.onnx.schema import (
     TYPE_TENSOR,
+    AttributeField,
     GraphField,
     NodeField,
     TensorField,
@@ -20,8 +21,11 @@ from nodes.executors.onnx.schema import (
     graphs,
 )
 
+_TENSOR_TYPE = ValueInfoField.TYPE, TYPE_TENSOR
 _ELEM_TYPE = 1
 """`TypeProto.Tensor.elem_type`."""
+
+_UINT8 = 2
 
 _DTYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
@@ -73,11 +77,50 @@ def layer_name(path: Path, index: int) -> str:
     """
     for number, node in enumerate(_of_graph(path.read_bytes(), GraphField.NODE)):
         if number == index:
-            outputs = (
-                str(value, "utf-8") for key, value in submessages(node) if key == NodeField.OUTPUT
-            )
-            return text_field(node, NodeField.NAME) or next(outputs, "")
+            return _name(node)
     return ""
+
+
+def unsigned_quantiser(path: Path) -> str:
+    """Return the name of the first `QuantizeLinear` whose result is uint8; "" without one.
+
+    The zero point has the result's dtype; without one it is `output_dtype`, which is uint8 if it is
+    left out. A zero point that a layer computes is not examined.
+    """
+    model = path.read_bytes()
+    kinds = {
+        text_field(weight, TensorField.NAME): _number(weight, TensorField.DATA_TYPE)
+        for weight in _of_graph(model, GraphField.INITIALIZER)
+    }
+    for node in _of_graph(model, GraphField.NODE):
+        if text_field(node, NodeField.OP_TYPE) != "QuantizeLinear":
+            continue
+        zero_point = _texts(node, NodeField.INPUT)[2:3]
+        kind = kinds.get(zero_point[0]) if any(zero_point) else _output_dtype(node)
+        if kind == _UINT8:
+            return _name(node)
+    return ""
+
+
+def _output_dtype(node: memoryview) -> int:
+    for attribute in nested(node, (NodeField.ATTRIBUTE,)):
+        if text_field(attribute, AttributeField.NAME) == "output_dtype":
+            return _number(attribute, AttributeField.I) or _UINT8
+    return _UINT8
+
+
+def _name(node: memoryview) -> str:
+    return text_field(node, NodeField.NAME) or next(iter(_texts(node, NodeField.OUTPUT)), "")
+
+
+def _texts(message: memoryview, wanted: int) -> list[str]:
+    return [str(value, "utf-8") for number, value in submessages(message) if number == wanted]
+
+
+def _number(message: memoryview, wanted: int) -> int:
+    """Return a field's number, 0 without one; of several the last, as the format prescribes."""
+    values = [value for number, value in fields(message) if number == wanted]
+    return values[-1] if values and isinstance(values[-1], int) else 0
 
 
 def _of_graph(model: bytes, wanted: GraphField) -> Iterator[memoryview]:
@@ -88,11 +131,7 @@ def _of_graph(model: bytes, wanted: GraphField) -> Iterator[memoryview]:
 
 
 def _declared(value: memoryview) -> DeclaredTensor:
-    types = [
-        number
-        for tensor in nested(value, (ValueInfoField.TYPE, TYPE_TENSOR))
-        for key, number in fields(tensor)
-        if key == _ELEM_TYPE and isinstance(number, int)
-    ]
-    dtype = _DTYPES.get(types[-1], f"ONNX's type {types[-1]}") if types else ""
+    types = [_number(tensor, _ELEM_TYPE) for tensor in nested(value, _TENSOR_TYPE)]
+    kind = types[-1] if types else 0
+    dtype = _DTYPES.get(kind, f"ONNX's type {kind}") if kind else ""
     return DeclaredTensor(text_field(value, ValueInfoField.NAME) or "", dtype)

@@ -18,12 +18,18 @@ from typing import Any
 
 from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.cuda import Cuda
-from nodes.executors.onnx.signature import DeclaredTensor, layer_name, read_signature
+from nodes.executors.onnx.signature import (
+    DeclaredTensor,
+    layer_name,
+    read_signature,
+    unsigned_quantiser,
+)
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.tensor_rt.layout import (
     ParserError,
     builder_failure,
     check_dtype,
+    check_quantisers,
     input_name,
     output_name,
     parser_failure,
@@ -121,6 +127,7 @@ def _parse(
     signature = read_signature(job.graph)
     for tensor in (*signature.inputs, *signature.outputs):
         check_dtype(job.subnet, library.label, tensor)
+    check_quantisers(job.subnet, library.label, unsigned_quantiser(job.graph))
     parser = library.api.OnnxParser(network, log)
     # Parsing the bytes instead would not find the weights beside the file.
     if not parser.parse_from_file(str(job.graph)):
@@ -153,15 +160,19 @@ def _parser_error(error: Any, graph: Path) -> ParserError:
 def _specs(
     library: Library, job: Job, declared: Sequence[DeclaredTensor], tensors: Sequence[Any]
 ) -> dict[str, TensorSpec]:
-    if len(declared) != len(tensors):
+    found = [
+        tensor_spec(job.subnet, tensor.name, tensor.dtype.name, tuple(tensor.shape))
+        for tensor in tensors
+    ]
+    pairs = list(zip(declared, found, strict=True))
+    if any(tensor.dtype not in ("", spec.dtype) for tensor, spec in pairs):
         raise ExecutorError(
-            f"subnet {job.subnet}: {library.label} finds {len(tensors)} inputs or outputs where "
-            f"the file has {len(declared)}; use the executor `onnxruntime` on this node"
+            f"subnet {job.subnet}: {library.label} would take or return "
+            f"{', '.join(spec.dtype for spec in found)} where the file declares "
+            f"{', '.join(tensor.dtype for tensor in declared)}; use the executor `onnxruntime` on "
+            "this node"
         )
-    return {
-        wanted.name: tensor_spec(job.subnet, wanted.name, tensor.dtype.name, tuple(tensor.shape))
-        for wanted, tensor in zip(declared, tensors, strict=True)
-    }
+    return {tensor.name: spec for tensor, spec in pairs}
 
 
 def _read_timings(cache: PreparedFiles, key: str) -> bytes:

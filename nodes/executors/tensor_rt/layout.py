@@ -95,6 +95,18 @@ def check_dtype(subnet: str, library: str, tensor: DeclaredTensor) -> None:
         )
 
 
+def check_quantisers(subnet: str, library: str, layer: str) -> None:
+    """Raise ExecutorError if there is a layer that quantises to uint8.
+
+    TensorRT's parser makes int8 of it, and whatever is above 127 becomes 127.
+    """
+    if layer:
+        raise ExecutorError(
+            f"subnet {subnet}: {library} cannot build layer {layer!r} (QuantizeLinear): it "
+            f"quantises to uint8, and TensorRT only to int8; {_ELSEWHERE}"
+        )
+
+
 def check_operators(subnet: str, library: str, contrib_layer: str) -> None:
     """Raise ExecutorError if the subnet has a layer with an operator of ONNX Runtime's own."""
     if contrib_layer:

@@ -105,7 +105,7 @@ def check(
     shapes = {x.name: drawn.inputs[x.name].shape for x in drawn.model.graph.input
               if x.name in drawn.inputs}  # fmt: skip
     try:
-        model = cnn.read(file, input_shapes=_read_ones(drawn.model, shapes))
+        model = cnn.read(file, input_shapes=read_ones(drawn.model, shapes))
     except cnn.ModelError as error:
         known = [reason for text, reason in REFUSED.items() if re.search(text, str(error))]
         return outcome("refused", *known) if known else outcome("fails", str(error))
@@ -123,7 +123,7 @@ def check(
     return outcome("agrees", rules=rules)
 
 
-def _read_ones(
+def read_ones(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
     """Remove the inputs that the model does not read."""

@@ -11,7 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, helper
 
 from csdf_edge.testing import executor_models as models
-from nodes.executors.onnx.signature import DeclaredTensor, layer_name, read_signature
+from nodes.executors.onnx.signature import (
+    DeclaredTensor,
+    layer_name,
+    read_signature,
+    unsigned_quantiser,
+)
 from tests.networks import small_models
 
 
@@ -64,6 +69,39 @@ def test_a_dtype_that_is_newer_than_this_table_is_called_by_its_number(tmp_path:
     )
     path = saved(proto, tmp_path)
     assert read_signature(path).inputs == (DeclaredTensor("x", "ONNX's type 17"),)
+
+
+INT8, UINT8, FLOAT = TensorProto.INT8, TensorProto.UINT8, TensorProto.FLOAT
+
+
+@pytest.mark.parametrize(
+    ("zero_point", "attributes", "is_unsigned"),
+    [
+        (np.uint8(0), {}, True),
+        (np.uint8(7), {}, True),
+        (np.int8(0), {}, False),
+        (None, {}, True),
+        (None, {"output_dtype": INT8}, False),
+        (None, {"output_dtype": UINT8}, True),
+    ],
+)
+@pytest.mark.parametrize("name", ["q", ""])
+def test_a_quantiser_to_uint8_is_found(
+    tmp_path: Path,
+    zero_point: np.generic | None,
+    attributes: dict[str, int],
+    is_unsigned: bool,
+    name: str,
+) -> None:
+    weights = {"s": np.array(0.5, np.float32)}
+    if zero_point is not None:
+        weights["z"] = np.array(zero_point)
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], "relu"),
+        helper.make_node("QuantizeLinear", ["a", *weights], ["y"], name, **attributes),
+    ]
+    proto = models.model("m", nodes, [("x", FLOAT, [3])], [("y", UINT8, [3])], weights)
+    assert unsigned_quantiser(saved(proto, tmp_path)) == ((name or "y") if is_unsigned else "")
 
 
 def test_weights_that_are_listed_as_inputs_are_none(tmp_path: Path) -> None:

@@ -143,6 +143,48 @@ def test_what_tensorrt_cannot_build_is_refused_by_name(
     assert "Assertion" not in sentence
 
 
+def quantised(dtype: type, zero_point: int) -> onnx.ModelProto:
+    """A convolution in QDQ form, whose inputs and outputs are floats."""
+    weights = {
+        "s": np.array(0.1, np.float32),
+        "z": np.array(zero_point, dtype),
+        "w": np.ones((4, 3, 3, 3), np.int8),
+        "ws": np.full(4, 0.01, np.float32),
+        "wz": np.zeros(4, np.int8),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"], "quantise"),
+        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"], "dequantise"),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], "kernel", axis=0),
+        helper.make_node("Conv", ["xd", "wd"], ["c"], "conv"),
+        helper.make_node("QuantizeLinear", ["c", "s", "z"], ["cq"], "quantise again"),
+        helper.make_node("DequantizeLinear", ["cq", "s", "z"], ["y"], "out"),
+    ]
+    given, made = ("x", TensorProto.FLOAT, (1, 3, 8, 8)), ("y", TensorProto.FLOAT, (1, 4, 6, 6))
+    return models.model("qdq", nodes, [given], [made], weights)
+
+
+def test_a_symmetrically_quantised_network_is_built(library: Library, tmp_path: Path) -> None:
+    assert built(library, quantised(np.int8, 0), tmp_path).content.nbytes > 1000
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zero_point", "words"),
+    [
+        (np.int8, 3, "Non-zero zero point is not supported"),
+        (np.uint8, 0, "it quantises to uint8, and TensorRT only to int8; pin"),
+        (np.uint8, 128, "it quantises to uint8, and TensorRT only to int8; pin"),
+    ],
+)
+def test_others_are_refused_and_not_changed(
+    library: Library, tmp_path: Path, dtype: type, zero_point: int, words: str
+) -> None:
+    """TensorRT's parser would take uint8 with a zero point of 0 for int8, and clip it."""
+    sentence = refused(library, quantised(dtype, zero_point), tmp_path)
+    assert "cannot build layer 'quantise' (QuantizeLinear): " in sentence
+    assert words in sentence
+
+
 def test_a_dynamic_input_is_refused_by_name(library: Library, tmp_path: Path) -> None:
     value = ("x", TensorProto.FLOAT, ("n", 3))
     node = helper.make_node("Relu", ["x"], ["y"])
