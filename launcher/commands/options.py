@@ -87,8 +87,8 @@ class SolveOptions(SearchOptions):
     engine: Annotated[
         Literal["onnxruntime", "tensorrt"] | None,
         typer.Option(
-            help="Engine of the devices; with tensorrt, an engine is built from every subnet, and "
-            "none is run"
+            help="Engine of the devices; by default --cluster's. An engine is built from every "
+            "subnet for tensorrt, and none is run"
         ),
     ] = None
     as_json: AsJson = False

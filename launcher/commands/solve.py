@@ -24,9 +24,9 @@ from cnn.model import Model
 from cnn.network import Network
 from ga.strategies import find_strategy
 from launcher.commands.options import SolveOptions
-from launcher.commands.problems import read_search
+from launcher.commands.problems import Search, read_search
 from launcher.errors import BadInputError
-from launcher.plan.engine_check import EngineCheck, check_tensorrt, check_tensorrt_installed
+from launcher.plan.engine_check import EngineCheck, check_tensorrt, tensorrt_unchecked
 from launcher.plan.files import SUBNETS, check_save_folder, save_plan
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay, open_progress
@@ -238,19 +238,23 @@ def perform(options: SolveOptions) -> Solved:
         if options.cluster is None:
             raise BadInputError("--save needs --cluster: name the cluster that will run the plan")
         check_save_folder(options.save)
-    if options.engine == "tensorrt":
-        check_tensorrt_installed("--engine tensorrt")
+    unchecked = tensorrt_unchecked()
+    if options.engine == "tensorrt" and unchecked is not None:
+        raise BadInputError(f"--engine tensorrt: {unchecked}")
     with open_progress() as progress:
         search = read_search(options, progress, options.objective)
         solved = solve(search.problem, search.model, search.strategy, progress, search.find)
         if search.profile is not None:
             progress.say(measured_part(solved.plan, search.profile))
         solved = replace(solved, plan=search.as_run(solved.plan))
-        if options.engine == "tensorrt":
+        on_tensorrt = _tensorrt_devices(options, search, solved.plan)
+        if on_tensorrt and unchecked is not None:
+            progress.say(f"engines of {', '.join(on_tensorrt)} are not checked: {unchecked}")
+        elif on_tensorrt:
             engines = check_tensorrt(
                 search.model,
                 solved.plan,
-                [device.name for device in solved.plan.devices],
+                on_tensorrt,
                 lambda done, total: progress.update("building engines", done, total),
             )
             solved = replace(solved, engines=engines)
@@ -264,6 +268,15 @@ def perform(options: SolveOptions) -> Solved:
             )
             progress.say(f"saved in {options.save}; launch {options.save} runs it")
     return solved
+
+
+def _tensorrt_devices(options: SolveOptions, search: Search, plan: Plan) -> tuple[str, ...]:
+    """Return the devices with layers whose engine is TensorRT, by --engine or else the cluster."""
+    used = dict.fromkeys(phase.device for phase in plan.phases)
+    if options.engine is not None:
+        return tuple(used) if options.engine == "tensorrt" else ()
+    nodes = () if search.cluster is None else search.cluster.config.nodes
+    return tuple(node.name for node in nodes if node.engine == "tensorrt" and node.name in used)
 
 
 def _table(solved: Solved) -> Table:

@@ -51,13 +51,14 @@ class EngineCheck:
         )
 
 
-def check_tensorrt_installed(option: str) -> None:
-    """Raise `BadInputError` if engines cannot be built here, which `option` asks for."""
+def tensorrt_unchecked() -> str | None:
+    """Return why engines cannot be built on this machine and what to install; None if they can."""
     if find_spec("tensorrt_rtx") is None:
-        raise BadInputError(
-            f"{option}: to build engines here, TensorRT-RTX must be installed: "
+        return (
+            "to build engines here, TensorRT-RTX must be installed: "
             "`pip install tensorrt-rtx-cu12` (x86-64; no GPU is needed)"
         )
+    return None
 
 
 def check_tensorrt(

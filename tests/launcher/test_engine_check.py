@@ -123,9 +123,11 @@ def test_a_random_network_becomes_an_engine_or_is_refused_with_a_reason(
 # ------------------------------------------------------------------------------ the command
 
 
-def solved(capsys: pytest.CaptureFixture[str], *given: str) -> tuple[int, str, str]:
+def solved(
+    capsys: pytest.CaptureFixture[str], *given: str, engine: str | None = "tensorrt"
+) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        main(["solve", *given, "--engine", "tensorrt"])
+        main(["solve", *given, *(["--engine", engine] if engine else [])])
     out, err = capsys.readouterr()
     assert "Traceback" not in err
     assert isinstance(ended.value.code, int)
@@ -164,6 +166,45 @@ def test_without_the_wheel_it_says_what_to_install_and_plans_nothing(
     assert "--engine tensorrt: to build engines here, TensorRT-RTX must be installed: `pip" in (
         sentence
     )
+
+
+@pytest.fixture
+def half_on_tensorrt(tmp_path: Path) -> tuple[str, ...]:
+    """Arguments with a cluster of which one of two nodes has TensorRT, which lacks layer `last`."""
+    pool = helper.make_node("LpPool", ["t3"], ["y"], "last", kernel_shape=[8, 8], p=3)
+    model = write_stack(tmp_path / "stack.onnx", pool, (1, 3, 1, 1))
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(
+        "model: stack.onnx\nnodes: [{name: a}, {name: b, engine: tensorrt}]\nstrategy: sequential\n"
+    )
+    return (model, "--cluster", str(cluster), "--json")
+
+
+def test_without_the_wheel_a_cluster_with_tensorrt_is_planned_and_not_checked(
+    half_on_tensorrt: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("launcher.plan.engine_check.find_spec", lambda _: None)
+    with pytest.raises(SystemExit) as ended:
+        main(["solve", *half_on_tensorrt])
+    out, err = capsys.readouterr()
+    assert not ended.value.code
+    assert json.loads(out)["engines_built"] is None
+    assert "engines of b are not checked: to build engines here, TensorRT-RTX must" in err
+
+
+@pytest.mark.usefixtures("rtx")
+def test_nodes_whose_engine_is_tensorrt_are_checked_unless_another_engine_is_given(
+    half_on_tensorrt: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = solved(capsys, *half_on_tensorrt, engine=None)
+    assert code == 2
+    assert json.loads(out)["error"].startswith("device 'b': ")
+    assert "cannot build layer 'last' (LpPool)" in out
+    code, out, _ = solved(capsys, *half_on_tensorrt, engine="onnxruntime")
+    assert code == 0
+    assert json.loads(out)["engines_built"] is None
 
 
 @pytest.mark.usefixtures("rtx")

@@ -124,7 +124,7 @@ def wants_fp16_flag(subnet: str, library: str, options: LoadOptions, *, has_flag
     if options.fp16 and not has_flag:
         raise ExecutorError(
             f"subnet {subnet}: {library} takes its precision from the model; convert the model to "
-            "float16 and leave `fp16` off"
+            "float16 and leave its node at `precision: fp32`"
         )
     return options.fp16
 

@@ -26,7 +26,10 @@ def saved(proto: onnx.ModelProto, folder: Path) -> Path:
     return path
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(proto=small_models())
 def test_names_and_layers_are_those_that_onnx_reads(tmp_path: Path, proto: onnx.ModelProto) -> None:
     path = saved(proto, tmp_path)

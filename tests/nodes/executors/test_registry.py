@@ -97,6 +97,19 @@ def test_tensorrt_asked_for_and_missing_says_what_to_do(tmp_path: Path, without)
         open_executor("tensorrt", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("module", "precisions"), [("tensorrt", ("fp32", "fp16")), ("tensorrt_rtx", ("fp32",))]
+)
+def test_tensorrt_rtx_offers_no_half_precision(
+    module: str, precisions: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its networks are strongly typed."""
+    there = {module, "cuda", "cuda.bindings"}
+    monkeypatch.setattr(tensor_rt_engine, "find_spec", lambda name: name in there or None)
+    monkeypatch.setattr(tensor_rt_engine, "cuda_devices", lambda: 1)
+    assert offers("tensorrt")[0].devices == (DeviceOffer("gpu", precisions),)
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(ExecutorError, match=r"'abacus'; there are auto, .*onnxruntime"):
         open_executor("abacus", tmp_path)
