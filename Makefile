@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check test-openvino test-tensorrt histories agreement fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
+.PHONY: run test fast check test-openvino test-tensorrt test-tvm histories agreement fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -54,6 +54,12 @@ test-tensorrt:
 	build/tensorrt/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[dev,tensorrt-rtx]'
 	build/tensorrt/bin/pytest -rs tests/nodes/executors/test_tensor_rt.py \
 	    tests/nodes/executors/test_tensor_rt_builds.py tests/launcher/test_engine_check.py
+
+# TVM in a virtual environment of its own, since its wheel takes 400 MB.
+test-tvm:
+	$(PYTHON) -m venv build/tvm
+	build/tvm/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[dev,tvm]'
+	build/tvm/bin/pytest tests/nodes/executors/test_tvm.py
 
 # Faults in a simulated cluster: 10^4 histories, each from a seed, which a failure prints.
 histories: setup

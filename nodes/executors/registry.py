@@ -31,6 +31,7 @@ BUILT_IN = {
     "tensorrt": "nodes.executors.tensor_rt.engine:TensorRtEngine",
     "onnxruntime": "nodes.executors.onnx.engine:OnnxRuntimeEngine",
     "openvino": "nodes.executors.openvino.engine:OpenVinoEngine",
+    "tvm": "nodes.executors.tvm.engine:TvmEngine",
 }
 """The place of each built-in engine. `auto` takes the first that can be used, before plugins.
 TensorRT as a provider of ONNX Runtime comes behind ONNX Runtime's own providers."""

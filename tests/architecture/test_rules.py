@@ -32,7 +32,9 @@ def test_zmq_is_imported_by_the_wire_only() -> None:
     }
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "tensorrt", "tensorrt_rtx"])
+@pytest.mark.parametrize(
+    "engine", ["onnxruntime", "openvino", "tensorrt", "tensorrt_rtx", "tvm", "tvm_ffi"]
+)
 def test_an_engine_is_imported_by_its_executor_only(engine: str) -> None:
     importers = {source.name for source in OURS if source.uses(engine)}
     assert importers

@@ -56,6 +56,10 @@ def _maker(engine: str, *, is_light: bool) -> Callable[[Job, LoadOptions, Prepar
         from nodes.executors.openvino.trial import try_out  # noqa: PLC0415
 
         return try_out
+    if engine == "tvm":
+        from nodes.executors.tvm import build as tvm_build  # noqa: PLC0415
+
+        return tvm_build.build
     from nodes.executors.onnx.sessions import import_onnxruntime  # noqa: PLC0415
 
     import_onnxruntime()

@@ -38,7 +38,7 @@ _ESTIMATE, _ESTIMATE_BYTES = 2, 8 << 20
 """The room that is reserved first: this many times the subnet's size, plus so many bytes. An entry
 is about as large as its subnet, and larger where weights are packed beside the originals."""
 
-Engine: TypeAlias = Literal["onnxruntime", "openvino", "tensorrt"]
+Engine: TypeAlias = Literal["onnxruntime", "openvino", "tensorrt", "tvm"]
 
 log = logging.getLogger("node-agent")
 

@@ -1,0 +1,1 @@
+"""Runs subnets with Apache TVM on the CPU."""

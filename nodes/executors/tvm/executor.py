@@ -1,0 +1,176 @@
+"""Runs subnets with Apache TVM: each is compiled once, in a child process, into a shared library.
+
+A library is code. It is compiled by this machine from an ONNX file that was examined, and loaded
+only from the agent's own cache (`nodes.executors.tvm.compiled.check_owner`); none is received.
+
+A run that has begun cannot be interrupted. A library stays in the process as long as the executor,
+because it would otherwise have to be counted who uses it: the system loads a file only once.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nodes.cache.room import Room
+from nodes.executors.base import (
+    Array,
+    ExecutorError,
+    InputCheck,
+    LoadOptions,
+    OnPrepared,
+    OutputAllocator,
+    TensorSpec,
+)
+from nodes.executors.onnx.file import inspect
+from nodes.executors.preparing.entries import Job, PreparedFiles
+from nodes.executors.preparing.process import PreparingProcess
+from nodes.executors.tvm.compiled import LIBRARY, library_key
+from nodes.executors.tvm.runtime import (
+    LoadedLibrary,
+    free_pools,
+    load_runtime,
+    open_library,
+    version,
+)
+from nodes.host.heap import give_back_free_memory
+from nodes.host.processor import processor_kind
+
+
+class TvmExecutor:
+    """TVM on this machine's CPU, keeping compiled subnets under `cache`."""
+
+    def __init__(self, cache: Path, room: Room | None = None) -> None:
+        """Load TVM's runtime; `room` bounds the cache if given.
+
+        Raises ExecutorError if TVM is not installed.
+        """
+        load_runtime()
+        self._version = version()
+        self._cache = PreparedFiles(cache, room)
+        self._child = PreparingProcess("tvm", self._cache)
+        self._libraries: dict[tuple[int, int, int], Any] = {}
+        self._loaded: set[TvmSubnet] = set()
+        self._is_interrupted = False
+
+    def describe(self) -> str:
+        """Return the engine's name, its version and where it computes."""
+        return f"TVM {self._version} (CPU, {platform.machine()})"
+
+    def prepare(
+        self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
+    ) -> None:
+        """Compile those of `graphs` that the cache lacks, in one child process."""
+        done = on_done or (lambda _: None)
+        jobs = [self._job(graph, options) for graph in graphs]
+        self._child.prepare(jobs, options, lambda job: done(job.graph))
+
+    def load(self, graph: Path, options: LoadOptions) -> TvmSubnet:
+        """Load a subnet, compiling it first if the cache lacks it."""
+        job = self._job(graph, options)
+        loaded = self._load_prepared(job, options)
+        if loaded is None:
+            self._cache.discard(job.key)
+            self._child.make([job], options, lambda _: None)
+            loaded = self._load_prepared(job, options)
+        if loaded is None:
+            raise ExecutorError(
+                f"subnet {job.subnet}: TVM {self._version} cannot load what it has just compiled "
+                f"under {self._cache.root}; check that the disk is sound and not mounted `noexec`"
+            )
+        subnet = TvmSubnet(self, job.subnet, loaded)
+        self._loaded.add(subnet)
+        return subnet
+
+    def _job(self, graph: Path, options: LoadOptions) -> Job:
+        file = inspect(graph)
+        if file.contrib_layer:
+            raise ExecutorError(
+                f"subnet {file.name}: layer {file.contrib_layer} is an operator of ONNX Runtime's "
+                "own, which TVM does not have; pin the layer to a node that runs ONNX Runtime"
+            )
+        key = library_key(file.digest, self._version, processor_kind(), options)
+        size = sum(path.stat().st_size for path in (file.path, *file.external))
+        return Job(file.path, file.name, key, source_bytes=size)
+
+    def _load_prepared(self, job: Job, options: LoadOptions) -> LoadedLibrary | None:
+        """Load an entry of the cache; None if there is none or it is unusable."""
+        entry = self._cache.find(job.key)
+        if entry is None:
+            return None
+        try:
+            status = (entry / LIBRARY).stat()
+            file = (status.st_dev, status.st_ino, status.st_mtime_ns)
+            if file not in self._libraries:
+                self._libraries[file] = open_library(entry)
+            return LoadedLibrary(self._libraries[file], entry, options.threads)
+        except (OSError, ValueError, RuntimeError, AttributeError):
+            return None
+
+    def interrupt(self) -> None:
+        """End the child process if one runs; no run begins until `resume`."""
+        self._is_interrupted = True
+        self._child.interrupt()
+
+    def resume(self) -> None:
+        """Allow child processes and runs again."""
+        self._is_interrupted = False
+        self._child.resume()
+
+    def close(self) -> None:
+        """End the child process if one runs."""
+        self._child.close()
+
+
+class TvmSubnet:
+    """A compiled subnet with buffers for its inputs."""
+
+    def __init__(self, executor: TvmExecutor, name: str, library: LoadedLibrary) -> None:
+        self._executor = executor
+        self._name = name
+        self._library: LoadedLibrary | None = library
+        self._inputs = library.tensors.inputs
+        self._outputs = library.tensors.outputs
+        self._check = InputCheck(name, self._inputs)
+        self._allocator = OutputAllocator(self._outputs)
+
+    @property
+    def inputs(self) -> Mapping[str, TensorSpec]:
+        """Return the model's inputs."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Mapping[str, TensorSpec]:
+        """Return the model's outputs."""
+        return self._outputs
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute all outputs; see `LoadedSubnet.run`."""
+        library = self._library
+        if library is None:
+            raise ExecutorError(f"subnet {self._name} is closed; load it again")
+        if self._executor._is_interrupted:
+            raise ExecutorError(f"subnet {self._name}: its run was stopped")
+        arrays = self._check.arrays(inputs)
+        outputs = self._allocator.allocate()
+        try:
+            library.run(arrays, outputs)
+        except Exception as error:  # errors of TVM's share no base below Exception
+            raise ExecutorError(
+                f"subnet {self._name}: TVM {self._executor._version} cannot run it: "
+                f"{' '.join(str(error).split())}"
+            ) from error
+        return outputs
+
+    def close(self) -> None:
+        """Free the buffers; closing the last subnet frees the memory that all shared, too."""
+        if self._library is None:
+            return
+        self._library = None
+        executor = self._executor
+        executor._loaded.discard(self)
+        if not executor._loaded:
+            free_pools()
+            give_back_free_memory()
