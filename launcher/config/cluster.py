@@ -68,7 +68,7 @@ class NodeConfig(StrictModel):
     engine: Annotated[
         str,
         Field(
-            description="Engine that computes: auto, onnxruntime, openvino, tensorrt, a plugin's"
+            description="Engine that computes: auto, onnxruntime, openvino, tensorrt, tvm, a plugin's"
         ),
     ] = AUTO
     device: Annotated[str, Field(description="What it computes on: auto, cpu, gpu, gpu:1, npu")] = (

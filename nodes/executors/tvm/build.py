@@ -28,7 +28,7 @@ import numpy as np
 
 from nodes.executors.base import Array, ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.preparing.entries import Job, PreparedFiles
-from nodes.executors.tvm.compiled import LIBRARY, WEIGHTS, Tensors, lay_out, tuning_s
+from nodes.executors.tvm.compiled import LIBRARY, WEIGHTS, CompiledTensors, lay_out, tuning_s
 from nodes.executors.tvm.runtime import load_runtime, run_once
 from nodes.executors.tvm.tune import tune
 
@@ -39,7 +39,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class CompileTarget:
     """What kernels are compiled for: LLVM's triple and its name of the CPU."""
 
     triple: str
@@ -64,12 +64,12 @@ def build(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:
     with _output_to_stderr():
         from tvm.target import codegen  # noqa: PLC0415 - one engine per child
 
-        here = Machine(f"{platform.machine()}-linux-gnu", str(codegen.llvm_get_system_cpu()))
+        here = CompileTarget(f"{platform.machine()}-linux-gnu", str(codegen.llvm_get_system_cpu()))
         with cache.making(job.key) as folder:
             compile_for(here, job, options, folder)
 
 
-def compile_for(machine: Machine, job: Job, options: LoadOptions, folder: Path) -> None:
+def compile_for(machine: CompileTarget, job: Job, options: LoadOptions, folder: Path) -> None:
     """Compile one subnet into `folder`, and run it once if it is for this machine.
 
     Only code for this machine can be tuned. Raises ExecutorError naming the layer or operator if
@@ -92,7 +92,7 @@ def compile_for(machine: Machine, job: Job, options: LoadOptions, folder: Path) 
 
 
 def _compile(
-    machine: Machine,
+    machine: CompileTarget,
     linker: Sequence[str],
     job: Job,
     options: LoadOptions,
@@ -134,7 +134,7 @@ def _compile(
         fcompile=lambda output, objects, **_: _link(linker, output, objects),
         workspace_dir=str(scratch),
     )
-    tensors = Tensors(inputs, outputs, lay_out(constants))
+    tensors = CompiledTensors(inputs, outputs, lay_out(constants))
     with (folder / WEIGHTS).open("wb") as file:
         for weight, array in zip(tensors.weights, constants, strict=True):
             file.seek(weight.offset_bytes)
@@ -232,7 +232,7 @@ def _lifted(module: Any) -> tuple[Any, list[Array]]:
     return module, constants
 
 
-def find_linker(machine: Machine) -> tuple[str, ...]:
+def find_linker(machine: CompileTarget) -> tuple[str, ...]:
     """Return the command that links libraries for a machine; raises ExecutorError without one."""
     names = (f"{machine.architecture}-linux-gnu-gcc", *(_COMPILERS if machine.is_here else ()))
     for name in names:
@@ -274,22 +274,20 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
     This process may write nowhere else.
     """
-    scratch = folder / "scratch"
-    scratch.mkdir()
     names = ("TMPDIR", "ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
     former = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, str(scratch)))
-    tempfile.tempdir = str(scratch)
-    try:
-        yield scratch
-    finally:
-        tempfile.tempdir = None
-        for name, value in former.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-        shutil.rmtree(scratch, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        os.environ.update(dict.fromkeys(names, scratch))
+        tempfile.tempdir = scratch
+        try:
+            yield Path(scratch)
+        finally:
+            tempfile.tempdir = None
+            for name, value in former.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
 
 @contextmanager

@@ -43,7 +43,7 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensors:
+class CompiledTensors:
     """The tensors of a compiled subnet. Its function takes the inputs, then the weights."""
 
     inputs: Mapping[str, TensorSpec]
@@ -55,11 +55,11 @@ class Tensors:
         (folder / _DESCRIPTION).write_text(json.dumps(asdict(self)), "utf-8")
 
     @staticmethod
-    def read(folder: Path) -> Tensors:
+    def read(folder: Path) -> CompiledTensors:
         """Read the description of an entry; OSError or ValueError if it is none."""
         try:
             content = json.loads((folder / _DESCRIPTION).read_text("utf-8"))
-            return Tensors(
+            return CompiledTensors(
                 _specs(content["inputs"]),
                 _specs(content["outputs"]),
                 tuple(

@@ -19,7 +19,14 @@ import numpy as np
 
 from nodes.executors.base import Array, ExecutorError, LoadOptions
 from nodes.executors.synthetic_inputs import synthetic_input
-from nodes.executors.tvm.compiled import LIBRARY, WEIGHTS, Tensors, aligned_array, check_owner
+from nodes.executors.tvm.compiled import (
+    LIBRARY,
+    WEIGHTS,
+    CompiledTensors,
+    aligned_array,
+    check_owner,
+)
+from nodes.executors.tvm.engine import tvm_missing
 
 _CPU, _POOLED = 1, 2
 """DLPack's number of CPUs, and TVM's number of the allocator that keeps what is freed."""
@@ -74,7 +81,7 @@ class LoadedLibrary:
 
     def __init__(self, library: Any, entry: Path, threads: int) -> None:
         ffi = load_runtime()
-        self.tensors = Tensors.read(entry)
+        self.tensors = CompiledTensors.read(entry)
         self._machine = library["vm_load_executable"]()
         self._machine["vm_initialization"](_CPU, 0, _POOLED)
         self._main = self._machine["main"]
@@ -101,7 +108,7 @@ def use_threads(threads: int) -> None:
     load_runtime().get_global_func("runtime.config_threadpool")(1, threads)
 
 
-def _weights(entry: Path, tensors: Tensors) -> list[Array]:
+def _weights(entry: Path, tensors: CompiledTensors) -> list[Array]:
     """Return the weights as pages of their file; writing to them would not change it."""
     if not tensors.weights:
         return []
@@ -122,7 +129,7 @@ def free_pools() -> None:
 
 def run_once(subnet: str, entry: Path, options: LoadOptions) -> None:
     """Run what was just compiled on synthetic inputs; raises ExecutorError if it fails."""
-    tensors = Tensors.read(entry)
+    tensors = CompiledTensors.read(entry)
     inputs = [synthetic_input(spec.dtype, spec.shape) for spec in tensors.inputs.values()]
     outputs = {name: np.empty(spec.shape, spec.dtype) for name, spec in tensors.outputs.items()}
     try:
