@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 from collections.abc import Mapping
 from functools import cache as memoised
 from importlib.util import find_spec
@@ -27,6 +28,8 @@ from nodes.executors.tvm.compiled import (
     check_owner,
 )
 from nodes.executors.tvm.engine import tvm_missing
+
+_VERSION = re.compile(r"""^__version__ = (?:version = )?['"]([^'"]+)['"]""", re.MULTILINE)
 
 _CPU, _POOLED = 1, 2
 """DLPack's number of CPUs, and TVM's number of the allocator that keeps what is freed."""
@@ -54,17 +57,16 @@ def load_runtime() -> Any:
 
 
 def version() -> str:
-    """Return the version of the package `apache-tvm`, without importing it."""
+    """Return the version of the package `apache-tvm`, without importing it.
+
+    Raises ExecutorError if the package does not state it, since libraries are cached by it.
+    """
     found = find_spec("tvm")
     for place in (found.submodule_search_locations or ()) if found is not None else ():
-        text: dict[str, Any] = {}
-        for line in Path(place, "_version.py").read_text("utf-8").splitlines():
-            name, _, value = line.partition(" = ")
-            text.setdefault(name.strip(), value.strip(" '\""))
-        for name in ("version", "__version__ = version", "__version__"):
-            if text.get(name, "")[:1].isdigit():
-                return str(text[name])
-    return "0"
+        text = Path(place, "_version.py").read_text("utf-8")
+        if (stated := _VERSION.search(text)) is not None:
+            return stated[1]
+    raise ExecutorError("TVM cannot be used: it does not state its version; install it again")
 
 
 def open_library(entry: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import ClassVar
 
@@ -46,6 +47,11 @@ class TestOnThisCpu(EngineContract):
 
     def engine(self) -> TvmEngine:
         return TvmEngine()
+
+
+@needs_tvm
+def test_the_version_is_that_of_the_installed_package(tvm: Executor) -> None:
+    assert f"TVM {distribution_version('apache-tvm')} " in tvm.describe()
 
 
 # ------------------------------------------------------------------------------ the cache
