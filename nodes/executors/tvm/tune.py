@@ -4,8 +4,9 @@ MetaSchedule (Shao et al., NeurIPS 2022) describes the schedules that a kernel c
 one at random from them. Each is compiled and timed on this machine, and the fastest is kept if it
 beats the plain loops. The next kernel is the one that takes most of the run, per schedule tried.
 
-This is random search. The evolutionary search that TVM offers, and its task scheduler, crash in the
-wheel of TVM 0.27.0 for x86-64 with Python 3.11: its mutators cannot be initialised.
+This is random search. In the wheel of TVM 0.27.0.post1 for x86-64 with Python 3.11 (apache-tvm-ffi
+0.1.15.post2), two of the mutators of MetaSchedule's own search crash when they are initialised, and
+its task schedulers crash even without mutators. The cause is not known.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def tune(module: Any, target: Any, budget_s: float) -> Any:
     is finished: the compilation and the runs of one kernel.
     """
     deadline = time.monotonic() + budget_s
-    # Importing the intrinsics parses those of all GPUs, for more than a minute; none is used here.
+    # Importing the intrinsics took 75 s on two busy CPUs; the rules for `llvm` use none.
     intrinsics = sys.modules.setdefault(_INTRINSICS, ModuleType(_INTRINSICS))
     import tvm  # noqa: PLC0415
     from tvm.relax import transform  # noqa: PLC0415
