@@ -67,9 +67,7 @@ class NodeConfig(StrictModel):
     threads: Annotated[int, Field(ge=1, le=1024, description="Threads of its engine")] = 1
     engine: Annotated[
         str,
-        Field(
-            description="Engine that computes: auto, onnxruntime, openvino, tensorrt, tvm, a plugin's"
-        ),
+        Field(description="Engine: auto, onnxruntime, openvino, tensorrt, tvm, a plugin's"),
     ] = AUTO
     device: Annotated[str, Field(description="What it computes on: auto, cpu, gpu, gpu:1, npu")] = (
         AUTO

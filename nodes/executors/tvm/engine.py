@@ -17,7 +17,9 @@ class TvmEngine:
 
     def missing(self) -> str | None:
         """Return what to install, or None."""
-        return tvm_missing()
+        if any(find_spec(module) is None for module in ("tvm", "tvm_ffi", "onnx")):
+            return "it is not installed: `pip install 'csdf-edge[tvm]'`"
+        return None
 
     def devices(self) -> tuple[DeviceOffer, ...]:
         """Return the CPU."""
@@ -28,15 +30,3 @@ class TvmEngine:
         from nodes.executors.tvm.executor import TvmExecutor  # noqa: PLC0415
 
         return TvmExecutor(cache, room)
-
-
-def tvm_missing() -> str | None:
-    """Return why TVM cannot be used here and what to do about it; None if it can."""
-    missing = [
-        package
-        for module, package in (("tvm", "apache-tvm"), ("tvm_ffi", "apache-tvm"), ("onnx", "onnx"))
-        if find_spec(module) is None
-    ]
-    if not missing:
-        return None
-    return f"it is not installed: `pip install {' '.join(dict.fromkeys(missing))}`"

@@ -27,7 +27,6 @@ from nodes.executors.tvm.compiled import (
     aligned_array,
     check_owner,
 )
-from nodes.executors.tvm.engine import tvm_missing
 
 _VERSION = re.compile(r"""^__version__ = (?:version = )?['"]([^'"]+)['"]""", re.MULTILINE)
 
@@ -38,8 +37,6 @@ _CPU, _POOLED = 1, 2
 @memoised
 def load_runtime() -> Any:
     """Return the module `tvm_ffi`, with TVM's runtime loaded; raises ExecutorError without TVM."""
-    if (missing := tvm_missing()) is not None:
-        raise ExecutorError(f"TVM cannot be used: {missing}")
     os.environ.setdefault("TVM_BIND_THREADS", "0")  # else each pool binds itself to the first CPUs
     try:
         import tvm_ffi  # noqa: PLC0415

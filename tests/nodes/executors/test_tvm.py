@@ -28,10 +28,11 @@ from nodes.executors.tvm.compiled import (
     library_key,
     tuning_s,
 )
-from nodes.executors.tvm.engine import TvmEngine, tvm_missing
+from nodes.executors.tvm.engine import TvmEngine
 from nodes.executors.tvm.executor import TvmExecutor
 
-needs_tvm = pytest.mark.skipif(tvm_missing() is not None, reason=f"TVM: {tvm_missing()}")
+MISSING = TvmEngine().missing()
+needs_tvm = pytest.mark.skipif(MISSING is not None, reason=f"TVM: {MISSING}; `make test-tvm`")
 
 
 @pytest.fixture
