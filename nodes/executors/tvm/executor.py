@@ -3,8 +3,8 @@
 A library is code. It is compiled by this machine from an ONNX file that was examined, and loaded
 only from the agent's own cache (`nodes.executors.tvm.compiled.check_owner`); none is received.
 
-A run that has begun cannot be interrupted. A library stays in the process as long as the executor,
-because it would otherwise have to be counted who uses it: the system loads a file only once.
+A run that has begun cannot be interrupted. Libraries stay in the process until no subnet is loaded,
+because it would otherwise have to be counted who uses which: the system loads a file only once.
 """
 
 from __future__ import annotations
@@ -172,5 +172,6 @@ class TvmSubnet:
         executor = self._executor
         executor._loaded.discard(self)
         if not executor._loaded:
+            executor._libraries.clear()
             free_pools()
             give_back_free_memory()

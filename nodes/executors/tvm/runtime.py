@@ -72,7 +72,7 @@ def open_library(entry: Path) -> Any:
     Raises ExecutorError if other users can write there, RuntimeError or OSError if it is broken.
     """
     check_owner(entry)
-    return load_runtime().load_module(str(entry / LIBRARY))
+    return load_runtime().load_module(str(entry / LIBRARY), keep_module_alive=False)
 
 
 class LoadedLibrary:
