@@ -15,8 +15,10 @@ from nodes.executors.base import ExecutorError
 from nodes.executors.engines import Engines
 from nodes.executors.onnx import engine as onnx_engine
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
+from nodes.executors.openvino import engine as openvino_engine
 from nodes.executors.registry import offers, open_executor
 from nodes.executors.tensor_rt import engine as tensor_rt_engine
+from nodes.executors.tvm import engine as tvm_engine
 from nodes.protocol.messages import DeviceOffer, EngineChoice, EngineOffer
 
 PLUGIN = """
@@ -44,7 +46,7 @@ def without(monkeypatch: pytest.MonkeyPatch):
                 raise ImportError(f"No module named {name!r}")
             return real_import(name, *rest, **options)
 
-        for module in (onnx_engine, tensor_rt_engine):
+        for module in (onnx_engine, openvino_engine, tensor_rt_engine, tvm_engine):
             monkeypatch.setattr(
                 module, "find_spec", lambda name: None if name in names else real_spec(name)
             )
@@ -75,14 +77,14 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("name", ["auto", "onnxruntime"])
 def test_without_tensorrt_it_is_onnx_runtime(name: str, tmp_path: Path, without) -> None:
-    without("tensorrt")
+    without("tensorrt", "tensorrt_rtx")
     executor = open_executor(name, tmp_path)
     assert isinstance(executor, OnnxRuntimeExecutor)
     assert executor.describe().startswith(f"ONNX Runtime {onnxruntime.__version__} (")
 
 
 def test_without_any_engine_it_says_which_to_install(tmp_path: Path, without) -> None:
-    without("tensorrt", "onnxruntime")
+    without("tensorrt", "tensorrt_rtx", "onnxruntime", "openvino", "tvm")
     with pytest.raises(ExecutorError, match=r"has no engine: .*install onnxruntime.*Jetson"):
         open_executor("auto", tmp_path)
     with pytest.raises(ExecutorError, match=r"engine onnxruntime: it is not installed: .*pip"):
@@ -90,7 +92,7 @@ def test_without_any_engine_it_says_which_to_install(tmp_path: Path, without) ->
 
 
 def test_tensorrt_asked_for_and_missing_says_what_to_do(tmp_path: Path, without) -> None:
-    without("tensorrt")
+    without("tensorrt", "tensorrt_rtx")
     if "Tensorrt" in OnnxRuntimeExecutor(tmp_path, tensorrt=True).describe():
         pytest.skip("ONNX Runtime has it as an execution provider here")
     with pytest.raises(ExecutorError, match=r"cannot use the engine tensorrt: .*pip install tens"):
