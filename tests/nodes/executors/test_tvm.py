@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import zmq
 
 from csdf_edge.testing import executor_models as models
 from csdf_edge.testing.executor_contract import (
@@ -30,7 +31,11 @@ from nodes.executors.tvm.compiled import (
 )
 from nodes.executors.tvm.engine import TvmEngine
 from nodes.executors.tvm.executor import TvmExecutor
+from nodes.protocol.messages import Deployed, Start
+from tests.nodes.deploying import Host, Launcher, line
+from tests.nodes.speaker import AgentProcess
 
+pytestmark = pytest.mark.alone
 MISSING = TvmEngine().missing()
 needs_tvm = pytest.mark.skipif(MISSING is not None, reason=f"TVM: {MISSING}; `make test-tvm`")
 
@@ -53,6 +58,26 @@ class TestOnThisCpu(EngineContract):
 @needs_tvm
 def test_the_version_is_that_of_the_installed_package(tvm: Executor) -> None:
     assert f"TVM {distribution_version('apache-tvm')} " in tvm.describe()
+
+
+@needs_tvm
+def test_a_restricted_agent_computes_with_it(tmp_path: Path) -> None:
+    """It may load the library that its child has compiled."""
+    agent = AgentProcess(tmp_path / "cache", "--name", "a", "--engine", "tvm", "--device", "cpu")
+    context = zmq.Context()
+    launcher, host = Launcher(context, agent.control), Host(context, agent.data)
+    try:
+        network = line(tmp_path, models.residual())
+        assert launcher.open_session().engine.startswith("TVM")
+        launcher.upload(network.blobs)
+        assert isinstance(launcher.deploy(network.deployment(1)), Deployed)
+        launcher.say(Start(1))
+        host.stream(network, 1, frames=3)
+    finally:
+        launcher.close()
+        host.close()
+        context.destroy(0)
+        agent.end()
 
 
 # ------------------------------------------------------------------------------ the cache
