@@ -19,7 +19,7 @@ from partition.planner import plan_solution
 from partition.prediction.memory_budget import IDLE_AGENT_BYTES, room_bytes
 from partition.strategies.base import Problem, Solution
 
-ALIKE = 0.02
+ALIKE = 0.04
 """The relative difference up to which two predictions of memory count as equal."""
 
 

@@ -33,7 +33,7 @@ from partition.prediction.memory_budget import SESSION_BYTES, engine_bytes, room
 from partition.pricing.cost import CostModel, Costs
 from partition.pricing.traffic import Floats
 
-STEEPNESS = 5.0
+STEEPNESS = 10.0
 """The cost of exceeding the allowance. The mean over devices counts besides the maximum, so that
 relieving one of several busy devices pays."""
 
