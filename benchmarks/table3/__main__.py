@@ -44,7 +44,7 @@ from ga.strategies import STRATEGIES
 from launcher.config.units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, BadInputError, LauncherError
 from launcher.progress import open_progress
-from partition.objective import DEFAULT_OBJECTIVE
+from partition.objective import DEFAULT_OBJECTIVE, WITHIN
 
 USUAL: dict[str, Any] = {
     "networks": list(NETWORKS),
@@ -71,7 +71,7 @@ def main() -> int:
     """Measure what is missing, and print all that is known."""
     options = _options()
     ort.set_default_logger_severity(4)
-    boards = Boards(options.board, options.cpu, options.link, options.profiled)
+    boards = Boards(options.board, options.cpu, options.link, options.profiled, options.within)
     try:
         _check(options)
         log = Log(options.log, origin(), resume=options.resume)
@@ -214,6 +214,14 @@ def _options() -> argparse.Namespace:
     add("--cpu", type=float, default=0.12, help="cores per board; ten must fit into the machine")
     add("--link", type=parse_link, default="1Gbit/s", help="of each board, such as 100Mbit/s")
     add("--profiled", action="store_true", help="measure the boards before searching for plans")
+    add(
+        "--within",
+        type=float,
+        default=WITHIN,
+        metavar="SHARE",
+        help="by how much a plan's period may exceed the shortest to save memory, for the "
+        "objective both (default: %(default)s)",
+    )
     add("--seed", type=int, default=0, help="of the random order")
     add("--log", type=Path, help="a line for each turn; build/NAME.jsonl, NAME as of the output")
     add("--resume", action="store_true", help="go on with the log that is there")

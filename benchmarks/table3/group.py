@@ -75,7 +75,9 @@ def measure(
         ready: dict[Cell, _Ready] = {}
         refused: set[Cell] = set()
         for number, cell in enumerate(dict.fromkeys(cells)):
-            own = cluster.changed(strategy=cell.strategy, objective=cell.objective)
+            own = cluster.changed(
+                strategy=cell.strategy, objective=cell.objective, within=boards.within
+            )
             try:
                 plan = search_plan(own, model, profile_file(own, model), progress)
             except LauncherError as error:

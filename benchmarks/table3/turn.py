@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from partition.objective import DEFAULT_OBJECTIVE
+from partition.objective import DEFAULT_OBJECTIVE, WITHIN
 
 
 @dataclass(frozen=True, order=True)
@@ -27,13 +27,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Boards:
-    """The boards of a table: kind, cores of one, bytes per second of a link in each direction, and
-    whether they were measured (`partition profile`) before plans were searched for."""
+    """The boards of a table: kind, cores of one, bytes per second of a link in each direction,
+    whether they were measured (`partition profile`) before plans were searched for, and by how much
+    a plan's period may exceed the shortest to save memory (relative, for `both`)."""
 
     board: str
     cpu: float
     link: float | None
     profiled: bool = False
+    within: float = WITHIN
 
 
 @dataclass(frozen=True)
