@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import zmq
 
+from csdf_edge.testing import executor_models as models
 from nodes.protocol.messages import Start
 from tests.nodes.deploying import Launcher, line
-from tests.nodes.executors import models
 from tests.nodes.speaker import AgentProcess, refusal_of
 
 pytestmark = pytest.mark.alone
