@@ -1,4 +1,4 @@
-"""Loads one network with one engine, in a process of its own, and computes frames for whoever asks.
+"""Loads one network with one engine, in a process of its own, and computes frames on request.
 
     python -m benchmarks.engines.child ENGINE GRAPH FOLDER
 

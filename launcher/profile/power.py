@@ -15,8 +15,8 @@ from launcher.profile.links import tiny_plan
 from nodes.protocol.messages import Stats
 
 LEAST_BUSY = 0.2
-"""The share of the time in which a node must have computed so that its power can be told from that
-of waiting."""
+"""A node must have computed for at least this share of the time. Otherwise most of the power that
+was measured is that of waiting."""
 
 
 def idle_watts(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, float]:

@@ -2,10 +2,10 @@
 
 A tensor travels once to each device that reads it. How long it is held at either end depends on
 phases and skews, which are approximated by **levels**: a layer's level counts the device boundaries
-from it to the end of the network, as in `csdf.conversion.grouping`, and a channel holds as many
-frames as the levels of its ends differ by, and one. Channels from and to the launcher hold the
-slack as well. Those between devices hold what the times of the phases at their ends require, of
-which a level of a device's layers stands for one (`Durations`).
+from it to the end of the network, as in `csdf.conversion.grouping`. A channel holds as many frames
+as the levels of its ends differ by, one more, and the slack. Channels of long tensors between
+devices hold at either end what the times of the phases there require, where a level of a device's
+layers stands for a phase (`Durations`).
 Arrays have one column per individual.
 """
 
@@ -41,11 +41,11 @@ UNSENT_FRAMES = 2
 
 
 def frames_between_devices(slack_frames: int) -> int:
-    """Return the frames that a channel between two devices usually holds if its ends are one level
-    apart.
+    """Return the frames that a channel between two devices usually holds at either end if its ends
+    are one level apart.
 
-    A frame occupies its channel from the period in which it is produced to the end of the next
-    period, in which it is read: two frames, and the slack beyond the first frame of it.
+    One frame leaves or has come while another is made or read: two frames, and the slack beyond the
+    first frame of it.
 
     >>> frames_between_devices(slack_frames=1)
     2

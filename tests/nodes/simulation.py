@@ -222,7 +222,7 @@ class Simulation:
         self.heard: dict[str, list[object]] = {node: [] for node in self.agents}
         self.commands: dict[str, deque[object]] = {node: deque() for node in self.agents}
         self.unsent: dict[str, deque[ev.Sent]] = {node: deque() for node in self.agents}
-        """What each agent waits to be told."""
+        """By node, the reports of sent frames that its agent has not received yet."""
         self.steps = 0
 
     # ------------------------------------------------------------ one agent

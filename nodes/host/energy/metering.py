@@ -18,8 +18,8 @@ from nodes.host.energy.base import Meter, MeterError
 LONGEST_IDLE_S = 3.2
 
 CLOSEST_S = 0.1
-"""Whoever asks for statistics more often gets the same joules again. Readings in quick succession
-would betray what other programs on this machine compute (PLATYPUS, CVE-2020-8694)."""
+"""Statistics that are asked for more often repeat the joules of before. Readings in quick
+succession would betray what other programs on this machine compute (PLATYPUS, CVE-2020-8694)."""
 
 log = logging.getLogger("node-agent")
 
