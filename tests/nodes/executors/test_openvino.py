@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import zmq
 from onnx import TensorProto, helper
 
 from csdf_edge.testing import executor_models as models
@@ -33,11 +32,9 @@ from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.openvino.engine import OpenVinoEngine
 from nodes.executors.openvino.executor import OpenVinoExecutor
 from nodes.executors.registry import open_executor
-from nodes.protocol.messages import Deployed, Start
-from tests.nodes.deploying import Host, Launcher, line
+from tests.nodes.executors.restricted import compute_in_a_restricted_agent
 from tests.nodes.executors.test_onnx_interrupted import computed_s, endless
 from tests.nodes.executors.test_onnx_runtime import wide
-from tests.nodes.speaker import AgentProcess
 from tests.nodes.test_sandbox import is_offered
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed: `make test-openvino`")
@@ -424,18 +421,4 @@ def test_closing_a_subnet_gives_its_memory_back(engine: OpenVinoExecutor, tmp_pa
 
 def test_a_restricted_agent_computes_with_it(tmp_path: Path) -> None:
     """What OpenVINO opens late, it finds among the programs that an agent may still open."""
-    agent = AgentProcess(tmp_path / "cache", "--name", "a", "--engine", "openvino")
-    context = zmq.Context()
-    launcher, host = Launcher(context, agent.control), Host(context, agent.data)
-    try:
-        network = line(tmp_path, models.residual())
-        assert launcher.open_session().engine.startswith("OpenVINO")
-        launcher.upload(network.blobs)
-        assert isinstance(launcher.deploy(network.deployment(1)), Deployed)
-        launcher.say(Start(1))
-        host.stream(network, 1, frames=3)
-    finally:
-        launcher.close()
-        host.close()
-        context.destroy(0)
-        agent.end()
+    compute_in_a_restricted_agent(tmp_path, "openvino", "OpenVINO")

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-import zmq
 
 from csdf_edge.testing import executor_models as models
 from csdf_edge.testing.executor_contract import (
@@ -31,9 +30,7 @@ from nodes.executors.tvm.compiled import (
 )
 from nodes.executors.tvm.engine import TvmEngine
 from nodes.executors.tvm.executor import TvmExecutor
-from nodes.protocol.messages import Deployed, Start
-from tests.nodes.deploying import Host, Launcher, line
-from tests.nodes.speaker import AgentProcess
+from tests.nodes.executors.restricted import compute_in_a_restricted_agent
 
 pytestmark = pytest.mark.alone
 MISSING = TvmEngine().missing()
@@ -63,21 +60,7 @@ def test_the_version_is_that_of_the_installed_package(tvm: Executor) -> None:
 @needs_tvm
 def test_a_restricted_agent_computes_with_it(tmp_path: Path) -> None:
     """It may load the library that its child has compiled."""
-    agent = AgentProcess(tmp_path / "cache", "--name", "a", "--engine", "tvm", "--device", "cpu")
-    context = zmq.Context()
-    launcher, host = Launcher(context, agent.control), Host(context, agent.data)
-    try:
-        network = line(tmp_path, models.residual())
-        assert launcher.open_session().engine.startswith("TVM")
-        launcher.upload(network.blobs)
-        assert isinstance(launcher.deploy(network.deployment(1)), Deployed)
-        launcher.say(Start(1))
-        host.stream(network, 1, frames=3)
-    finally:
-        launcher.close()
-        host.close()
-        context.destroy(0)
-        agent.end()
+    compute_in_a_restricted_agent(tmp_path, "tvm", "TVM")
 
 
 # ------------------------------------------------------------------------------ the cache
