@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check test-openvino test-tensorrt test-tvm histories agreement fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
+.PHONY: run test fast check test-openvino test-providers test-tensorrt test-tvm histories agreement fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -41,11 +41,19 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable '.[dev]'
 	touch $@
 
-# The tests of OpenVINO's executor, with its wheel in an environment of its own.
+# The tests of OpenVINO's executor, alone and beside others, with its wheel in an environment of its own.
 test-openvino:
 	$(PYTHON) -m venv build/openvino
 	build/openvino/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[dev,openvino]'
-	build/openvino/bin/pytest tests/nodes/executors/test_openvino.py
+	build/openvino/bin/pytest tests/nodes/executors/test_openvino.py tests/launcher_runtime/test_mixed_engines.py
+
+# ONNX Runtime's execution providers: the wheel with OpenVINO's takes the place of the usual one.
+test-providers:
+	$(PYTHON) -m venv build/providers
+	build/providers/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[dev]'
+	build/providers/bin/python -m pip uninstall --quiet --yes onnxruntime
+	build/providers/bin/python -m pip install --quiet --no-deps onnxruntime-openvino
+	build/providers/bin/pytest -rs tests/nodes/executors/test_onnx_providers.py
 
 # Builds TensorRT engines from the subnets of plans, which needs no GPU, and runs none of them.
 # TensorRT-RTX (x86-64, 245 MB) goes into an environment of its own.

@@ -1,8 +1,8 @@
 """Measures what cutting costs an engine: `python -m benchmarks.cutting [--json] [NET …]`.
 
 Networks are cut in two ways, into equal numbers of consecutive layers and into runs of random
-lengths dealt out to a few devices, and each phase's subnet is run by ONNX Runtime on one thread. A
-repetition runs every division of a network once. The cost of cutting is the median processor time
+lengths dealt out to a few devices, and an agent's executor runs each phase's subnet on one thread.
+A repetition runs every division of a network once. The cost of cutting is the median processor time
 by which a division exceeds the whole network in the same repetition. Terms per phase, per tensor
 and per byte that enter or leave phases (as `partition.prediction.timing.cut_bytes` counts them) are
 fitted to it by least squares without negative terms: each term by itself, then all together. The
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from scipy.optimize import nnls
 
 import cnn
@@ -29,6 +28,8 @@ from benchmarks.report import Figure, Table, print_json, report
 from benchmarks.segmentation import MODELS
 from cnn.network import Network
 from csdf.conversion.from_network import HOST, SOURCE, Dataflow, convert
+from nodes.executors.base import LoadOptions
+from nodes.executors.registry import open_executor
 from partition.prediction.timing import cut_bytes
 
 NETWORKS = (
@@ -68,25 +69,25 @@ class Fit:
 
 
 class Chain:
-    """The subnets of a dataflow, each in a session of its own."""
+    """The subnets of a dataflow, loaded as an agent with one thread loads them."""
 
     def __init__(self, model: cnn.Model, dataflow: Dataflow, place: Path) -> None:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        self._steps = []
-        for phase in dataflow.phases:
-            cut = model.cut(phase.layers, phase.inputs, phase.outputs, place)
-            session = ort.InferenceSession(cut.graph, options, providers=["CPUExecutionProvider"])
-            self._steps.append((session, phase))
+        options = LoadOptions(threads=1)
+        executor = open_executor("onnxruntime", place / "cache")
+        graphs = [
+            model.cut(phase.layers, phase.inputs, phase.outputs, place).graph
+            for phase in dataflow.phases
+        ]
+        executor.prepare(graphs, options)
+        subnets = (executor.load(graph, options) for graph in graphs)
+        self._steps = list(zip(subnets, dataflow.phases, strict=True))
 
     def processor_s(self, frame: dict[str, np.ndarray]) -> float:
         """Processor time of one frame."""
         tensors = dict(frame)
         start_s = time.process_time()
-        for session, phase in self._steps:
-            made = session.run(list(phase.outputs), {name: tensors[name] for name in phase.inputs})
-            tensors.update(zip(phase.outputs, made, strict=True))
+        for subnet, phase in self._steps:
+            tensors |= subnet.run({name: tensors[name] for name in phase.inputs})
         return time.process_time() - start_s
 
 

@@ -35,6 +35,7 @@ from cnn.reading.source import LocatedModel, locate
 from cnn.reading.state import StatePairs, check_names, merge_state_cycles
 from cnn.reading.weights import Array
 from cnn.rewrite.bands import FusedLayers, apply_bands, bandable
+from cnn.rewrite.batches import put_in_batches
 from cnn.rewrite.copies import apply_copies
 from cnn.rewrite.draft import Draft
 from cnn.rewrite.rewrites import Bands, Channels, Copies, Rewrite, Slices
@@ -172,6 +173,26 @@ class Model:
                     raise ModelError(f"{rewrite!r} is not a rewrite")
         network, operators, weights = draft.finish()
         return replace(self, network=network, _operators=operators, _weights=weights)
+
+    def in_batches(self, frames: int) -> Model:
+        """Return the model for batches: a firing of a layer computes `frames` frames at once.
+
+        Axis 0 of each tensor counts the frames. The `digest` changes with their number; `parts` and
+        `write_original` stay those of one frame. Raises `ModelError`, which names the layer, if one
+        cannot compute several frames at once.
+
+        >>> read("examples/digits/digits.onnx").in_batches(8).network.tensors["logits"].shape
+        (8, 10)
+        """
+        if frames == self.network.batch:
+            return self
+        if self.network.batch != 1:
+            raise ModelError(f"{self.network.name} is in batches already")
+        network, operators, weights = put_in_batches(
+            self.network, self._operators, self._weights, frames
+        )
+        digest = hashlib.sha256(f"{self.digest}\nbatch {frames}".encode()).hexdigest()
+        return replace(self, network=network, digest=digest, _operators=operators, _weights=weights)
 
     def slice_channels(self) -> Mapping[str, Channels]:
         """Return the output channels of each layer that can be computed in `Slices`.

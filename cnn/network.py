@@ -88,6 +88,10 @@ class Network:
     Raises `ValueError` if a tensor is read before it is produced, is produced twice, or has no
     description. Code that holds a `Network` can therefore rely on these invariants.
 
+    With a `batch` of more than one, a firing computes that many frames at once: axis 0 of every
+    tensor counts them, and "a frame" in what is said of layers and tensors is a batch
+    (`cnn.rewrite.batches`).
+
     >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in ("x", "y")}
     >>> relu = Layer("relu", "Relu", ("x",), ("y",))
     >>> network = Network("tiny", (relu,), tensors, {}, ("x",), ("y",))
@@ -101,6 +105,7 @@ class Network:
     weights: Mapping[str, Tensor]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    batch: int = 1
 
     def __post_init__(self) -> None:
         known = set(self.inputs)

@@ -14,12 +14,13 @@ from nodes.executors.base import (
     TensorSpec,
 )
 from nodes.executors.onnx.file import OnnxFile, inspect
-from nodes.protocol.messages import DeviceOffer
+from nodes.protocol.messages import DeviceOffer, EngineMemory, OptionOffer
 
 __all__ = [
     "Array",
     "DeviceOffer",
     "Engine",
+    "EngineMemory",
     "Executor",
     "ExecutorError",
     "InputCheck",
@@ -27,6 +28,7 @@ __all__ = [
     "LoadedSubnet",
     "OnPrepared",
     "OnnxFile",
+    "OptionOffer",
     "OutputAllocator",
     "Room",
     "TensorSpec",

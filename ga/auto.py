@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ga.both import columns, explained, order
+from ga.both import columns, divides, explained, order
 from ga.hybrid.strategy import Hybrid
 from ga.objectives import Preference, negligible_bytes
 from ga.ranking import preference_for, ranking, unloaded_latency_s
@@ -57,7 +57,8 @@ class _Candidate:
 
 
 RunSearch = Callable[[float], Strategy]
-"""Returns the search over runs, given the shortest period that is known to be possible."""
+"""Returns the search over runs, given the shortest period known of plans that divide the
+network."""
 
 VerticalSearch = Callable[[Problem, Preference], Strategy]
 """Returns the vertical search for a problem, with this preference."""
@@ -150,7 +151,8 @@ class Auto:
             except PartitionError as error:  # it cannot respect pins or memory
                 refusals.append(error)
         if self._runs is not None and problem.objective == "both":
-            shortest_s = min((each.plan.period_s for each in found), default=math.inf)
+            dividing = (each.plan for each in found if divides(each.plan))
+            shortest_s = min((plan.period_s for plan in dividing), default=math.inf)
             try:
                 found.append(_candidate(problem, self._runs(shortest_s), total - 1, total))
             except PartitionError as error:
@@ -169,7 +171,9 @@ def _ranked(problem: Problem, found: Sequence[_Candidate]) -> list[_Candidate]:
         rank = ranking(problem)
         return sorted(found, key=lambda candidate: rank(candidate.plan))
     figures = [columns(problem, candidate.plan) for candidate in found]
-    return [found[number] for number in order(problem, figures)]
+    fronts = (candidate.solution.front for candidate in found if divides(candidate.plan))
+    shortest_s = min((each.period_s for front in fronts for each in front), default=math.inf)
+    return [found[number] for number in order(problem, figures, shortest_s)]
 
 
 def _devices(plan: Plan) -> int:

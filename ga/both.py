@@ -1,7 +1,10 @@
 """The choice for the objective `both`: the least memory within a tolerance of the shortest period.
 
 Of all plans whose period is at most `Problem.within` longer than the shortest, it takes the one
-whose fullest device holds least of its memory limit (in bytes where no device has a limit). To
+whose fullest device holds least of its memory limit (in bytes where no device has a limit). The
+shortest is that of the plans that divide the network, unless copies of the whole network are faster
+by more than `Problem.within`: copies save no memory, and where they are a little faster than what
+can be divided, they would leave too little time to save any. To
 start an engine takes more than a small subnet does, so many plans are equal in that. Of these,
 those with the fewest bytes of weights, activations and channels on their fullest device come first.
 Differences of up to `ALIKE` are smaller than the error of the prediction, so they do not count: of
@@ -27,12 +30,14 @@ ALIKE = 0.04
 class Columns:
     """The two columns of a plan: seconds per frame, and what the fullest device holds.
 
-    `memory` and `tensors` are shares of the devices' limits, in bytes where there are none.
+    `memory` and `tensors` are shares of the devices' limits, in bytes where there are none. A plan
+    `divides` the network if no device holds all of it.
     """
 
     period_s: float
     memory: float
     tensors: float
+    divides: bool = True
 
 
 def columns(problem: Problem, plan: Plan) -> Columns:
@@ -45,14 +50,39 @@ def columns(problem: Problem, plan: Plan) -> Columns:
         plan.period_s,
         max(each.total_bytes / room for each, room in memory),
         max(tensor_bytes(each) / room for each, room in memory),
+        divides(plan),
     )
+
+
+def divides(plan: Plan) -> bool:
+    """Return whether no device holds all layers of a copy of the network."""
+    whole: dict[int, int] = {}
+    held: dict[tuple[int, str], int] = {}
+    for phase in plan.phases:
+        own = phase.copy, phase.device
+        whole[phase.copy] = whole.get(phase.copy, 0) + len(phase.layers)
+        held[own] = held.get(own, 0) + len(phase.layers)
+    return all(held[copy, device] < whole[copy] for copy, device in held)
+
+
+def longest_s(problem: Problem, found: Sequence[Columns], shortest_s: float = math.inf) -> float:
+    """Return the longest period within the tolerance; see the module's docstring.
+
+    `shortest_s` is the shortest period known of plans that divide the network, if it is not among
+    `found`.
+    """
+    divided_s = min((each.period_s for each in found if each.divides), default=math.inf)
+    divided_s = min(divided_s, shortest_s)
+    copied_s = min((each.period_s for each in found if not each.divides), default=math.inf)
+    far = divided_s > copied_s * (1 + problem.within)
+    return (copied_s if far else divided_s) * (1 + problem.within)
 
 
 def order(problem: Problem, found: Sequence[Columns], shortest_s: float = math.inf) -> list[int]:
     """Return the indices of `found`, the best for the objective `both` first.
 
-    `shortest_s` is the shortest period known, if it is not among `found`. Plans beyond the
-    tolerance come last, the shortest period first.
+    `shortest_s` is as in `longest_s`. Plans beyond the tolerance come last, the shortest period
+    first.
 
     >>> from cnn.network import Layer, Network, Tensor
     >>> from partition.devices import Device
@@ -62,7 +92,7 @@ def order(problem: Problem, found: Sequence[Columns], shortest_s: float = math.i
     >>> order(problem, [Columns(1.0, 9.0, 9.0), Columns(1.2, 1.0, 1.0), Columns(1.09, 5.0, 5.0)])
     [2, 0, 1]
     """
-    limit_s = min(shortest_s, *(each.period_s for each in found)) * (1 + problem.within)
+    limit_s = longest_s(problem, found, shortest_s)
     every = range(len(found))
     close = [number for number in every if found[number].period_s <= limit_s * (1 + 1e-9)]
     if not close:

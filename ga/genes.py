@@ -127,6 +127,7 @@ def _network_of_genes(network: Network, of_layer: list[int], count: int) -> Netw
         network.weights,
         network.inputs,
         network.outputs,
+        network.batch,
     )
 
 

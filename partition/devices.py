@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
 from partition.errors import PartitionError
 
 CacheSpill: TypeAlias = Literal["bytes", "layers"]
@@ -63,7 +64,7 @@ class Device:
 
     `encode_s_per_byte` is the time in which its processor converts a byte of a float32 tensor to
     half precision; other encodings take multiples of it (`partition.wire`). The default was
-    measured on an x86-64 core.
+    measured on an x86-64 core. `engine_overhead` is what its engine takes besides tensors.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Device:
     idle_w: float = 2.5
     sent_j_per_byte: float = 1e-8
     encode_s_per_byte: float = 1e-9
+    engine_overhead: EngineOverhead = ONNX_RUNTIME
 
     def __post_init__(self) -> None:
         for key in ("macs_per_s", "memory_bytes_per_s", "link_bytes_per_s"):

@@ -118,6 +118,10 @@ class Plan:
     `optimal` says whether the strategy proved that no assignment is better by its objective (None:
     it does not prove anything); `gap` is the largest fraction by which a better assignment could
     beat this one.
+
+    A firing computes `batch` frames (`cnn.rewrite.batches`): the seconds of phases, the period, the
+    latency and the sizes of tensors are those of a batch. What is stated per frame is `frame_s`,
+    `bytes_per_frame` and energy.
     """
 
     network: str
@@ -137,6 +141,12 @@ class Plan:
     rewrites: tuple[Rewrite, ...] = ()
     optimal: bool | None = None
     gap: float | None = None
+    batch: int = 1
+
+    @property
+    def frame_s(self) -> float:
+        """The predicted seconds per frame in the steady state: the period over the batch."""
+        return self.period_s / self.batch
 
     @property
     def dealing(self) -> tuple[int, ...]:

@@ -116,11 +116,12 @@ def make_plan(
         memory=memory,
         period_s=period,
         latency_s=latency_s(phases, channels, period, dealing),
-        bytes_per_frame=wire_bytes(channels, dealing),
+        bytes_per_frame=wire_bytes(channels, dealing) // network.batch,
         proof=proof.sentence,
         rewrites=rewrites,
         optimal=optimal,
         gap=gap,
+        batch=network.batch,
     )
 
 

@@ -1,8 +1,8 @@
-"""Measures engines side by side, each with whole networks: `python -m benchmarks.engines [NET …]`.
+"""Measures engines side by side: `python -m benchmarks.engines [NET …]`.
 
 Every engine loads every network in a process of its own, which has imported what an agent imports,
-with one thread. The processes of a network then take turns to compute frames. Per network and
-engine the table has
+with one thread, whole or divided into `--subnets` subnets. The processes of a network then take
+turns to compute frames. Per network and engine the table has
 
 - the median time of a frame and the processor time of all threads per frame,
 - the anonymous memory, and all memory (`nodes.host.usage`, and the code that predictions include)
@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,12 @@ import onnx
 
 import cnn
 from benchmarks.report import Table, print_json, report
-from benchmarks.stage_times import divided
-from partition.prediction.memory_budget import CODE_BYTES
+from nodes.executors.registry import offers
+from partition.devices import Device
+from partition.engine_overhead import EngineOverhead
+from partition.plan import Plan
+from partition.planner import make_plan
+from partition.prediction.memory_budget import CODE_BYTES, engine_bytes
 
 ENGINES = ("onnxruntime", "openvino")
 FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures" / "models"
@@ -56,11 +60,11 @@ COLUMNS = (
 class Computing:
     """A process that has loaded one network with one engine."""
 
-    def __init__(self, engine: str, graph: Path, folder: Path) -> None:
+    def __init__(self, engine: str, graphs: Sequence[Path], folder: Path) -> None:
         self.engine = engine
         child = [sys.executable, "-m", "benchmarks.engines.child"]
         self._process = subprocess.Popen(
-            [*child, engine, str(graph), str(folder)],
+            [*child, engine, str(folder), *map(str, graphs)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -110,21 +114,49 @@ class Row:
 
 
 def compared(
-    name: str, engines: Sequence[str], turns: int, seconds: float, place: Path
+    name: str, engines: Sequence[str], subnets: int, turns: int, seconds: float, place: Path
 ) -> list[Row]:
     """Every engine with one network, in turns."""
     model = cnn.read(_quantised(name, place) if name.startswith(INT8) else name)
-    (memory,) = divided(model, 1).memory.values()
-    predicted = memory.weights_bytes + memory.activations_bytes + memory.engine_bytes
-    graph = _whole(model, place / "graph")
+    plan = divided(model, subnets)
+    cut = [
+        model.cut(each.layers, each.inputs, each.outputs, place / "graph") for each in plan.phases
+    ]
+    graphs = [each.graph for each in cut]
     del model
-    processes = [Computing(engine, graph, place) for engine in engines]
+    processes = [Computing(engine, graphs, place) for engine in engines]
     for _ in range(turns):
         for process in processes:
             process.take_turn(seconds)
     for process in processes:
         process.end()
-    return [_row(_short(name), process, predicted, place) for process in processes]
+    return [
+        _row(_short(name), process, predicted_bytes(plan, process.engine), place)
+        for process in processes
+    ]
+
+
+def divided(model: cnn.Model, subnets: int) -> Plan:
+    """The network in contiguous subnets of about as many layers."""
+    layers = model.network.layers
+    devices = tuple(Device(f"subnet{number}") for number in range(subnets))
+    assignment = {
+        layer.name: devices[index * subnets // len(layers)].name
+        for index, layer in enumerate(layers)
+    }
+    return make_plan(model.network, "", devices, assignment, strategy="", explanation="")
+
+
+def predicted_bytes(plan: Plan, engine: str) -> int:
+    """The memory predicted of one process with all subnets of a plan, without channels."""
+    memory = plan.memory.values()
+    layers = sum(len(phase.layers) for phase in plan.phases)
+    offered = next(offer.memory for offer in offers(engine))
+    return (
+        sum(each.weights_bytes for each in memory)
+        + max(each.activations_bytes for each in memory)
+        + engine_bytes(len(plan.phases), layers, EngineOverhead(**asdict(offered)))
+    )
 
 
 def _row(network: str, process: Computing, predicted_bytes: int, place: Path) -> Row:
@@ -185,6 +217,7 @@ def main() -> int:
     )
     parser.add_argument("networks", nargs="*", default=NETWORKS, metavar="NET")
     parser.add_argument("--engines", nargs="+", default=ENGINES, metavar="ENGINE")
+    parser.add_argument("--subnets", type=int, default=1, help="that a network is divided into")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each turn (default: 1)")
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
@@ -192,14 +225,21 @@ def main() -> int:
     rows = []
     for name in options.networks:
         with tempfile.TemporaryDirectory(prefix="engines-") as place:
-            found = compared(name, options.engines, options.turns, options.seconds, Path(place))
+            found = compared(
+                name, options.engines, options.subnets, options.turns, options.seconds, Path(place)
+            )
         rows += found
         if not options.json:
             for row in found:
                 print(" | ".join(row.texts()), flush=True)
     if options.json:
         table = Table("Engines side by side", COLUMNS, tuple(row.texts() for row in rows))
-        settings = {"turns": options.turns, "seconds": options.seconds, "threads": 1}
+        settings = {
+            "subnets": options.subnets,
+            "turns": options.turns,
+            "seconds": options.seconds,
+            "threads": 1,
+        }
         print_json(report("engines", "Engines side by side", [], settings=settings, tables=[table]))
     return 0
 

@@ -2,7 +2,9 @@
 
 A pipeline's rate is taken in its steady state: from the result by which it has surely filled up to
 the departure of its last frame, because boards that have no more work while it drains leave the
-machine to the others.
+machine to the others. While it fills, boards compute early phases only and put more frames on their
+way than later, when older frames come first. So as many results are left out as there are places on
+the way, and twice as many count.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 
 from benchmarks.lab.counted import Counted, Round
@@ -20,6 +23,7 @@ from benchmarks.lab.lab import Lab
 from benchmarks.lab.replica import frame, load
 from benchmarks.lab.replicas import Replicas, replicas
 from cnn.model import Model
+from csdf.conversion.from_network import SINK, SOURCE
 from launcher.config.load import Cluster
 from launcher.plan.planning import nodes_of, run_options
 from launcher.run.frame_list import listed
@@ -28,7 +32,7 @@ from launcher.run.runtime import Array, RunResult, SubnetFiles
 from partition.plan import Plan
 
 FULL_FRAMES = 4
-"""Results per board that are left out, while the pipeline fills."""
+"""Results per board that are left out at least."""
 
 
 class OneFrame:
@@ -104,14 +108,14 @@ def pipeline_turn(
     """
     started: list[Counted] = []
     compared = Compared(whole.outputs)
-    skipped = FULL_FRAMES * len(lab.layout.places)
+    skipped = filling_frames(plan)
 
     def take(number: int, outputs: Mapping[str, Array]) -> None:
         if number == skipped:
             started.append(Counted(lab))
         compared(number, outputs)
 
-    count = skipped + 1 + max(2, frames) + depth(plan)
+    count = skipped + 1 + max(frames, 2 * most_in_flight(plan)) + depth(plan)
     result = run(
         plan,
         nodes_of(cluster),
@@ -123,6 +127,22 @@ def pipeline_turn(
     rate = steady_rate(result.sent_s, result.received_s, skipped)
     computed = dict.fromkeys(lab.layout.places, float(count - skipped - 1))
     return started[0].round(rate, computed), result, compared.worst
+
+
+def filling_frames(plan: Plan) -> int:
+    """Results that are left out, while the pipeline fills."""
+    return max(FULL_FRAMES * len(plan.devices), most_in_flight(plan))
+
+
+def most_in_flight(plan: Plan) -> int:
+    """The most frames that are on their way at once: the places on the way with the fewest."""
+    ways = nx.DiGraph()
+    for channel in plan.channels:
+        for target in channel.targets:
+            places = channel.capacity_frames * len(set(plan.dealing))
+            known = ways.get_edge_data(channel.source, target, {"places": places})
+            ways.add_edge(channel.source, target, places=min(places, known["places"]))
+    return int(nx.shortest_path_length(ways, SOURCE, SINK, weight="places"))
 
 
 def depth(plan: Plan) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig
 from benchmarks.lab.profiling import profile
-from benchmarks.lab.turns import FULL_FRAMES, Whole, pipeline_turn, steady_rate
+from benchmarks.lab.turns import Whole, filling_frames, pipeline_turn, steady_rate
 from benchmarks.lab.turns import whole_on_every_board as whole_on
 from benchmarks.table3.order import FEWEST_FRAMES, results_of
 from benchmarks.table3.paper import NETWORKS
@@ -132,7 +132,7 @@ def _pipeline(
     plan, order = ready.plan, ready.cluster.config.run.order
     one, result, difference = pipeline_turn(lab, ready.cluster, plan, ready.subnets, whole, frames)
     expected = predicted_run(with_warmup(plan, result), result, order, THIS_MACHINE)
-    skipped = min(FULL_FRAMES * len(lab.addresses), len(expected.received_s) // 3)
+    skipped = min(filling_frames(plan), len(expected.received_s) // 3)
     count = len(result.received_s)
     received = sum(stats.received_bytes for stats in result.stats.values())
     return {

@@ -92,6 +92,7 @@ class Draft:
         self, network: Network, operators: Operators, weights: Mapping[str, Array]
     ) -> None:
         self.network_name = network.name
+        self.batch = network.batch
         self.layers = {
             layer.name: DraftLayer(
                 layer.name,
@@ -252,6 +253,7 @@ class Draft:
             },
             self.inputs,
             self.outputs,
+            self.batch,
         )
         return network, operators, {name: self.weights[name] for name in used}
 

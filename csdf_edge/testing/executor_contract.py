@@ -20,6 +20,7 @@ import onnx
 import pytest
 
 from csdf_edge.testing import executor_models as models
+from nodes.core.engines import refused_value
 from nodes.executors.base import (
     Array,
     Engine,
@@ -368,7 +369,10 @@ class EngineContract(ExecutorContract):
         assert len({offer.device for offer in devices}) == len(devices)
 
     def test_a_setting_of_its_own_is_checked(self, executor: Executor, tmp_path: Path) -> None:
-        assert set(self.wrong_options) == set(self.engine().options)
+        settings = {option.name: option for option in self.engine().options}
+        assert set(self.wrong_options) == set(settings)
+        for name, value in self.wrong_options.items():
+            assert refused_value(settings[name], value), f"{name} does not say what it may be"
         graph = models.save(models.residual(), tmp_path)
         for name, value in self.wrong_options.items():
             options = LoadOptions(engine_options={name: value})

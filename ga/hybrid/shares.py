@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ga.hybrid.unit_rows import UnitRows
 from ga.objectives import feasible_first, smooth_maximum
 from partition.devices import machines
-from partition.prediction.memory_budget import START_UP_BYTES, engine_bytes
+from partition.prediction.memory_budget import START_UP_BYTES, engines_bytes
 from partition.pricing.traffic import Floats, Flows, frames_between_devices
 from partition.strategies.base import Problem
 
@@ -201,8 +201,7 @@ class Shares:
         live = (share * rows.live_bytes[:, None]).max(axis=1).T
         frames = frames_between_devices(self._slack_frames)
         held = frames * (flows.received_bytes + flows.sent_bytes)
-        engine = np.array([engine_bytes(count) for count in range(int(parts.max()) + 1)])
-        total = weights + live + held + engine[parts.astype(int)]
+        total = weights + live + held + engines_bytes(self._costs.devices, parts)
         return np.asarray(np.maximum(total, START_UP_BYTES))
 
 

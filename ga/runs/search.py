@@ -29,7 +29,7 @@ from ga import local_search, nsga
 from ga.objectives import feasible_first, smooth_maximum
 from ga.operators import Population
 from partition.devices import Device
-from partition.prediction.memory_budget import SESSION_BYTES, engine_bytes, room_bytes
+from partition.prediction.memory_budget import engines_bytes, room_bytes
 from partition.pricing.cost import CostModel, Costs
 from partition.pricing.traffic import Floats
 
@@ -108,14 +108,16 @@ class Prices:
         self._room = room_bytes(devices)
         limits = [device.memory_bytes for device in devices]
         self._allowed = float(sum(limit for limit in limits if limit is not None))
-        self._idle = 0 if self._allowed == 0 else engine_bytes(1)
+        self._subnet_bytes = np.array([device.engine_overhead.subnet_bytes for device in devices])
+        one = engines_bytes(devices, np.ones(len(devices)))
+        self._idle = np.zeros_like(one) if self._allowed == 0 else one
         network = model.network
         ends = {*network.inputs, *network.outputs}
         self._floor = sum(network.tensors[name].bytes for name in ends)
 
     def held(self, costs: Costs) -> Floats:
         """Return what devices hold relative to their room: [individuals, devices]."""
-        held = costs.tensor_bytes + SESSION_BYTES * costs.phases + self._idle
+        held = costs.tensor_bytes + self._subnet_bytes * costs.phases + self._idle
         return np.asarray(held / self._room)
 
     def points(self, population: Population) -> Points:

@@ -56,7 +56,7 @@ class Runs:
     name = "runs"
 
     def __init__(self, effort: RunEffort | None = None, shortest_s: float = math.inf) -> None:
-        """`shortest_s` is the shortest period that is known to be possible, if any is."""
+        """`shortest_s` is the shortest period known of plans that divide the network, if any is."""
         self._effort = effort or RunEffort()
         self._shortest_s = shortest_s
 

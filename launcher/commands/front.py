@@ -85,8 +85,8 @@ class FrontPoint:
             "name": self.name,
             "strategy": self.strategy,
             "explanation": plan.explanation,
-            "period_s": plan.period_s,
-            "frames_per_s": 1 / plan.period_s,
+            "period_s": plan.frame_s,
+            "frames_per_s": 1 / plan.frame_s,
             "latency_s": plan.latency_s,
             "speedup": self.speedup,
             "memory_bytes": self.memory_bytes,
@@ -140,7 +140,7 @@ class PlanFront:
             "chosen": self.chosen.name,
             "alone": {
                 "device": alone.phases[0].device,
-                "period_s": alone.period_s,
+                "period_s": alone.frame_s,
                 "memory_bytes": fullest_bytes(alone),
             },
             "points": [point.as_json() for point in self.points],
@@ -188,8 +188,8 @@ def find_front(search: Search, progress: ProgressDisplay) -> PlanFront:
         FrontPoint(point_name(number), each.strategy, each.plan, alone)
         for number, each in enumerate(undominated(kept), start=1)
     )
-    shown = {(point.plan.period_s, point.memory_bytes) for point in points}
-    others = {(each.plan.period_s, each.fullest_bytes) for each in (*priced, *kept)} - shown
+    shown = {(point.plan.frame_s, point.memory_bytes) for point in points}
+    others = {(each.plan.frame_s, each.fullest_bytes) for each in (*priced, *kept)} - shown
     return PlanFront(search, points, tuple(sorted(others)), time.monotonic() - began_s)
 
 
@@ -220,8 +220,8 @@ def _table(front: PlanFront) -> Table:
     for point in front.points:
         table.add_row(
             point.name,
-            f"{1 / point.plan.period_s:.2f}",
-            seconds(point.plan.period_s),
+            f"{1 / point.plan.frame_s:.2f}",
+            seconds(point.plan.frame_s),
             f"{point.speedup:.2f}×",
             megabytes(point.memory_bytes),
             f"{point.memory_saving_percent:.1f} %",
@@ -236,7 +236,7 @@ def _table(front: PlanFront) -> Table:
 def _lines(front: PlanFront) -> list[str]:
     alone, chosen, folder = front.alone, front.chosen, front.folder
     lines = [
-        f"one device alone, {alone.phases[0].device}: {seconds(alone.period_s)} per frame, "
+        f"one device alone, {alone.phases[0].device}: {seconds(alone.frame_s)} per frame, "
         f"{megabytes(fullest_bytes(alone))}; speed-up and savings are relative to it",
         f"the objective both takes {chosen.name}: of all points within {front.within:.0%} of the "
         "shortest period, its fullest device holds least",

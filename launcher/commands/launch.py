@@ -112,7 +112,7 @@ def _finish(outcome: Outcome, as_json: bool) -> int:
         if ran is not None:
             data = ran.as_json()
         elif plan is not None:
-            data = plan_as_json(plan, outcome.engines)
+            data = plan_as_json(plan, outcome.engines, outcome.reasons)
         if problem is not None:
             data |= {"error": problem, "exit_code": code}
         print_json(data)

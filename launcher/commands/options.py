@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from launcher.run.request import MOST_SEED
+from launcher.run.request import MOST_BATCH, MOST_SEED
 from partition.objective import DEFAULT_OBJECTIVE, Objective
 
 MOST_DEVICES = 64
@@ -47,6 +47,14 @@ class SearchOptions:
         typer.Option(help="How the network is divided; by default --cluster's strategy, or auto"),
     ] = None
     within: Annotated[str | None, typer.Option(help=_WITHIN)] = None
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_BATCH,
+            help="Number of frames that a device computes at once; by default --cluster's, or 1",
+        ),
+    ] = None
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of the search; by default --cluster's, or 0")
     ] = None

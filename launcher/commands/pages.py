@@ -154,7 +154,7 @@ def front_figure(front: PlanFront) -> Figure:
     rates = [1 / period_s for period_s, _ in front.dominated]
     memory = [size / 1e6 for _, size in front.dominated]
     axes.scatter(rates, memory, s=6, color="gray", label="other plans that were priced", zorder=1)
-    rates = [1 / point.plan.period_s for point in front.points]
+    rates = [1 / point.plan.frame_s for point in front.points]
     memory = [point.memory_bytes / 1e6 for point in front.points]
     axes.plot(rates, memory, marker="o", label="the front", zorder=2)
     for point, rate, size in zip(front.points, rates, memory, strict=True):
@@ -163,12 +163,12 @@ def front_figure(front: PlanFront) -> Figure:
         )
     chosen = front.chosen
     axes.plot(
-        [1 / chosen.plan.period_s], [chosen.memory_bytes / 1e6], "o", markersize=14,
+        [1 / chosen.plan.frame_s], [chosen.memory_bytes / 1e6], "o", markersize=14,
         markerfacecolor="none", color="tab:red", zorder=3,
         label=f"objective both, within {front.within:.0%}",
     )  # fmt: skip
     alone = front.alone
-    axes.plot([1 / alone.period_s], [fullest_bytes(alone) / 1e6], "s", color="black",
+    axes.plot([1 / alone.frame_s], [fullest_bytes(alone) / 1e6], "s", color="black",
               label="one device alone", zorder=2)  # fmt: skip
     count = len(alone.devices)
     axes.set(

@@ -19,12 +19,13 @@ from launcher.errors import BadInputError
 from launcher.plan.planning import (
     check_strategy,
     foreseen_on,
+    planned_model,
     problem_of,
     read_model,
     strategy_for,
 )
 from launcher.profile.file import ProfileFile
-from launcher.profile.use import profile_file, profile_of, with_profile_option
+from launcher.profile.use import profile_file, profile_of, with_chosen_engines, with_profile_option
 from launcher.progress import ProgressDisplay
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -129,13 +130,18 @@ def read_search(
         objective = objective or DEFAULT_OBJECTIVE
         within = parse_within(options.within, objective)
         progress.say(f"reading {options.model}")
-        model = read_network(options.model)
+        model = read_network(options.model, options.batch or 1)
         problem = equal_problem(
             model, options.devices or 1, described, objective, options.seed or 0, within
         )
         return Search(model, problem, options.strategy or "auto")
     cluster = with_profile_option(load_cluster_for(options.model, options.cluster), options.profile)
-    asked = {"strategy": options.strategy, "objective": objective, "seed": options.seed}
+    asked = {
+        "strategy": options.strategy,
+        "objective": objective,
+        "seed": options.seed,
+        "batch": options.batch,
+    }
     cluster = cluster.changed(**{key: value for key, value in asked.items() if value is not None})
     if options.within is not None:
         within = parse_within(options.within, cluster.config.objective)
@@ -144,6 +150,7 @@ def read_search(
     progress.say("reading " + ", ".join(each.path for each in cluster.models))
     config = cluster.config
     model, file, problem = cluster_problem(cluster, config.objective, config.seed)
+    cluster = with_chosen_engines(cluster, file)
     find = partial(strategy_for, cluster, file, problem)
     return Search(model, problem, config.strategy, find, cluster, profile_of(file))
 
@@ -168,6 +175,7 @@ def equal_cluster(options: SearchOptions) -> Cluster:
         "model": options.model,
         "nodes": tuple({"name": name, **given} for name in device_names(options.devices or 1)),
         "seed": options.seed or 0,
+        "batch": options.batch or 1,
     }
     source = ParsedFile("--devices", data, {})
     return Cluster(validated(source), source, Path())
@@ -178,11 +186,13 @@ def cluster_problem(
 ) -> tuple[Model, ProfileFile | None, Problem]:
     """Read the model and the profile of a cluster, and return both with its problem.
 
+    The model is in batches, if the cluster has any.
+
     Raises `BadInputError`.
     """
-    model = read_model(cluster)
+    model = planned_model(cluster, read_model(cluster))
     file = profile_file(cluster, model)
-    asked = cluster.changed(objective=objective, seed=seed)
+    asked = with_chosen_engines(cluster, file).changed(objective=objective, seed=seed)
     return model, file, problem_of(asked, model, profile_of(file))
 
 
@@ -193,10 +203,10 @@ def check_strategy_option(option: str, name: str) -> None:
         raise BadInputError(f"{option}: there is no strategy {name!r}{close}")
 
 
-def read_network(model: str) -> Model:
-    """Read the model of a path or name; raises `BadInputError`."""
+def read_network(model: str, batch: int = 1) -> Model:
+    """Read the model of a path or name, in batches of `batch` frames; raises `BadInputError`."""
     try:
-        return read(model)
+        return read(model).in_batches(batch)
     except CnnError as error:
         raise BadInputError(str(error)) from error
 

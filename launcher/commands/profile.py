@@ -18,6 +18,7 @@ from launcher.plan.files import read_plan
 from launcher.plan.planning import check_strategy, read_model, summary
 from launcher.profile.file import NodeEntry, ProfileFile, default_cache, write_atomically
 from launcher.profile.measuring import NewMeasurements, measure
+from launcher.profile.use import check_unbatched
 from launcher.progress import open_progress
 from launcher.results.report_text import megabytes, open_console
 from partition.errors import PartitionError
@@ -88,6 +89,11 @@ class ProfileOutcome:
         return [
             *lines,
             *self._plans(),
+            *(
+                f"engine of {name}: {entry.engines}"
+                for name, entry in self.profile.nodes.items()
+                if entry.engines is not None
+            ),
             f"energy: {self.profile.energy}",
             f"with these times {self.plan.strategy} finds a period of "
             f"{self.plan.period_s * 1e3:.2f} ms ({1 / self.plan.period_s:.2f} frames/s)",
@@ -130,6 +136,7 @@ def perform(options: ProfileOptions) -> ProfileOutcome:
         raise BadInputError(f"--output {path}: is a folder; name a file")
     cluster = cluster.changed(profile=None)
     check_strategy(cluster)
+    check_unbatched(cluster)
     saved = None if options.plan is None else read_plan(options.plan)
     with open_progress() as progress:
         progress.say(f"reading {cluster.model}")

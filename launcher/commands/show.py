@@ -21,8 +21,8 @@ from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
 from launcher.files import write_text
 from launcher.plan.files import CLUSTER, is_plan, read_plan
-from launcher.plan.planning import read_model, saved_plan
-from launcher.profile.use import profile_file, profile_of
+from launcher.plan.planning import planned_model, read_model, saved_plan
+from launcher.profile.use import profile_file, profile_of, with_chosen_engines
 from launcher.progress import open_progress
 from launcher.results.report import plan_as_json
 from launcher.results.report_text import encoding_text, open_console, plan_text
@@ -226,8 +226,10 @@ def perform(options: ShowOptions) -> Shown:
     with open_progress() as progress:
         saved, cluster = read_plan(folder), load_cluster(folder / CLUSTER)
         progress.say(f"reading {saved.model}")
-        model = read_model(cluster)
-        plan = saved_plan(cluster, model, saved, profile_of(profile_file(cluster, model)))
+        model = planned_model(cluster, read_model(cluster))
+        file = profile_file(cluster, model)
+        cluster = with_chosen_engines(cluster, file)
+        plan = saved_plan(cluster, model, saved, profile_of(file))
     if options.output is not None:
         picture = plan_svg(plan, model.rewritten(plan.rewrites).network)
         text = picture if options.output.suffix == ".svg" else _page(plan, picture)
@@ -247,7 +249,7 @@ def _page(plan: Plan, picture: str) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>\n"
-        f"<p>{plan.period_s * 1e3:.2f} ms per frame, {plan.bytes_per_frame / 1e6:.2f} MB per frame "
+        f"<p>{plan.frame_s * 1e3:.2f} ms per frame, {plan.bytes_per_frame / 1e6:.2f} MB per frame "
         f"between devices; times are {plan.times}. {escape(plan.strategy)}: "
         f"{escape(plan.explanation)}</p><p>{escape(plan.proof)}</p>\n"
         "<table><tr><th>device</th><th>layers</th><th>MB of weights</th><th>MB in all</th></tr>\n"

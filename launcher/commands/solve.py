@@ -31,7 +31,7 @@ from launcher.plan.files import SUBNETS, check_save_folder, save_plan
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay, open_progress
 from launcher.results.energy_text import energy_text, joules
-from launcher.results.report_text import megabytes, open_console
+from launcher.results.report_text import batches_text, megabytes, open_console
 from partition.errors import PartitionError
 from partition.measured.profiles import measured_part
 from partition.plan import Plan
@@ -78,7 +78,7 @@ class Solved:
     def devices(self) -> tuple[DeviceShare, ...]:
         """The share of every device, also of those without layers."""
         plan, network = self.plan, self.network
-        busy, energies_j = _layer_seconds(self), device_energies_j(plan, plan.period_s)
+        busy, energies_j = _layer_seconds(self), device_energies_j(plan, plan.frame_s)
         shares = []
         for device in plan.devices:
             mine = tuple(name for name, where in plan.assignment.items() if where == device.name)
@@ -123,7 +123,8 @@ class Solved:
             "objective": self.problem.objective,
             "explanation": plan.explanation,
             "devices": [vars(share) for share in self.devices],
-            "period_s": plan.period_s,
+            "batch": plan.batch,
+            "period_s": plan.frame_s,
             "latency_s": plan.latency_s,
             "joules_per_frame_predicted": energy_j(plan),
             "watts_predicted": power_w(plan),
@@ -138,7 +139,7 @@ class Solved:
             "times": plan.times,
             "front": [
                 {
-                    "period_s": candidate.period_s,
+                    "period_s": candidate.period_s / plan.batch,
                     "memory_bytes": candidate.memory_bytes,
                     "bytes_per_frame": candidate.wire_bytes,
                 }
@@ -181,7 +182,7 @@ def solve(
         plan,
         solution.network or problem.network,
         time.monotonic() - began_s,
-        float(problem.costs.layer_s.sum(axis=0).min()),
+        float(problem.costs.layer_s.sum(axis=0).min()) / plan.batch,
         alone_bytes,
         int(layer_beta_bytes(problem.network).sum()),
         solution.front,
@@ -229,7 +230,7 @@ def _layer_seconds(solved: Solved) -> dict[str, float]:
         number = column[phase.device]
         own = problem.costs.layer_s[[rows[layer] for layer in phase.layers], number]
         seconds[number] += share[phase.copy] * own.sum()
-    return {name: float(seconds[number]) for name, number in column.items()}
+    return {name: float(seconds[number]) / plan.batch for name, number in column.items()}
 
 
 def perform(options: SolveOptions) -> Solved:
@@ -300,7 +301,8 @@ def _table(solved: Solved) -> Table:
 def _lines(solved: Solved) -> list[str]:
     plan = solved.plan
     lines = [
-        f"period {plan.period_s * 1e3:.2f} ms, latency {plan.latency_s * 1e3:.1f} ms, "
+        f"period {plan.frame_s * 1e3:.2f} ms{batches_text(plan.batch)}, "
+        f"latency {plan.latency_s * 1e3:.1f} ms, "
         f"{megabytes(plan.bytes_per_frame)} per frame between devices, {len(plan.phases)} phases; "
         f"times are {plan.times}",
         f"energy {energy_text(plan)}, by the `busy_w` and `idle_w` of the devices",

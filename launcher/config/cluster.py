@@ -26,7 +26,7 @@ from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
 from launcher.config.serve import ServeConfig
 from launcher.config.task import TaskConfig
 from launcher.config.units import Bytes, LinkRate, Share, Speed
-from launcher.run.request import MOST_FRAMES, MOST_SEED
+from launcher.run.request import MOST_BATCH, MOST_FRAMES, MOST_SEED
 from launcher.sinks.kinds import Sinks
 from launcher.sources.kinds import SourceValue
 from launcher.sources.looks import is_source
@@ -120,6 +120,13 @@ class NodeConfig(StrictModel):
         tuple[Annotated[int, Field(ge=0)], ...],
         Field(description="CPUs that the agent started here is bound to; by default all"),
     ] = ()
+    meter: Annotated[
+        str,
+        Field(
+            description="What measures the energy of an agent that launch starts: auto, none, or "
+            "a plugin's name"
+        ),
+    ] = AUTO
 
     @property
     def has_accelerator(self) -> bool:
@@ -189,6 +196,18 @@ class NodeConfig(StrictModel):
                 "start the other machine's agent with --cpus instead"
             )
         return cpus
+
+    @field_validator("meter")
+    @classmethod
+    def _check_meter(cls, meter: str, info: ValidationInfo) -> str:
+        if not _WORD.fullmatch(meter):
+            raise ValueError(f"{meter!r} is not auto, none or the name of a plugin")
+        if meter != AUTO and info.data.get("address") is not None:
+            raise ValueError(
+                "applies only to a node without an address, whose agent launch starts itself; "
+                "start the other machine's agent with --meter instead"
+            )
+        return meter
 
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -455,6 +474,10 @@ class ClusterConfig(StrictModel):
         Field(description="The network that is run, or a list of networks that run side by side"),
     ]
     nodes: Annotated[tuple[NodeConfig, ...], Field(min_length=1, description="The devices")]
+    batch: Annotated[
+        int,
+        Field(ge=1, le=MOST_BATCH, description="Number of frames that a node computes at once"),
+    ] = 1
     launcher_link: Annotated[
         LinkRate,
         Field(

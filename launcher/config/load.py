@@ -12,7 +12,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,6 +42,7 @@ from launcher.run.access import DEFAULT_FOLDER, Access
 from launcher.sinks.kinds import SINKS
 from launcher.sources.kinds import SOURCES
 from launcher.sources.looks import is_source, without_password
+from nodes.protocol.messages import EngineMemory
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -277,11 +278,15 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A configuration, the file that it was read from, and the folder of its relative paths."""
+    """A configuration, the file that it was read from, and the folder of its relative paths.
+
+    `engine_memory` is what the engines of nodes take, by node, where their agents have said so.
+    """
 
     config: ClusterConfig
     source: ParsedFile
     folder: Path
+    engine_memory: Mapping[str, EngineMemory] = field(default_factory=dict)
 
     def path(self, text: str) -> Path:
         """Resolve a path of the file, so that it can be opened from the current directory."""

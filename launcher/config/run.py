@@ -49,6 +49,15 @@ class RunConfig(StrictModel):
             "after the other, which is slower and serves comparisons"
         ),
     ] = "pipelined"
+    batch_wait_s: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=3600,
+            description="Seconds for which a frame waits for the others of its batch; frames from "
+            "files wait until the batch is complete",
+        ),
+    ] = 0.05
 
 
 class RecoveryConfig(StrictModel):

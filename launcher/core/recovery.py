@@ -359,8 +359,9 @@ class Recoverer:
             )
         )
         again = f"; {past.replayed} were under way and are sent again" if past.replayed else ""
+        what = "frame" if self._limits.batch == 1 else "batch"
         return [
-            Notice(f"streaming again after {passed_s:.1f} s, from frame {past.frame} on{again}")
+            Notice(f"streaming again after {passed_s:.1f} s, from {what} {past.frame} on{again}")
         ]
 
     def _hopeless_error(self, now_s: float) -> LauncherError:

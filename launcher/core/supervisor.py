@@ -277,7 +277,8 @@ class Supervisor:
             SessionState.STOPPED,
         ):
             of = "" if self.frames == ENDLESS else f" of {self.frames}"
-            return f", after {self.taken}{of} results"
+            what = "results" if self._limits.batch == 1 else "batches of results"
+            return f", after {self.taken}{of} {what}"
         return ""
 
     # ------------------------------------------------------------ greeting, deploying, starting

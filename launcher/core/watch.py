@@ -79,7 +79,8 @@ class Limits:
     Agents that this launcher started have to import their engines first, so they have
     `start_timeout_s` in place of `run.connect_timeout_s`. `consent` is the command by which the
     user agrees to the use of nodes that returned; empty if there is none. A source with a pace of
-    its own makes at most one frame in `source_period_s`.
+    its own makes at most one frame in `source_period_s`. Of the user's frames, `batch` are one
+    frame to the core, and are called a batch in messages.
     """
 
     run: Timeouts
@@ -87,6 +88,7 @@ class Limits:
     start_timeout_s: float = 60.0
     consent: str = ""
     source_period_s: float = 0.0
+    batch: int = 1
 
     def patience_s(self, sessions: Iterable[Session]) -> float:
         """How long these agents may take to answer the greeting."""

@@ -7,6 +7,8 @@ something. An agent that does not answer is left out; the run says what is wrong
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from launcher.config.load import Cluster
 from launcher.run.runtime import ANY_ENGINE
@@ -36,10 +38,15 @@ def check_precisions(cluster: Cluster) -> None:
             )
 
 
-def engines_of(cluster: Cluster, welcomes: Mapping[str, Welcome]) -> dict[str, EngineChoice]:
+def engines_of(
+    cluster: Cluster,
+    welcomes: Mapping[str, Welcome],
+    reasons: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, EngineChoice]:
     """Return what each node that has answered computes with.
 
-    Raises `BadInputError`, with file, line and key, for a node that lacks what is asked of it.
+    The engines of the nodes in `reasons` were chosen by the measurements of a profile. Raises
+    `BadInputError`, with file, line and key, for a node that lacks what is asked of it.
     """
     found = {}
     for index, node in enumerate(cluster.config.nodes):
@@ -48,15 +55,35 @@ def engines_of(cluster: Cluster, welcomes: Mapping[str, Welcome]) -> dict[str, E
         try:
             found[node.name] = resolve(node.choice, welcome.engines)
         except EngineLackingError as error:
+            again = (
+                "; the profile chose this engine, so measure anew with csdf-edge partition profile"
+                if node.name in reasons
+                else ""
+            )
             raise cluster.error(
-                ("nodes", index, error.key), f"node {node.name!r} {error}"
+                ("nodes", index, error.key), f"node {node.name!r} {error}{again}"
             ) from error
     return found
 
 
-def described(choices: Mapping[str, EngineChoice]) -> str:
-    """Return the choices in words, such as `a onnxruntime on cpu (fp32)`."""
+def with_declared_memory(
+    cluster: Cluster, choices: Mapping[str, EngineChoice], welcomes: Mapping[str, Welcome]
+) -> Cluster:
+    """Return the cluster with the memory that the chosen engines take, as their agents say."""
+    declared = {
+        name: offer.memory
+        for name, choice in choices.items()
+        for offer in welcomes[name].engines
+        if offer.engine == choice.engine
+    }
+    return replace(cluster, engine_memory=declared)
+
+
+def described(choices: Mapping[str, EngineChoice], reasons: Mapping[str, str]) -> str:
+    """Return the choices in words, such as `a onnxruntime on cpu (fp32)`, and why they were made
+    where `reasons` says so."""
     return ", ".join(
         f"{node} {choice.engine} on {choice.device} ({choice.precision})"
+        + (f" ({reasons[node]})" if node in reasons else "")
         for node, choice in choices.items()
     )

@@ -280,7 +280,8 @@ def _plan_data(plan: Plan, model: str) -> dict[str, Any]:
         "derived": {
             "note": "made anew from the assignment when the plan is run; editing this does nothing",
             "proof": plan.proof,
-            "period_s": plan.period_s,
+            "batch": plan.batch,
+            "period_s": plan.frame_s,
             "latency_s": plan.latency_s,
             "bytes_per_frame": plan.bytes_per_frame,
             "nodes": [

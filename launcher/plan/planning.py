@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -30,7 +30,10 @@ from launcher.profile.use import profile_of, profiled
 from launcher.progress import ProgressDisplay
 from launcher.run.access import opened
 from launcher.run.runtime import Node, RunOptions, RunResult
+from nodes.core.engines import BUILT_IN_MEMORY
+from nodes.protocol.messages import EngineMemory
 from partition.devices import Device, slower
+from partition.engine_overhead import EngineOverhead
 from partition.errors import PartitionError
 from partition.measured.profiles import Profile, measured_part, with_profile
 from partition.plan import Plan
@@ -78,6 +81,17 @@ def read_model(cluster: Cluster) -> Model:
         raise cluster.error(("model",), str(error)) from error
 
 
+def planned_model(cluster: Cluster, model: Model) -> Model:
+    """Return the model in the cluster's batches, of which plans are made.
+
+    Raises `BadInputError`, which names the layer, if it cannot compute several frames at once.
+    """
+    try:
+        return model.in_batches(cluster.config.batch)
+    except CnnError as error:
+        raise cluster.error(("batch",), str(error)) from error
+
+
 def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
     """Return the nodes for the runtime, with the launching machine's keys if a node needs them.
 
@@ -86,7 +100,7 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
     nodes = cluster.config.nodes
     access = opened(cluster.access, {n.name: n.address for n in nodes if n.address is not None})
     return tuple(
-        Node(node.name, node.address, node.threads, node.cpus, access, node.choice)
+        Node(node.name, node.address, node.threads, node.cpus, access, node.choice, node.meter)
         for node in nodes
     )
 
@@ -106,15 +120,18 @@ def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[
         for node in cluster.config.nodes
         if (not node.standby if nodes is None else node.name in nodes)
     ]
-    return _devices(wanted, cluster.config.launcher_link)
+    return _devices(wanted, cluster.config.launcher_link, cluster.engine_memory)
 
 
-def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Device, ...]:
+def _devices(
+    nodes: list[NodeConfig], launcher_link: float | None, memory: Mapping[str, EngineMemory]
+) -> tuple[Device, ...]:
     here = [node for node in nodes if not machine_of(node)]
     cores = _shared_cores(here) if here else 1
     shared = shared_machines(nodes)
     devices = []
     for node in nodes:
+        declared = memory.get(node.name) or BUILT_IN_MEMORY.get(node.engine, EngineMemory())
         usual = Device(node.name, wire_is_free=node.has_accelerator)
         local, machine = node in here, machine_of(node)
         factor = max(1.0, usual.macs_per_s / (node.macs_per_s or usual.macs_per_s))
@@ -133,6 +150,7 @@ def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Devi
                 cache_spill=node.cache_spill,
                 busy_w=node.busy_w,
                 idle_w=node.idle_w,
+                engine_overhead=EngineOverhead(**asdict(declared)),
             )
         )
     return tuple(devices)

@@ -11,6 +11,7 @@ network that computes for microseconds.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,12 +41,25 @@ class Times:
 
 
 def times_of(sent_s: Sequence[float], received_s: Sequence[float]) -> Times:
-    """Return the figures of a real or simulated run; the period of one frame is its latency."""
+    """Return the figures of a real or simulated run, by frame.
+
+    The period is that from the first results to the last one; results that came together with the
+    first, in a batch, do not count. If all came together, it is the latency over their number.
+    """
     latencies = [received - sent for sent, received in zip(sent_s, received_s, strict=True)]
-    passed_s = received_s[-1] - (received_s[0] if len(received_s) > 1 else sent_s[0])
+    later = sum(each > received_s[0] for each in received_s)
+    began_s = received_s[0] if later else sent_s[0]
     return Times(
-        passed_s / max(1, len(received_s) - 1), statistics.median(latencies), max(latencies)
+        (received_s[-1] - began_s) / (later or len(received_s)),
+        statistics.median(latencies),
+        max(latencies),
     )
+
+
+def expected_times(predicted: Prediction, batch: int) -> Times:
+    """Return the figures by frame of a simulated run whose firings compute `batch` frames each."""
+    times = times_of(predicted.sent_s, predicted.received_s)
+    return replace(times, period_s=times.period_s / batch)
 
 
 def predicted_run(
@@ -69,8 +83,8 @@ def predicted_run(
         byte_s=result.byte_s,
     )
     affordable = max(8, MOST_FIRINGS // _firings(plan))
-    frames = min(results or len(result.received_s), MOST_FRAMES, affordable)
-    return predict(plan, costs, order=order, frames=frames)
+    batches = math.ceil((results or len(result.received_s)) / plan.batch)
+    return predict(plan, costs, order=order, frames=min(batches, MOST_FRAMES, affordable))
 
 
 def foreseen(

@@ -134,16 +134,8 @@ class Bench:
         Frames follow each other as in `partition.strategies.batch_split`; `frame_s` is the
         expected time of a frame. Returns nothing if the node has no room for the network.
         """
-        everything = {layer.name: device.name for layer in model.network.layers}
         try:
-            plan = make_plan(
-                model.network,
-                model.digest,
-                (device,),
-                everything,
-                strategy="whole",
-                explanation="to measure a copy",
-            )
+            plan = whole_copy(model, device)
         except DoesNotFitError:
             return (), (), None
         few, many = batch_sizes(frame_s)
@@ -191,6 +183,21 @@ class Bench:
             if timer.is_alive():
                 timer.join()
             feed.close()
+
+
+def whole_copy(model: Model, device: Device) -> Plan:
+    """Return the plan that computes the whole network on one device.
+
+    Raises `DoesNotFitError` if the device has no room for it.
+    """
+    return make_plan(
+        model.network,
+        model.digest,
+        (device,),
+        {layer.name: device.name for layer in model.network.layers},
+        strategy="whole",
+        explanation="to measure a copy",
+    )
 
 
 def batch_sizes(frame_s: float) -> tuple[int, int]:

@@ -82,11 +82,19 @@ def made_for(
         problem.seed,
         problem.slack_frames,
         sorted(problem.pins.items()),
-        [asdict(device) for device in devices],
+        [_described(device) for device in devices],
         asdict(problem.wire),
         settings,
     ]
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def _described(device: Device) -> dict[str, Any]:
+    """Return a device as data; the memory of its engine follows from the engine, which the profile
+    checks."""
+    data = asdict(device)
+    del data["engine_overhead"]
+    return data
 
 
 def candidates(problem: Problem, model: Model, strategy: Strategy, kinds: Kinds) -> list[Plan]:

@@ -11,7 +11,7 @@ that is damaged or has another format counts as missing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -20,10 +20,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from launcher.errors import BadInputError
 from launcher.files import cannot_write, read_json, read_small, user_cache, write_whole
 from launcher.profile.choice import Choice
-from partition.measured.profiles import LinkProfile, NodeProfile, Profile, SubnetTime
+from nodes.protocol.messages import EngineChoice
+from partition.measured.profiles import LEAST_S, LinkProfile, NodeProfile, Profile, SubnetTime
 
-FORMAT = 1
-"""The version of profile files; increased when an old file could be misread."""
+FORMAT = 2
+"""The version of profile files; increased when an old version could misread a new file. Files of
+format 1, which have no compared engines, are read as well."""
+
+CACHE_FORMAT = 1
+"""The version of files in the cache; increased when an old file could be misread."""
 
 Seconds = Annotated[float, Field(ge=0)]
 
@@ -121,11 +126,41 @@ class NodeTimes(_FileModel):
         )
 
 
+class ComparedEngines(_FileModel):
+    """The engines that were compared on a node, because `cluster.yaml` leaves its engine open.
+
+    `seconds` are those of a frame of the network's `layers`, by engine in the order in which the
+    agent prefers them; `left_out` has the engines that failed, and why. `chosen` is empty if all
+    did.
+    """
+
+    chosen: str
+    seconds: dict[str, Seconds]
+    left_out: dict[str, str] = {}
+    layers: int
+
+    def __str__(self) -> str:
+        """Return what was chosen and why, and what was left out."""
+        text = f"{self.chosen}, {self.reason}" if self.chosen else "none computes this network"
+        return text + "".join(f"; {name} left out: {why}" for name, why in self.left_out.items())
+
+    @property
+    def reason(self) -> str:
+        """Return why `chosen` is the node's engine, as a clause."""
+        own = self.seconds[self.chosen]
+        others = sorted((s, name) for name, s in self.seconds.items() if name != self.chosen)
+        if not others:
+            return "measured: no other engine computes this network"
+        factors = (f"{s / max(own, LEAST_S):.2f} times as fast as {name}" for s, name in others)
+        return f"measured: {', '.join(factors)}"
+
+
 class NodeEntry(_FileModel):
-    """A node's identity and measurements."""
+    """A node's identity and measurements, and how its engine was chosen if it was `auto`."""
 
     identity: NodeIdentity
     measured: NodeTimes
+    engines: ComparedEngines | None = None
 
 
 class LinkEntry(_FileModel):
@@ -139,7 +174,7 @@ class LinkEntry(_FileModel):
 class ProfileFile(_FileModel):
     """A whole profile; `energy` names the source of its watts, `choice` has the best plans."""
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 2
     model: str
     model_digest: str
     energy: str
@@ -151,6 +186,10 @@ class ProfileFile(_FileModel):
         """Return the measurements as the cost model reads them."""
         links = tuple(LinkProfile(x.ends, x.latency_s, x.bytes_per_s) for x in self.links)
         return Profile({name: e.measured.profile() for name, e in self.nodes.items()}, links)
+
+    def chosen_engines(self) -> dict[str, str]:
+        """Return by node the engines that were chosen by measurements."""
+        return {name: entry.engines.chosen for name, entry in self.nodes.items() if entry.engines}
 
     def check(self, where: str, model: str, digest: str, nodes: Mapping[str, NodePart]) -> None:
         """Raise `BadInputError` if the profile is of another model or of other nodes.
@@ -182,9 +221,9 @@ def read_profile(path: Path) -> ProfileFile:
     _, data = read_json(
         path, missing="there is no such profile; make it with csdf-edge partition profile"
     )
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
+    if not isinstance(data, dict) or data.get("format") not in range(1, FORMAT + 1):
         raise BadInputError(
-            f"{path}: is not a profile that this version reads (format {FORMAT}); "
+            f"{path}: is not a profile that this version reads (formats 1 to {FORMAT}); "
             "make it with csdf-edge partition profile"
         )
     try:
@@ -236,6 +275,22 @@ class ProfileCache:
         key = ("node", model_digest, identity.model_dump_json())
         write_atomically(self._path(*key), times)
 
+    def engines(
+        self, model_digest: str, identity: NodeIdentity, choices: Sequence[EngineChoice]
+    ) -> ComparedEngines | None:
+        """Return how engines compare that compute a model on a node, or None."""
+        return self._read(ComparedEngines, *_engines_key(model_digest, identity, choices))
+
+    def keep_engines(
+        self,
+        model_digest: str,
+        identity: NodeIdentity,
+        choices: Sequence[EngineChoice],
+        found: ComparedEngines,
+    ) -> None:
+        """Store how engines compare that compute a model on a node."""
+        write_atomically(self._path(*_engines_key(model_digest, identity, choices)), found)
+
     def link(self, one: NodeIdentity, other: NodeIdentity) -> LinkTimes | None:
         """Return the measured times of the link between two nodes, or None."""
         return self._read(LinkTimes, "link", one.model_dump_json(), other.model_dump_json())
@@ -252,8 +307,14 @@ class ProfileCache:
             return None
 
     def _path(self, *key: str) -> Path:
-        digest = hashlib.sha256("\n".join((str(FORMAT), *key)).encode()).hexdigest()
+        digest = hashlib.sha256("\n".join((str(CACHE_FORMAT), *key)).encode()).hexdigest()
         return self._folder / f"{digest}.json"
+
+
+def _engines_key(
+    model_digest: str, identity: NodeIdentity, choices: Sequence[EngineChoice]
+) -> tuple[str, ...]:
+    return ("engines", model_digest, identity.model_dump_json(), repr(choices))
 
 
 def default_cache() -> ProfileCache:

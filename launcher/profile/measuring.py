@@ -1,6 +1,8 @@
 """Measures a model on the nodes of a cluster and makes the profile (`csdf-edge partition profile`).
 
-Only what the cache does not have is measured. Layers come first, one by one and node after node, so
+Only what the cache does not have is measured. Where `cluster.yaml` leaves a node's engine open, its
+agent's engines are compared, and everything else is measured with the best one
+(`launcher.profile.engines`). Layers come first, one by one and node after node, so
 that nodes of one machine do not disturb each other; then links, two nodes at a time; then subnets
 as the engine fuses them. These are the subnets of a given plan, or those of the best few plans that
 the cluster's strategy finds with the times so far. Searching and measuring are repeated in a few
@@ -13,13 +15,14 @@ import itertools
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cnn.model import Model
 from launcher.config.load import Cluster
+from launcher.plan.engines import engines_of, with_declared_memory
 from launcher.plan.files import SavedPlan
 from launcher.plan.planning import (
     choice_digest,
@@ -39,7 +42,9 @@ from launcher.profile.choice import (
     ranked,
     shape,
 )
+from launcher.profile.engines import EngineComparison
 from launcher.profile.file import (
+    ComparedEngines,
     LinkEntry,
     LinkTimes,
     NodeEntry,
@@ -50,8 +55,11 @@ from launcher.profile.file import (
 )
 from launcher.profile.links import greeted, identities, measure_link
 from launcher.profile.power import device_watts, idle_watts
+from launcher.profile.use import with_engines
 from launcher.progress import ProgressDisplay
 from launcher.run.job import Runtime, real_runtime
+from launcher.run.runtime import Surveyor
+from nodes.core.engines import AUTO
 from partition.measured.profiles import (
     LinkProfile,
     NodeProfile,
@@ -99,6 +107,7 @@ class Profiling:
     again: bool
     most_s: float = MOST_S
     alike: bool = False
+    engines: Mapping[str, ComparedEngines] = field(default_factory=dict)
     taken: NewMeasurements = field(default_factory=NewMeasurements)
     _identity: dict[str, NodeIdentity] = field(default_factory=dict)
     _kind: dict[str, NodeIdentity] = field(default_factory=dict)
@@ -109,6 +118,8 @@ class Profiling:
         """Measure, and return the profile and a plan that was made with it."""
         nodes = self.cluster.config.nodes
         welcome = greeted(self.bench, nodes)
+        choices = engines_of(self.cluster, welcome)
+        self.cluster = with_declared_memory(self.cluster, choices, welcome)
         self._identity = identities(nodes, welcome)
         self._meter = {name: each.meter for name, each in welcome.items() if each.meter}
         self._kind = kinds(self._identity, self.alike)
@@ -271,7 +282,11 @@ class Profiling:
             model_digest=self.model.digest,
             energy=self._energy(),
             nodes={
-                name: NodeEntry(identity=who, measured=NodeTimes.of(self._known[self._kind[name]]))
+                name: NodeEntry(
+                    identity=who,
+                    measured=NodeTimes.of(self._known[self._kind[name]]),
+                    engines=self.engines.get(name),
+                )
                 for name, who in self._identity.items()
             },
             links=tuple(
@@ -321,11 +336,49 @@ def measure(
     links between nodes of the same two kinds share theirs. Raises `LauncherError` if a node cannot
     be used or fails.
     """
-    nodes = nodes_of(cluster)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="csdf-edge-")))
-        runner = stack.enter_context(runtime(nodes))
-        bench = Bench(runner, nodes, folder, bench_options(cluster), progress)
-        profiling = Profiling(cluster, model, bench, cache, again, most_s, alike)
+        agents = stack.enter_context(ExitStack())
+
+        def start(cluster: Cluster) -> Bench:
+            agents.close()
+            nodes = nodes_of(cluster)
+            runner = agents.enter_context(runtime(nodes))
+            return Bench(runner, nodes, folder, bench_options(cluster), progress)
+
+        bench = start(cluster)
+        engines = _compare_engines(
+            cluster, model, bench, cache, again, alike, lambda: start(cluster)
+        )
+        chosen = with_engines(cluster, {n: each.chosen for n, each in engines.items()})
+        if engines:  # the agents may have been started anew, and compute with the chosen engines
+            bench = start(chosen)
+        profiling = Profiling(chosen, model, bench, cache, again, most_s, alike, engines)
         found, plan = profiling.perform(saved)
     return found, plan, profiling.taken
+
+
+def _compare_engines(
+    cluster: Cluster,
+    model: Model,
+    bench: Bench,
+    cache: ProfileCache,
+    again: bool,
+    alike: bool,
+    renew: Callable[[], Bench],
+) -> dict[str, ComparedEngines]:
+    """Compare the engines of each node that leaves its engine open, and say what is chosen."""
+    open_ = [node for node in cluster.config.nodes if node.engine == AUTO]
+    if not open_ or not isinstance(bench.runner, Surveyor):
+        return {}
+    nodes = tuple(node for node in bench.nodes if node.engine.engine == AUTO)
+    welcome = bench.runner.survey(nodes, bench.options.run.connect_timeout_s)
+    comparison = EngineComparison(model, bench, cache, again, renew)
+    found = comparison.perform(
+        devices_of(cluster, welcome.keys()),
+        kinds(identities(open_, welcome), alike),
+        {name: each.engines for name, each in welcome.items()},
+    )
+    for name, each in found.items():
+        bench.progress.say(f"engine of node {name}: {each}")
+    return found

@@ -14,6 +14,7 @@ from launcher.config.load import Cluster
 from launcher.errors import BadInputError
 from launcher.profile.file import NodeIdentity, ProfileFile, read_profile
 from launcher.profile.links import node_part
+from nodes.core.engines import AUTO
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.measured.profiles import Profile, measured_costs, profiled_devices
@@ -33,10 +34,51 @@ def profile_file(cluster: Cluster, model: Model) -> ProfileFile | None:
     """
     if cluster.config.profile is None:
         return None
+    check_unbatched(cluster)
     path = cluster.path(cluster.config.profile)
     found = read_profile(path)
-    known = {node.name: node_part(node) for node in cluster.config.nodes}
+    nodes = with_chosen_engines(cluster, found).config.nodes
+    known = {node.name: node_part(node) for node in nodes}
     found.check(str(path), model.network.name, model.digest, known)
+    return found
+
+
+def check_unbatched(cluster: Cluster) -> None:
+    """Raise `BadInputError` if nodes compute in batches; a profile is of single frames."""
+    if cluster.config.batch > 1:
+        raise cluster.error(
+            ("batch",),
+            "a profile has the times of single frames, which do not tell those of batches: remove "
+            "`batch`, or plan without the profile",
+        )
+
+
+def with_chosen_engines(cluster: Cluster, file: ProfileFile | None) -> Cluster:
+    """Return the cluster with the engines that the profile's measurements have chosen."""
+    return cluster if file is None else with_engines(cluster, file.chosen_engines())
+
+
+def with_engines(cluster: Cluster, chosen: Mapping[str, str]) -> Cluster:
+    """Return the cluster with `chosen` engines, by node, where it leaves them open."""
+    changed = {
+        node.name: node.model_copy(update={"engine": chosen[node.name]})
+        for node in cluster.config.nodes
+        if node.engine == AUTO and chosen.get(node.name)
+    }
+    if not changed:
+        return cluster
+    return cluster.changed(
+        nodes=tuple(changed.get(node.name, node) for node in cluster.config.nodes)
+    )
+
+
+def engine_reasons(cluster: Cluster, file: ProfileFile | None) -> dict[str, str]:
+    """Return why nodes compute with their engine, by node, where measurements chose it."""
+    found = {}
+    for node in cluster.config.nodes:
+        entry = None if file is None else file.nodes.get(node.name)
+        if entry is not None and entry.engines is not None and entry.engines.chosen == node.engine:
+            found[node.name] = entry.engines.reason
     return found
 
 

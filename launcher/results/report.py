@@ -13,11 +13,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from launcher.core.recovery import Cause
 from launcher.plan.planning import THIS_MACHINE
-from launcher.plan.prediction import predicted_run, times_of
+from launcher.plan.prediction import expected_times, predicted_run, times_of
 from launcher.results.comparison.agreement import Agreement
 from launcher.results.energy import NodeEnergy, node_energies
 from launcher.results.journal.ranges import FrameRanges
@@ -71,6 +72,7 @@ class NodeReport:
     engine: str | None = None
     device: str | None = None
     precision: str | None = None
+    engine_reason: str | None = None
     joules_per_frame: float | None = None
     joules_per_frame_predicted: float = 0.0
     watts: float | None = None
@@ -160,7 +162,7 @@ def wire_report(plan: Plan) -> WireReport | None:
     if not encodings:
         return None
     raw = (replace(channel, encoding="raw") for channel in plan.channels)
-    return WireReport(dict(encodings), wire_bytes(raw, plan.dealing))
+    return WireReport(dict(encodings), wire_bytes(raw, plan.dealing) // plan.batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,8 @@ class Report:
     is sent, after it has waited."""
     wire: WireReport | None = None
     """None if tensors between nodes are not encoded."""
+    batch: int = 1
+    """How many frames a node computed at once. Periods are per frame, latencies of a frame."""
 
     @property
     def agrees(self) -> bool:
@@ -277,21 +281,26 @@ def _agreement_as_json(found: Agreement) -> dict[str, Any]:
     }
 
 
-def plan_as_json(plan: Plan, engines: Mapping[str, EngineChoice] | None = None) -> dict[str, Any]:
+def plan_as_json(
+    plan: Plan,
+    engines: Mapping[str, EngineChoice] | None = None,
+    reasons: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Return a plan that was not run as JSON-like data, with the names of a run's report.
 
     `engines` is what nodes compute with, or what they are asked for; `auto` is left to the agent.
-    Without it, the nodes have none.
+    Without it, the nodes have none. `reasons` says why measurements chose an engine.
     """
     layers = Counter(plan.assignment.values())
     phases = Counter(phase.device for phase in plan.phases)
-    joules = device_energies_j(plan, plan.period_s)
+    joules = device_energies_j(plan, plan.frame_s)
     return {
         "network": plan.network,
         "model_digest": plan.model_digest,
         "strategy": plan.strategy,
         "explanation": plan.explanation,
-        "period_planned_s": plan.period_s,
+        "batch": plan.batch,
+        "period_planned_s": plan.frame_s,
         "latency_planned_s": plan.latency_s,
         "bytes_per_frame": plan.bytes_per_frame,
         "joules_per_frame_predicted": energy_j(plan),
@@ -305,7 +314,7 @@ def plan_as_json(plan: Plan, engines: Mapping[str, EngineChoice] | None = None) 
                 "memory_predicted_bytes": plan.memory[device.name].total_bytes,
                 "memory_eq2_bytes": plan.memory[device.name].eq2_bytes,
                 "memory_limit_bytes": device.memory_bytes,
-                **_engine((engines or {}).get(device.name)),
+                **_engine((engines or {}).get(device.name), reasons.get(device.name)),
                 "joules_per_frame": None,
                 "joules_per_frame_predicted": joules.get(device.name, 0.0),
             }
@@ -330,19 +339,20 @@ def make_report(
     infinite: NonFiniteResults | None = None,
     cpus: Mapping[str, Sequence[int]] | None = None,
     machines: Mapping[str, str | None] | None = None,
+    reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> Report:
     """Make the report of a run of `plan`.
 
     `measured` is the plan with the agents' warm-up times; `first_result_s` counts from the start of
     the command. `networks` has each network's agreement if there are several. `cpus` maps nodes on
     this machine to the CPUs to which their agents are bound. Nodes of the same machine have the
-    same value in `machines`.
+    same value in `machines`. `reasons` says why measurements chose a node's engine.
     """
     frames = len(result.received_s)
     seconds = result.received_s[-1] - result.sent_s[0]
     times = times_of(result.sent_s, result.received_s)
     predicted = predicted_run(measured, result, order, THIS_MACHINE, cpus)
-    expected = times_of(predicted.sent_s, predicted.received_s)
+    expected = expected_times(predicted, plan.batch)
     paced_s = 0.0 if pace is None else 1 / pace.rate
     energies = node_energies(
         measured,
@@ -351,7 +361,7 @@ def make_report(
         max(expected.period_s, paced_s),
         machines or {},
     )
-    nodes = node_reports(plan, result, predicted.fifo_bytes, frames, energies)
+    nodes = node_reports(plan, result, predicted.fifo_bytes, frames, energies, reasons)
     return Report(
         network=plan.network,
         strategy=plan.strategy,
@@ -360,7 +370,7 @@ def make_report(
         frames=frames,
         seconds=seconds,
         frames_per_second=frames / seconds,
-        period_planned_s=plan.period_s,
+        period_planned_s=plan.frame_s,
         period_predicted_s=expected.period_s,
         period_measured_s=times.period_s,
         latency_predicted_s=expected.latency_s,
@@ -381,6 +391,7 @@ def make_report(
         pace=pace,
         infinite=infinite,
         wire=wire_report(plan),
+        batch=plan.batch,
     )
 
 
@@ -425,11 +436,16 @@ def recovery_reports(result: RunResult) -> tuple[RecoveryReport, ...]:
     )
 
 
-def _engine(choice: EngineChoice | None) -> dict[str, str | None]:
-    """Return the engine, device and precision of a report on a node."""
+def _engine(choice: EngineChoice | None, reason: str | None) -> dict[str, str | None]:
+    """Return the engine, device and precision of a report on a node, and why they were chosen."""
     if choice is None:
-        return {"engine": None, "device": None, "precision": None}
-    return {"engine": choice.engine, "device": choice.device, "precision": choice.precision}
+        return dict.fromkeys(("engine", "device", "precision", "engine_reason"))
+    return {
+        "engine": choice.engine,
+        "device": choice.device,
+        "precision": choice.precision,
+        "engine_reason": reason,
+    }
 
 
 def total_j(nodes: Sequence[NodeReport]) -> float | None:
@@ -451,8 +467,12 @@ def node_reports(
     fifo_bytes: Mapping[str, int],
     results: int,
     energies: Mapping[str, NodeEnergy],
+    reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[NodeReport, ...]:
-    """Report on the nodes of a run with that many results; `fifo_bytes` are predicted."""
+    """Report on the nodes of a run with that many results; `fifo_bytes` are predicted.
+
+    `reasons` says why measurements chose a node's engine.
+    """
     frames = streamed_frames(result, results)
     layers = Counter(plan.assignment.values())
     phases = Counter(phase.device for phase in plan.phases)
@@ -481,7 +501,7 @@ def node_reports(
                 cpu_s_per_frame=stats.cpu_s / frames,
                 sent_bytes=stats.sent_bytes,
                 received_bytes=stats.received_bytes,
-                **_engine(result.engines.get(name)),
+                **_engine(result.engines.get(name), reasons.get(name)),
                 joules_per_frame=energy.joules_per_frame,
                 joules_per_frame_predicted=energy.joules_per_frame_predicted,
                 watts=energy.watts,

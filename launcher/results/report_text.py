@@ -106,7 +106,8 @@ def plan_text(plan: Plan) -> RenderableType:
         _plan_phases(plan),
         _plan_channels(plan),
         Text(
-            f"predicted: {_rate(plan.period_s)}, latency {seconds(plan.latency_s)}, "
+            f"predicted: {_rate(plan.frame_s)}{batches_text(plan.batch)}, "
+            f"latency {seconds(plan.latency_s)}, "
             f"{megabytes(plan.bytes_per_frame)} per frame between nodes, {energy_text(plan)}"
         ),
         _line(f"proof: {plan.proof}"),
@@ -130,7 +131,8 @@ def _lines(report: Report) -> list[str]:
     expected = sum(node.fifo_predicted_bytes for node in report.nodes)
     lines = [
         f"{report.frames} frames in {report.seconds:.2f} s: "
-        f"{report.frames_per_second:.2f} frames/s, {_rate(report.period_measured_s)} once full; "
+        f"{report.frames_per_second:.2f} frames/s{batches_text(report.batch)}, "
+        f"{_rate(report.period_measured_s)} once full; "
         f"predicted {predicted} from the agents' warm-up timings, {planned} before the run",
         f"latency {seconds(report.latency_s)} in the median, "
         f"predicted {seconds(report.latency_predicted_s)}; "
@@ -139,6 +141,11 @@ def _lines(report: Report) -> list[str]:
         f"{megabytes(report.bytes_per_frame)} per frame between nodes; at most "
         f"{megabytes(held)} in FIFOs, predicted {megabytes(expected)}",
         *energy_lines(report.nodes),
+        *(
+            f"engine of {node.name}: {node.engine}, {node.engine_reason}"
+            for node in report.nodes
+            if node.engine_reason
+        ),
         _agreement(report),
         *_networks(report),
         *_wire(report),
@@ -354,6 +361,11 @@ def _table(*columns: str, left: tuple[str, ...] = (), caption: str | None = None
         justify = "left" if index == 0 or column in left else "right"
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     return table
+
+
+def batches_text(batch: int) -> str:
+    """Return a phrase on the number of frames that nodes compute at once; empty for one."""
+    return f" in batches of {batch}" if batch > 1 else ""
 
 
 def _rate(period_s: float) -> str:

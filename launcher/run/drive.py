@@ -153,6 +153,8 @@ class Drive:
     def _turn(self) -> None:
         for arrival in self._connections.wait(self._patience_s()):
             self._arrived(arrival)
+        if (look_s := self._host.deadline_s) is not None and time.monotonic() >= look_s:
+            self._host.look()
         if self._host.is_busy:
             self._host.step()
         self._report_progress()
@@ -176,8 +178,11 @@ class Drive:
             return 0.0
         if self._barred_error is not None:
             return self._barred_until_s - time.monotonic()
-        deadline_s = self._supervisor.deadline_s
-        return LOOK_EVERY_S if deadline_s is None else deadline_s - _now_s()
+        deadline_s, look_s = self._supervisor.deadline_s, self._host.deadline_s
+        patience_s = LOOK_EVERY_S if deadline_s is None else deadline_s - _now_s()
+        if look_s is not None:
+            patience_s = min(patience_s, max(0.0, look_s - time.monotonic()))
+        return patience_s
 
     def _ask_for_trace(self, node: str, message: Control) -> None:
         question = None if self._tracer is None else self._tracer.before(node, message)

@@ -31,6 +31,8 @@ sent, or their results are being handed over."""
 class Feed:
     """The frames of one run (`launcher.run.runtime.PushedFrames`)."""
 
+    deadline_s = None
+
     def __init__(
         self, most: int | None = None, *, most_unsent: int | None = None, count: int = ENDLESS
     ) -> None:

@@ -10,6 +10,7 @@ class FrameList:
     """A sequence of frames as `launcher.run.runtime.PushedFrames`; one is read when it is sent."""
 
     descriptor = None
+    deadline_s = None
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames

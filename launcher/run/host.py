@@ -78,6 +78,12 @@ class Host:
         for lane in self._lanes:
             lane.look()
 
+    @property
+    def deadline_s(self) -> float | None:
+        """When to `look` though nothing is pushed, on the monotonic clock."""
+        found = (lane.deadline_s for lane in self._lanes)
+        return min((deadline_s for deadline_s in found if deadline_s is not None), default=None)
+
     def attach(self, blueprint: Blueprint, data_addresses: Mapping[str, str]) -> None:
         """Begin an epoch: connect to these nodes' data ports, and grant the initial credits.
 
@@ -173,6 +179,11 @@ class _Lane:
         """Take in what a program has pushed by now."""
         frames, is_end = self._frames.seen()
         self.stream.push(frames, is_end=is_end)
+
+    @property
+    def deadline_s(self) -> float | None:
+        """See `PushedFrames.deadline_s`."""
+        return self._frames.deadline_s
 
     @property
     def is_busy(self) -> bool:

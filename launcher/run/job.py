@@ -21,7 +21,12 @@ from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
-from launcher.plan.engines import asks_for_engines, check_precisions, engines_of
+from launcher.plan.engines import (
+    asks_for_engines,
+    check_precisions,
+    engines_of,
+    with_declared_memory,
+)
 from launcher.plan.engines import described as described_choices
 from launcher.plan.files import (
     CLUSTER,
@@ -40,6 +45,7 @@ from launcher.plan.planning import (
     check_strategy,
     foreseen_on,
     nodes_of,
+    planned_model,
     read_model,
     run_options,
     saved_plan,
@@ -55,7 +61,14 @@ from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.bench import Bench, bench_options
 from launcher.profile.file import ProfileFile
 from launcher.profile.links import greeted, identities
-from launcher.profile.use import check_agents, profile_file, profile_of, with_profile_option
+from launcher.profile.use import (
+    check_agents,
+    engine_reasons,
+    profile_file,
+    profile_of,
+    with_chosen_engines,
+    with_profile_option,
+)
 from launcher.progress import ProgressDisplay
 from launcher.results.collecting import Results
 from launcher.results.comparison.agreement import worst_of
@@ -85,6 +98,7 @@ from launcher.run.this_machine import is_here
 from launcher.run.tracing import check_trace_file
 from launcher.sources.kinds import parsed_source
 from launcher.sources.looks import is_source, is_video_file
+from launcher.streaming.batches import stream_in_batches
 from nodes.core.engines import described as described_offers
 from nodes.protocol.messages import EngineChoice
 from partition.errors import PartitionError
@@ -107,6 +121,8 @@ class Outcome:
     complete: CompletedRun | None = None
     engines: Mapping[str, EngineChoice] = field(default_factory=dict)
     """What the nodes of a plan that was not run compute with, or are asked for."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why measurements chose these engines, by node."""
 
 
 @contextmanager
@@ -164,8 +180,9 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
         engines = {node.name: node.choice for node in cluster.config.nodes}
         if asks_for_engines(cluster):
             with runtime(nodes_of(cluster)) as runner:
-                engines |= _check_engines(cluster, runner, progress)
-        return Outcome(_plan(job, progress), None, engines=engines)
+                job, found = _check_engines(job, runner, progress)
+                engines |= found
+        return Outcome(_plan(job, progress), None, engines=engines, reasons=job.reasons)
     if cluster.config.is_stream:
         raise BadInputError(
             f"{cluster.source.name}: names a source or sinks, between which only the command "
@@ -185,15 +202,19 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
         plan, subnets, pace = ready.plan, ready.subnets, cluster.config.pace
         options = replace(
             ready.options,
-            source_period_s=0.0 if pace is None else 1 / pace.rate,
+            source_period_s=0.0 if pace is None else plan.batch / pace.rate,
             state=results.state.now if results.state else None,
             trace=request.trace,
         )
         files = StreamedFiles(results, pace)
-        feed = Feed(most_unsent=None if pace is None else 1, count=len(results.frames))
+        feed = Feed(most_unsent=None if pace is None else plan.batch, count=len(results.frames))
         network = LiveNetwork(Part(model, is_alone=True), feed)  # also if it is several, merged
         with LiveRun(
-            replace(ready, options=options).stream,
+            replace(
+                ready,
+                options=options,
+                batch_wait_s=None if pace is None else cluster.config.run.batch_wait_s,
+            ).stream,
             (network,),
             lambda update: _show(progress, files.of_all(update)),
         ) as run:
@@ -220,6 +241,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             accuracy=results.accuracy(),
             cpus={node.name: node.cpus for node in cluster.config.nodes},
             machines={node.name: machine_of(node) for node in cluster.config.nodes},
+            reasons=job.reasons,
         )
     return Outcome(plan, report)
 
@@ -255,7 +277,9 @@ def open_live(
             folder = _scratch(stack)
             runner = stack.enter_context(runtime(job.nodes))
             ready = _ready(job, runner, folder, stack, progress, checks=True)
-        ready = replace(ready, options=replace(ready.options, timed=False))  # it may never end
+        wait_s = job.cluster.config.run.batch_wait_s
+        untimed = replace(ready.options, timed=False)  # it may never end
+        ready = replace(ready, options=untimed, batch_wait_s=wait_s)
 
         def show(update: Update) -> None:
             if update.stage != "streaming":  # what is streamed is the program's to report
@@ -283,21 +307,40 @@ class _Job:
     saved: SavedPlan | None
     nodes: tuple[Node, ...]
     model: Model
+    """The model of a single frame: of inputs, results and the comparison."""
+    planned: Model
+    """The model in batches, of which plans are made."""
     file: ProfileFile | None
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why nodes compute with their engine, where the profile's measurements chose it."""
+        return engine_reasons(self.cluster, self.file)
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """A plan, its subnets on disk, and how to run it."""
+    """A plan, its subnets on disk, and how to run it.
+
+    An incomplete batch is sent once a frame of it has waited for `batch_wait_s`, see
+    `launcher.streaming.batches`.
+    """
 
     runner: Runner
     nodes: tuple[Node, ...]
     plan: Plan
     subnets: Mapping[str, SubnetFiles]
     options: RunOptions
+    batch_wait_s: float | None = None
 
     def stream(self, frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
         """Stream frames until they end (`launcher.run.live.Stream`)."""
+        if self.plan.batch == 1:
+            return self._run(frames, on_update)
+        batch, wait_s, timed = self.plan.batch, self.batch_wait_s, self.options.timed
+        return stream_in_batches(self._run, frames, on_update, batch, wait_s, timed=timed)
+
+    def _run(self, frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
         return self.runner(self.plan, self.nodes, self.subnets, frames, on_update, self.options)
 
 
@@ -311,13 +354,16 @@ def _read(request: Request, progress: ProgressDisplay, loaded: LoadedTarget | No
         check_strategy(cluster)
     check_precisions(cluster)
     wire_of(cluster)  # it refuses what changes results unasked, before anything is read
-    nodes = () if request.plan_only else nodes_of(cluster)
+    if not request.plan_only:
+        nodes_of(cluster)  # it refuses missing keys before the model is read
     progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
     model = read_model(cluster)
     file = profile_file(cluster, model)
+    cluster = with_chosen_engines(cluster, file)
+    nodes = () if request.plan_only else nodes_of(cluster)
     for part in model.parts or (model,):
         progress.say(summary(part.network, part.filled_seed))
-    return _Job(request, cluster, saved, nodes, model, file)
+    return _Job(request, cluster, saved, nodes, model, planned_model(cluster, model), file)
 
 
 def _scratch(stack: ExitStack) -> Path:
@@ -336,9 +382,9 @@ def _ready(
 ) -> _Ready:
     """Plan what `job` asks for; with `checks`, the simplified network is compared with the file
     first."""
+    if asks_for_engines(job.cluster):
+        job, _ = _check_engines(job, runner, progress)
     cluster, model = job.cluster, job.model
-    if asks_for_engines(cluster):
-        _check_engines(cluster, runner, progress)
     if job.file is not None:  # a profile of other machines or engines would mislead the search
         bench = Bench(runner, job.nodes, folder / "who", bench_options(cluster), progress)
         nodes = cluster.config.nodes
@@ -350,10 +396,10 @@ def _ready(
     if isinstance(runner, Surveyor) and any(node.memory is None for node in cluster.config.nodes):
         plan, cluster = _within_reported(job, plan, runner, progress)
     subnets_folder = _subnets_folder(job, folder)
-    subnets = cut_subnets(model, plan, subnets_folder, _counting(progress, "cutting subnets"))
+    subnets = cut_subnets(job.planned, plan, subnets_folder, _counting(progress, "cutting subnets"))
     options = replace(run_options(cluster), check_phases=cluster.config.check == "phases")
     if options.recovery.enabled:
-        replan = Replanner(cluster, model, job.file, folder)
+        replan = Replanner(cluster, job.planned, job.file, folder)
         stack.callback(replan.close)
         adapt = options.recovery.adapt and job.saved is None
         recovery = options.recovery.model_copy(update={"adapt": adapt})
@@ -364,24 +410,26 @@ def _ready(
 
 
 def _check_engines(
-    cluster: Cluster, runner: Runner, progress: ProgressDisplay
-) -> dict[str, EngineChoice]:
-    """Say and return what the nodes that answer compute with.
+    job: _Job, runner: Runner, progress: ProgressDisplay
+) -> tuple[_Job, dict[str, EngineChoice]]:
+    """Say and return what the nodes that answer compute with; the job counts on their memory.
 
     Raises `BadInputError` if one lacks what it is asked for.
     """
     if not isinstance(runner, Surveyor):
-        return {}
+        return job, {}
+    cluster = job.cluster
     welcomes = runner.survey(nodes_of(cluster), cluster.config.run.connect_timeout_s)
     for name, welcome in welcomes.items():
         offered = (offer for offer in welcome.engines if not offer.missing)
         progress.say(f"node {name} has {'; '.join(described_offers(offered))}")
-    found = engines_of(cluster, welcomes)
+    found = engines_of(cluster, welcomes, job.reasons)
     silent = [node.name for node in cluster.config.nodes if node.name not in found]
-    progress.say(f"engines: {described_choices(found) or 'no node has answered'}")
+    text = described_choices(found, job.reasons)
+    progress.say(f"engines: {text or 'no node has answered'}")
     if found and silent:
         progress.say(f"engines of {', '.join(silent)} are unknown: no answer")
-    return found
+    return replace(job, cluster=with_declared_memory(cluster, found, welcomes)), found
 
 
 def _within_reported(
@@ -417,7 +465,7 @@ def _within_reported(
         ) from error
     plan = replace(plan, explanation=f"{plan.explanation}; {known}")
     if request.save is not None:
-        _save(request.save, plan, cluster, job.model, progress)
+        _save(request.save, plan, cluster, job.planned, progress)
     return plan, limited
 
 
@@ -494,6 +542,7 @@ def load_target(request: Request) -> LoadedTarget:
         "frames": request.frames,
         "strategy": request.strategy,
         "seed": request.seed,
+        "batch": request.batch,
         "verify": request.verify,
         "tolerance": request.tolerance,
         "journal": request.journal and _journal(cluster, request.journal),
@@ -529,7 +578,7 @@ def _journal(cluster: Cluster, folder: Path) -> JournalConfig:
 
 
 def _plan(job: _Job, progress: ProgressDisplay) -> Plan:
-    cluster, model = job.cluster, job.model
+    cluster, model = job.cluster, job.planned
     profile = profile_of(job.file)
     if job.saved is None:
         plan = search_plan(cluster, model, job.file, progress)
@@ -538,7 +587,7 @@ def _plan(job: _Job, progress: ProgressDisplay) -> Plan:
     plan = foreseen_on(cluster, plan, profile)
     progress.say(
         f"planned ({plan.strategy}): {len(plan.phases)} phases, {len(plan.channels)} channels, "
-        f"proved free of deadlock; {1 / plan.period_s:.2f} frames/s predicted from "
+        f"proved free of deadlock; {1 / plan.frame_s:.2f} frames/s predicted from "
         + ("measured times" if plan.times == "measured" else "estimates")
     )
     if job.request.save is not None:

@@ -87,9 +87,11 @@ class LiveModel:
     cannot get over is raised from every call that waits or comes later.
     """
 
-    def __init__(self, networks: Sequence[LiveNetwork]) -> None:
-        """`networks` is one network, or those of a `LiveCluster`."""
+    def __init__(self, networks: Sequence[LiveNetwork], batch: int = 1) -> None:
+        """`networks` is one network, or those of a `LiveCluster`, whose nodes compute `batch`
+        frames at once."""
         self._networks = tuple(networks)
+        self._batch = batch
 
     @property
     def _network(self) -> LiveNetwork:
@@ -152,17 +154,18 @@ class LiveModel:
         return self._network.submit(checked, block=block, timeout_s=timeout_s)
 
     def stream(
-        self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int = 8
+        self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int | None = None
     ) -> Iterator[dict[str, Array]]:
         """Yield the results of `frames`, in order, each as soon as it is there.
 
-        `frames` may never end. It is iterated in another thread, at most `in_flight` frames ahead
-        of the results that were taken. An exception that it raises is raised here after the results
-        of the frames before.
+        `frames` may never end. It is iterated in another thread, at most `in_flight` frames (by
+        default 8 batches) ahead of the results that were taken. An exception that it raises is
+        raised here after the results of the frames before.
         """
-        if in_flight < 1:
+        most = 8 * self._batch if in_flight is None else in_flight
+        if most < 1:
             raise BadInputError(f"in_flight={in_flight}: at least one frame must be under way")
-        yield from StreamedResults(self.submit, frames, lambda: in_flight)
+        yield from StreamedResults(self.submit, frames, lambda: most)
 
     @property
     def ended(self) -> Future[None]:
@@ -175,7 +178,7 @@ class LiveModel:
         return await asyncio.wrap_future(future)
 
     async def stream_async(
-        self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int = 8
+        self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int | None = None
     ) -> AsyncIterator[dict[str, Array]]:
         """As `stream`, without holding up the event loop."""
         results = self.stream(frames, in_flight=in_flight)
@@ -216,9 +219,11 @@ class LiveCluster(LiveModel):
 
     def __init__(self, plan: Plan, networks: Sequence[LiveNetwork], stack: ExitStack) -> None:
         """`stack` holds what ends with the cluster."""
-        super().__init__(networks)
+        super().__init__(networks, plan.batch)
         self.plan = plan
-        self._models = {network.part.name: LiveModel((network,)) for network in networks}
+        self._models = {
+            network.part.name: LiveModel((network,), plan.batch) for network in networks
+        }
         self._stack = stack
 
     @property

@@ -242,7 +242,11 @@ def start_agents(nodes: Iterable[Node], cache: Path | None = None) -> Iterator[L
 
 def _arguments(node: Node, cache: Path | None) -> list[str]:
     arguments = [] if cache is None else ["--cache", str(cache)]
-    for option, value in (("--engine", node.engine.engine), ("--device", node.engine.device)):
+    for option, value in (
+        ("--engine", node.engine.engine),
+        ("--device", node.engine.device),
+        ("--meter", node.meter),
+    ):
         if value != AUTO:
             arguments += [option, value]
     if node.cpus:

@@ -17,6 +17,7 @@ from nodes.protocol.messages import Order
 
 MOST_FRAMES = 1_000_000_000
 MOST_SEED = 2**32 - 1
+MOST_BATCH = 1024
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,10 @@ class Request:
     ] = None
     strategy: Annotated[
         str | None, typer.Option(help="How layers are divided among nodes, such as 'vertical'")
+    ] = None
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_BATCH, help="Number of frames that a node computes at once"),
     ] = None
     seed: Annotated[
         int | None,

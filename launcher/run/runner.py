@@ -141,7 +141,7 @@ def run(
             options.state,
             timed=options.timed,
         )
-        limits = _limits(options)
+        limits = _limits(options, plan.batch)
         supervisor = Supervisor(
             share, contacts, count, greeting(limits.run.lease_s, session), limits
         )
@@ -238,12 +238,13 @@ def greeting(lease_s: float, session: str | None = None) -> Hello:
     )
 
 
-def _limits(options: RunOptions) -> Limits:
+def _limits(options: RunOptions, batch: int) -> Limits:
     return Limits(
         options.run,
         options.recovery.model_copy(update={"enabled": options.recovers}),
         consent="" if options.consent is None else options.consent.command,
         source_period_s=options.source_period_s,
+        batch=batch,
     )
 
 

@@ -15,6 +15,7 @@ from launcher.core.recovery import Recovery
 from launcher.plan.background import IsWanted
 from launcher.run.access import Access
 from launcher.run.consent import Consent
+from nodes.core.engines import AUTO
 from nodes.protocol.messages import EngineChoice, Stats, Welcome
 from partition.plan import Plan
 
@@ -39,6 +40,8 @@ class Node:
     cpus: tuple[int, ...] = ()
     access: Access = field(default_factory=Access)
     engine: EngineChoice = ANY_ENGINE
+    meter: str = AUTO
+    """What measures the energy of an agent that the launcher starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,11 @@ class PushedFrames(Protocol):
     @property
     def count(self) -> int:
         """How many frames come at most; `ENDLESS` if nobody knows."""
+        ...
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When `seen` will have something new though nothing is pushed, on the monotonic clock."""
         ...
 
     def hold(self, frames: int) -> None:

@@ -59,21 +59,25 @@ class StreamedFiles:
         self, network: LiveNetwork, numbers: Iterator[int], dropped: deque[int] | None = None
     ) -> None:
         dropped = deque() if dropped is None else dropped
-        for outputs in network.stream(self._read(numbers)):
+        for outputs in network.stream(self._read(numbers, network)):
             self._note(dropped)
             self._results.on_result(self._sent.popleft(), outputs)
         self._note(dropped)
 
-    def _read(self, numbers: Iterator[int]) -> Iterator[Frame]:
-        for read, number in enumerate(numbers):
-            try:
-                frame = self._results.frames[number]
-            except BadInputError as error:
-                if read:
-                    raise RunFailedError(str(error)) from error
-                raise
-            self._sent.append(number)
-            yield frame
+    def _read(self, numbers: Iterator[int], network: LiveNetwork) -> Iterator[Frame]:
+        """Yield the frames, and end the feed, also after an error: a batch waits for no more."""
+        try:
+            for read, number in enumerate(numbers):
+                try:
+                    frame = self._results.frames[number]
+                except BadInputError as error:
+                    if read:
+                        raise RunFailedError(str(error)) from error
+                    raise
+                self._sent.append(number)
+                yield frame
+        finally:
+            network.feed.end()
 
     def _note(self, dropped: deque[int]) -> None:
         while dropped:

@@ -10,7 +10,9 @@ host receives it in period max σ + 1: at any time max σ frames are computed. B
 periods a frame may be on the wire; the plan has slack in its channels for a period of that. So
 max σ + 1 frames are on the wire at most, if the wires are as slow as the plan's rate allows.
 
-If frames are dealt out to copies of the network, each copy works on its own share of them.
+If frames are dealt out to copies of the network, each copy works on its own share of them. If nodes
+compute several frames at once, a batch takes the place of a frame: while one is formed, the one
+before is on its way.
 """
 
 from __future__ import annotations
@@ -32,4 +34,4 @@ def frames_in_flight(plan: Plan) -> int:
         on_wires = computed + 1
         share = dealing.count(copy) / len(dealing)
         most = max(most, math.ceil((computed + on_wires) / share))
-    return most + AT_THE_HOST
+    return most * plan.batch + AT_THE_HOST

@@ -89,6 +89,8 @@ class StreamReport:
     """The signal with which the user has stopped the stream; None if it ended by itself."""
     frames: int | None
     """How many frames were asked for."""
+    batch: int = 1
+    """How many frames a node computed at once."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON-like data."""
@@ -140,7 +142,7 @@ def stream_report(
         predicted = predicted_run(measured, result, order, THIS_MACHINE, cpus, stream.results)
         own = streamed_frames(result, stream.results)
         # A live source decides when frames come, so predictions are for its pace.
-        period_s = max(measured.period_s, seconds / stream.results)
+        period_s = max(measured.frame_s, seconds / stream.results)
         energies = node_energies(measured, result, own, period_s, machines or {})
         nodes = node_reports(plan, result, predicted.fifo_bytes, stream.results, energies)
     return StreamReport(
@@ -157,7 +159,7 @@ def stream_report(
         gaps=stream.reader.gaps,
         latency=_latency(stream.latencies),
         in_flight=in_flight,
-        period_planned_s=plan.period_s,
+        period_planned_s=plan.frame_s,
         sinks=tuple(map(_sink, stream.deliveries)),
         infinite=infinite,
         bytes_per_frame=plan.bytes_per_frame,
@@ -167,6 +169,7 @@ def stream_report(
         recoveries=() if result is None else recovery_reports(result),
         signal=signal,
         frames=frames,
+        batch=plan.batch,
     )
 
 

@@ -7,17 +7,29 @@ one that has everything else is chosen.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from nodes.protocol.errors import NodeError
-from nodes.protocol.messages import DeviceOffer, EngineChoice, EngineOffer
+from nodes.protocol.messages import (
+    DeviceOffer,
+    EngineChoice,
+    EngineMemory,
+    EngineOffer,
+    OptionOffer,
+)
 
 AUTO = "auto"
 
+BUILT_IN_MEMORY = {"openvino": EngineMemory(subnet_bytes=1_000_000, layer_bytes=75_000)}
+"""What built-in engines take besides tensors where that is not what ONNX Runtime takes
+(decision 054). Launchers know it before agents have reported it."""
+
 
 class EngineLackingError(NodeError):
-    """An agent lacks the engine, device, precision or option that a deployment asks for.
+    """An agent lacks the engine, device, precision or option that a deployment asks for, or cannot
+    give the option its value.
 
     The text is a clause that follows the node's name: what it lacks, and what to do. `key` is the
     part of the choice that it lacks, as in `cluster.yaml`.
@@ -46,13 +58,52 @@ def resolve(choice: EngineChoice, offers: Sequence[EngineOffer]) -> EngineChoice
     precise = [each for each in fitting if choice.precision in (AUTO, *each[1].precisions)]
     if not precise:
         raise EngineLackingError("precision", _no_precision(choice.precision, fitting))
-    names = [option.name for option in choice.options]
-    knowing = [each for each in precise if set(names) <= set(each[0].options)]
-    if not knowing:
-        raise EngineLackingError("engine_options", _no_option(names, precise[0][0]))
-    offer, device = knowing[0]
+    taking = [each for each in precise if _refused_option(choice, each[0]) is None]
+    if not taking:
+        raise EngineLackingError("engine_options", str(_refused_option(choice, precise[0][0])))
+    offer, device = taking[0]
     precision = device.precisions[0] if choice.precision == AUTO else choice.precision
     return replace(choice, engine=offer.engine, device=device.device, precision=precision)
+
+
+def refused_value(option: OptionOffer, value: str) -> str | None:
+    """Return what the setting must be if it cannot be `value`, else None.
+
+    >>> refused_value(OptionOffer("allow_spinning", words=("true", "false")), "perhaps")
+    "must be true or false, not 'perhaps'"
+    """
+    if _has_value(option, value):
+        return None
+    return f"must be {_allowed(option)}, not {value!r}"
+
+
+def _has_value(option: OptionOffer, value: str) -> bool:
+    if option.words:
+        return value in option.words
+    if option.least is None and option.most is None:
+        return True
+    try:
+        number = int(value) if option.is_whole else float(value)
+    except ValueError:
+        return False
+    least = -math.inf if option.least is None else option.least
+    most = math.inf if option.most is None else option.most
+    return least <= number <= most and math.isfinite(number)
+
+
+def _allowed(option: OptionOffer) -> str:
+    if option.words:
+        return " or ".join(filter(None, (", ".join(option.words[:-1]), option.words[-1])))
+    kind = "a whole number" if option.is_whole else "a number"
+    if option.most is None:
+        return f"{kind} of at least {_number(option, option.least)}"
+    if option.least is None:
+        return f"{kind} of at most {_number(option, option.most)}"
+    return f"{kind} from {_number(option, option.least)} to {_number(option, option.most)}"
+
+
+def _number(option: OptionOffer, number: float | None) -> str:
+    return str(int(number or 0)) if option.is_whole else f"{number:g}"
 
 
 def canonical(device: str) -> str:
@@ -76,8 +127,8 @@ def described(offers: Iterable[EngineOffer]) -> list[str]:
 
 def _offered(offer: EngineOffer) -> str:
     devices = "; ".join(f"{each.device} ({', '.join(each.precisions)})" for each in offer.devices)
-    options = f"; engine_options {', '.join(offer.options)}" if offer.options else ""
-    return (devices or "no device") + options
+    names = ", ".join(option.name for option in offer.options)
+    return (devices or "no device") + (f"; engine_options {names}" if names else "")
 
 
 def _named(engine: str, offers: Sequence[EngineOffer]) -> EngineOffer:
@@ -88,7 +139,7 @@ def _named(engine: str, offers: Sequence[EngineOffer]) -> EngineOffer:
             "engine",
             f"has no engine {engine!r}; its engines are "
             f"{', '.join(known) or 'none'}: install the package that provides it there, or start "
-            "that agent with another --engine",
+            f"that agent with --engine {engine}, which says what it lacks",
         )
     if found.missing:
         raise EngineLackingError("engine", f"cannot use the engine {engine}: {found.missing}")
@@ -118,10 +169,18 @@ def _no_precision(precision: str, fitting: Sequence[tuple[EngineOffer, DeviceOff
     return f"does not compute in {precision}: {places}; choose one of these"
 
 
-def _no_option(names: Sequence[str], offer: EngineOffer) -> str:
-    unknown = next(name for name in names if name not in offer.options)
-    known = ", ".join(offer.options) or "none"
-    return f"has no engine option {unknown!r} for {offer.engine}; its options are {known}"
+def _refused_option(choice: EngineChoice, offer: EngineOffer) -> str | None:
+    """Return why the engine cannot have one of the choice's settings; None if it can have all."""
+    known = {option.name: option for option in offer.options}
+    for given in choice.options:
+        if given.name not in known:
+            return (
+                f"has no engine option {given.name!r} for {offer.engine}; its options are "
+                f"{', '.join(known) or 'none'}"
+            )
+        if (why := refused_value(known[given.name], given.value)) is not None:
+            return f"cannot use that value: the engine option {given.name} of {offer.engine} {why}"
+    return None
 
 
 def _engines(offers: Iterable[EngineOffer]) -> str:

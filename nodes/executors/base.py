@@ -38,8 +38,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nodes.cache.room import Room
+from nodes.core.engines import refused_value
 from nodes.protocol.errors import NodeError
-from nodes.protocol.messages import DeviceOffer
+from nodes.protocol.messages import DeviceOffer, OptionOffer
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -49,6 +50,9 @@ class ExecutorError(NodeError):
 
     The text is one sentence: which subnet or engine, what is wrong, what to do.
     """
+
+
+WORKSPACE = OptionOffer("workspace_bytes", least=1, most=1 << 40, is_whole=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,8 @@ class LoadOptions:
     lower precision the engine may compute whatever it can; dtypes stay the same."""
     engine_options: Mapping[str, str] = field(default_factory=dict)
     """Settings that only this engine has, by name (`Engine.options`), as the user wrote them.
-    `prepare` and `load` raise ExecutorError for a value that the setting cannot have."""
+    `prepare` and `load` raise ExecutorError for a value that the setting cannot have, although an
+    agent has compared it with `Engine.options` before."""
 
     def __post_init__(self) -> None:
         if self.threads < 1:
@@ -78,12 +83,17 @@ class LoadOptions:
     @property
     def workspace_bytes(self) -> int:
         """The most scratch memory of TensorRT, by its engine option `workspace_bytes`."""
-        text = self.engine_options.get("workspace_bytes", str(256 << 20))
-        if not text.isdecimal() or not 0 < int(text) < 1 << 63:
-            raise ExecutorError(
-                f"the engine option workspace_bytes must be a number of bytes above 0, not {text!r}"
-            )
-        return int(text)
+        return int(self.option(WORKSPACE, str(256 << 20)))
+
+    def option(self, offer: OptionOffer, default: str) -> str:
+        """Return the value of one of the engine's settings, or `default` if the user gave none.
+
+        Raises ExecutorError if the setting cannot have that value.
+        """
+        value = self.engine_options.get(offer.name, default)
+        if (why := refused_value(offer, value)) is not None:
+            raise ExecutorError(f"the engine option {offer.name} {why}")
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +232,14 @@ class Engine(Protocol):
 
     Agents ask every engine what it offers when they start. So a module with such a class must be
     cheap to import, and every method but `open` must neither import the engine nor take memory.
+
+    An engine that takes more or less memory than ONNX Runtime besides tensors says so by an
+    attribute `memory` (`nodes.protocol.messages.EngineMemory`), on which planners count.
     """
 
-    options: tuple[str, ...]
-    """The names that `LoadOptions.engine_options` may have."""
+    options: tuple[OptionOffer, ...]
+    """What `LoadOptions.engine_options` may have: names, and their values as far as they can be
+    stated. The launcher refuses others before it deploys anything."""
 
     def missing(self) -> str | None:
         """Return why the engine cannot be used here and what to install; None if it can.

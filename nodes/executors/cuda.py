@@ -31,19 +31,6 @@ def cuda_devices() -> int:
     return count.value
 
 
-def gpu_name(number: int) -> str:
-    """Return the name of a GPU by its CUDA number, which is `gpu` for the first."""
-    return f"gpu:{number}" if number else "gpu"
-
-
-def gpu_number(device: str) -> int:
-    """Return the CUDA number of a GPU; raises ExecutorError if `device` is not a GPU's name."""
-    kind, _, number = device.partition(":")
-    if kind != "gpu" or not (number.isdecimal() or device == "gpu"):
-        raise ExecutorError(f"{device!r} is not the name of a GPU, such as gpu or gpu:1")
-    return int(number or 0)
-
-
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """A GPU's name and its compute capability (major, minor)."""

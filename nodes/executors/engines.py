@@ -13,6 +13,7 @@ from pathlib import Path
 from nodes.cache.room import Room
 from nodes.core.engines import AUTO
 from nodes.executors.base import Executor
+from nodes.executors.preparing.entries import PreparedFiles
 from nodes.executors.registry import chosen, offers, open_chosen
 from nodes.protocol.messages import EngineChoice, EngineOffer
 
@@ -29,7 +30,7 @@ class Engines:
 
         Call this before starting threads. Raises ExecutorError with the package to install.
         """
-        found = offers(engine)
+        found = offers(engine, PreparedFiles(cache, room))
         own = chosen(EngineChoice(engine, device, AUTO), found)
         self.device = own.device
         self.offers = _preferring(own, found)

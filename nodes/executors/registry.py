@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import astuple
 from functools import cache as memoised
 from importlib import import_module
 from pathlib import Path
@@ -20,9 +21,11 @@ from pathlib import Path
 from nodes.cache.room import Room
 from nodes.core.engines import AUTO, EngineLackingError, resolve
 from nodes.executors.base import Engine, Executor, ExecutorError
+from nodes.executors.onnx.engine import ProviderEngine, provider_called, provider_names
+from nodes.executors.preparing.entries import PreparedFiles
 from nodes.executors.tensor_rt.engine import tensorrt_missing
 from nodes.host.heap import keep_one_heap
-from nodes.protocol.messages import EngineChoice, EngineOffer
+from nodes.protocol.messages import EngineChoice, EngineMemory, EngineOffer, OptionOffer
 
 GROUP = "csdf_edge.executors"
 """The group of entry points by which packages add engines."""
@@ -33,8 +36,12 @@ BUILT_IN = {
     "openvino": "nodes.executors.openvino.engine:OpenVinoEngine",
     "tvm": "nodes.executors.tvm.engine:TvmEngine",
 }
-"""The place of each built-in engine. `auto` takes the first that can be used, before plugins.
-TensorRT as a provider of ONNX Runtime comes behind ONNX Runtime's own providers."""
+"""The place of each built-in engine. `auto` takes the first that can be used, then ONNX Runtime's
+other execution providers, then plugins. TensorRT as a provider of ONNX Runtime comes behind ONNX
+Runtime."""
+
+_NOTING = ("tensorrt", "onnxruntime")
+"""The built-in engines that test devices, which takes seconds, and keep notes of that."""
 
 AMBIGUOUS = ""
 """Stands in place of an engine's place if two packages name different ones."""
@@ -42,25 +49,39 @@ AMBIGUOUS = ""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 
 
-def offers(only: str = AUTO) -> tuple[EngineOffer, ...]:
+def offers(only: str = AUTO, notes: PreparedFiles | None = None) -> tuple[EngineOffer, ...]:
     """Return what each engine offers on this machine, in the order in which `auto` prefers them.
 
-    With `only`, the others are left out. Raises ExecutorError if there is none of that name.
+    With `only`, the others are left out. `notes` is where the results of tests of devices are kept.
+    Raises ExecutorError if there is no engine of that name.
     """
     names = engine_names()
+    if provider_called(only) is not None:
+        names = (only,)
     if only != AUTO and only not in names:
         raise ExecutorError(f"no engine is called {only!r}; there are {', '.join((AUTO, *names))}")
-    return tuple(_offer(name) for name in names if only in (AUTO, name))
+    return tuple(_offer(name, notes) for name in names if only in (AUTO, name))
 
 
-def _offer(name: str) -> EngineOffer:
+def _offer(name: str, notes: PreparedFiles | None) -> EngineOffer:
     try:
-        engine = find_engine(name)
+        engine = find_engine(name, notes)
         if (missing := engine.missing()) is not None:
             return EngineOffer(name, missing)
-        return EngineOffer(name, "", engine.devices(), engine.options)
+        options = tuple(engine.options)
+        if not all(isinstance(option, OptionOffer) for option in options):
+            raise TypeError("its `options` are not all of the class OptionOffer")
+        return EngineOffer(name, "", engine.devices(), options, _memory(engine))
     except Exception as error:  # noqa: BLE001 - a plugin may raise anything
         return EngineOffer(name, f"its package is broken: {error}")
+
+
+def _memory(engine: Engine) -> EngineMemory:
+    """Return the memory that an engine declares, or else ONNX Runtime's."""
+    declared = getattr(engine, "memory", EngineMemory())
+    if not isinstance(declared, EngineMemory) or min(astuple(declared)) < 0:
+        raise ExecutorError(f"its memory must be an EngineMemory of sizes in bytes, not {declared}")
+    return declared
 
 
 def engine_names() -> tuple[str, ...]:
@@ -68,17 +89,21 @@ def engine_names() -> tuple[str, ...]:
     built_in = sorted(
         BUILT_IN, key=lambda name: name == "tensorrt" and tensorrt_missing() is not None
     )
-    return (*built_in, *sorted(set(_plugins()) - set(BUILT_IN)))
+    plugins = {name for name in _plugins() if name not in BUILT_IN and not provider_called(name)}
+    return (*built_in, *provider_names(), *sorted(plugins))
 
 
-def find_engine(name: str) -> Engine:
+def find_engine(name: str, notes: PreparedFiles | None = None) -> Engine:
     """Return the engine of that name; raises ExecutorError if its package is broken."""
+    if (provider := provider_called(name)) is not None:
+        return ProviderEngine(provider, notes)
     place = BUILT_IN.get(name) or _plugins()[name]
     if place == AMBIGUOUS:
         raise ExecutorError(f"two packages have an engine called {name!r}; uninstall one")
     module, _, attribute = place.partition(":")
     try:
-        engine: Engine = getattr(import_module(module), attribute)()
+        made = getattr(import_module(module), attribute)
+        engine: Engine = made(notes) if name in _NOTING else made()
     except Exception as error:
         raise ExecutorError(
             f"the engine {name!r} cannot be imported from {place}: {error}"

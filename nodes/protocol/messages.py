@@ -1,4 +1,4 @@
-"""The messages that launchers and agents exchange: the whole protocol, version 7.
+"""The messages that launchers and agents exchange: the whole protocol, version 8.
 
 **Control messages** travel between one launcher (DEALER) and an agent's control port (ROUTER). The
 launcher opens a session with `Hello`, which the agent answers by `Welcome` or `Refused`. The
@@ -36,7 +36,7 @@ from typing import Literal
 
 from nodes.protocol.encodings import Encoding
 
-PROTOCOL = 7
+PROTOCOL = 8
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
 
 HOST = "@host"
@@ -152,17 +152,49 @@ class DeviceOffer:
 
 
 @dataclass(frozen=True, slots=True)
+class OptionOffer:
+    """One of an engine's own settings, and the values that it may have.
+
+    They are the `words`, or else numbers from `least` to `most`, only whole ones if `is_whole`.
+    With neither words nor bounds, the engine takes any text, or checks it when a subnet is loaded.
+    """
+
+    name: str
+    words: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    is_whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """The memory that an engine takes besides tensors, in bytes; planners count on it.
+
+    `idle_bytes` is that of an agent that has opened the engine and loaded nothing, including the
+    code that an idle agent runs; `subnet_bytes` and `layer_bytes` are what each further subnet and
+    each layer adds. The defaults were measured for ONNX Runtime
+    (`partition.prediction.memory_budget`).
+    """
+
+    idle_bytes: int = 34_000_000
+    subnet_bytes: int = 50_000
+    layer_bytes: int = 7_000
+
+
+@dataclass(frozen=True, slots=True)
 class EngineOffer:
     """An engine that an agent knows, and what it offers.
 
     `missing` says why the engine cannot be used and what to install; it is empty for one that can.
-    `devices` begin with the preferred one. `options` are the names of the engine's own settings.
+    `devices` begin with the preferred one. `options` are the engine's own settings, and `memory` is
+    what it takes.
     """
 
     engine: str
     missing: str = ""
     devices: tuple[DeviceOffer, ...] = ()
-    options: tuple[str, ...] = ()
+    options: tuple[OptionOffer, ...] = ()
+    memory: EngineMemory = EngineMemory()
 
 
 @dataclass(frozen=True, slots=True)

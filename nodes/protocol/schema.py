@@ -32,6 +32,7 @@ _index = integer(0, (1 << 31) - 1)
 _positive = integer(1, (1 << 31) - 1)
 _seconds = real(0.0, 1e12)
 _joules = real(0.0, 1e15)
+_number = real(-1e300, 1e300)
 _lease = real(1e-3, 1e6)
 _name = string(MAX_NAME)
 _who = string(200)
@@ -80,13 +81,30 @@ _words = (list_of(_word[0]), list_of(_word[1]))
 
 _DEVICE_OFFER = Record(words.DeviceOffer, {"device": _word, "precisions": _words})
 
+_OPTION_OFFER = Record(
+    words.OptionOffer,
+    {
+        "name": _word,
+        "words": _words,
+        "least": optional(_number),
+        "most": optional(_number),
+        "is_whole": flag,
+    },
+)
+
+_ENGINE_MEMORY = Record(
+    words.EngineMemory,
+    {"idle_bytes": _count, "subnet_bytes": _count, "layer_bytes": _count},
+)
+
 _ENGINE_OFFER = Record(
     words.EngineOffer,
     {
         "engine": _word,
         "missing": _text,
         "devices": records(_DEVICE_OFFER),
-        "options": _words,
+        "options": records(_OPTION_OFFER),
+        "memory": nested(_ENGINE_MEMORY),
     },
 )
 

@@ -1,4 +1,4 @@
-"""Plans in which each layer is a phase of its own, to measure layers one by one.
+"""Plans for a piece of a network on one device, to measure its layers one by one or as one phase.
 
 A network is measured in pieces, runs of consecutive layers on one device, so that a device holds
 the engines and weights of one piece at a time. A piece gets its inputs from the host and sends its
@@ -24,11 +24,14 @@ def useful_layers(network: Network) -> tuple[str, ...]:
 
 
 def pieces(
-    network: Network, layers: Sequence[str], most_bytes: int | None = None
+    network: Network,
+    layers: Sequence[str],
+    most_bytes: int | None = None,
+    most_layers: int = MOST_LAYERS,
 ) -> Iterator[tuple[str, ...]]:
     """Yield `layers`, in the network's order, as runs that are measured together.
 
-    A run has at most `MOST_LAYERS` layers and at most `most_bytes` bytes of weights and tensors. A
+    A run has at most `most_layers` layers and at most `most_bytes` bytes of weights and tensors. A
     layer with more bytes than that is a run of its own.
     """
     wanted = set(layers)
@@ -39,7 +42,7 @@ def pieces(
             continue
         size = network.weight_bytes((layer.name,)) + network.activation_bytes(layer.name)
         full = most_bytes is not None and held + size > most_bytes
-        if piece and (full or len(piece) == MOST_LAYERS):
+        if piece and (full or len(piece) == most_layers):
             yield tuple(piece)
             piece, held = [], 0
         piece.append(layer.name)
@@ -54,30 +57,26 @@ def one_by_one(network: Network, model_digest: str, device: Device, piece: Seque
     `piece` lists some of `useful_layers` in the network's order, so the plan is live. The plan
     predicts nothing: its times and memory are 0.
     """
-    inside = set(piece)
-    layers = [layer for layer in network.layers if layer.name in inside]
-    name_of = {layer.name: f"{device.name}:{index}" for index, layer in enumerate(layers)}
-    phases = tuple(
-        PlannedPhase(
-            name=name_of[layer.name],
-            device=device.name,
-            index=index,
-            layers=(layer.name,),
-            inputs=tuple(dict.fromkeys(layer.inputs)),
-            outputs=_read_outputs(network, layer),
-            skew=0,
-            predicted_s=0.0,
-            state=tuple((network.tensors[fed], made) for fed, made in layer.state),
-        )
-        for index, layer in enumerate(layers)
-    )
+    return _plan(network, model_digest, device, [(name,) for name in piece])
+
+
+def as_one(network: Network, model_digest: str, device: Device, piece: Sequence[str]) -> Plan:
+    """Return the plan that computes `piece` on `device` as one phase; otherwise as `one_by_one`."""
+    return _plan(network, model_digest, device, [tuple(piece)])
+
+
+def _plan(
+    network: Network, model_digest: str, device: Device, groups: Sequence[tuple[str, ...]]
+) -> Plan:
+    """Return the plan that computes each group of consecutive layers as a phase."""
+    phases = tuple(_phase(network, device, index, names) for index, names in enumerate(groups))
     return Plan(
         network=network.name,
         model_digest=model_digest,
-        strategy="layer by layer",
-        explanation="every layer by itself, to be measured",
+        strategy="piece by piece",
+        explanation="a piece of the network, to be measured",
         devices=(device,),
-        assignment={layer.name: device.name for layer in layers},
+        assignment={name: device.name for names in groups for name in names},
         phases=phases,
         channels=tuple(_channels(network, device.name, phases)),
         memory={device.name: MemoryPrediction(0, 0, 0, 0, 0)},
@@ -85,6 +84,32 @@ def one_by_one(network: Network, model_digest: str, device: Device, piece: Seque
         latency_s=0.0,
         bytes_per_frame=0,
         proof="phases read only what earlier ones make",
+    )
+
+
+def _phase(network: Network, device: Device, index: int, names: Sequence[str]) -> PlannedPhase:
+    layers = [network.layer[name] for name in names]
+    made = {tensor for layer in layers for tensor in layer.outputs}
+    inside = set(names)
+    return PlannedPhase(
+        name=f"{device.name}:{index}",
+        device=device.name,
+        index=index,
+        layers=tuple(names),
+        inputs=tuple(
+            dict.fromkeys(
+                tensor for layer in layers for tensor in layer.inputs if tensor not in made
+            )
+        ),
+        outputs=tuple(
+            tensor
+            for layer in layers
+            for tensor in _read_outputs(network, layer)
+            if tensor in network.outputs or not inside.issuperset(network.consumers[tensor])
+        ),
+        skew=0,
+        predicted_s=0.0,
+        state=tuple((network.tensors[fed], made) for layer in layers for fed, made in layer.state),
     )
 
 

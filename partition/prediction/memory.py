@@ -9,7 +9,8 @@ may still suffice:
   original. A CPU has no arithmetic for half precision, so it holds such weights, and activations,
   as float32.
 - **Activations** are the largest live set of any phase, because all phases of a device share the
-  engine's arena and one phase runs at a time. A phase's own inputs and outputs count here although
+  engine's arena and one phase runs at a time. Activation functions and sums write into the tensor
+  that they read, if nothing else reads it. A phase's own inputs and outputs count here although
   their frames lie in channels, because engines copy them into a layout of their own.
 - **Channels**: a frame is claimed before the firing that makes it and freed after the last firing
   that reads it. Meanwhile it is at the producer, at the consumer, or (while it is sent) at both. Of
@@ -17,7 +18,8 @@ may still suffice:
   the capacity. The producer holds one copy for all devices that a tensor goes to. The state that a
   phase keeps is a channel of two frames. Encoded frames wait encoded (`partition.wire`), and one of
   each channel is decoded before the firing that reads it.
-- **Engine**: the agent itself, a session per phase and a kernel per layer.
+- **Engine**: the agent itself, a session per phase and a kernel per layer, which differ from engine
+  to engine (`partition.engine_overhead`).
 
 **Packing** happens before all that. While a phase is loaded, the engine packs the weights of its
 matrices one after the other, and for a moment holds both the original and the copy, beside the code
@@ -33,12 +35,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from cnn.network import Network, Tensor
+from cnn.network import Layer, Network, Tensor
 from csdf.conversion.from_network import Dataflow, Phase
 from csdf.conversion.skew import Pipeline
 from partition.devices import Device
 from partition.plan import MemoryPrediction
 from partition.prediction.memory_budget import engine_bytes
+from partition.pricing.compute_time import FUSED, FUSED_SUMS
 from partition.pricing.paper_equations import device_beta_bytes
 
 PACKED = frozenset({"Gemm", "MatMul", "LSTM", "GRU", "RNN", "ConvTranspose"})
@@ -81,7 +84,7 @@ def predict_memory(
                 default=0,
             ),
             channels_bytes=channels[device.name],
-            engine_bytes=engine_bytes(len(phases), len(layers)),
+            engine_bytes=engine_bytes(len(phases), len(layers), device.engine_overhead),
             eq2_bytes=eq2[device.name],
             packing_bytes=max((packing_bytes(network, p.layers) for p in phases), default=0)
             + quantised_bytes(network, layers),
@@ -108,12 +111,25 @@ def live_bytes(network: Network, phase: Phase) -> int:
             if tensor not in alive:
                 alive.add(tensor)
                 held += network.tensors[tensor].bytes
-        largest = max(largest, held)
-        for tensor in (*layer.inputs, *layer.outputs):
-            if tensor in alive and tensor not in kept and last_read.get(tensor, step) == step:
-                alive.discard(tensor)
-                held -= network.tensors[tensor].bytes
+        ending = [
+            tensor
+            for tensor in dict.fromkeys((*layer.inputs, *layer.outputs))
+            if tensor not in kept and last_read.get(tensor, step) == step
+        ]
+        largest = max(largest, held - _written_over(network, layer, ending))
+        for tensor in ending:
+            alive.discard(tensor)
+            held -= network.tensors[tensor].bytes
     return largest
+
+
+def _written_over(network: Network, layer: Layer, ending: Sequence[str]) -> int:
+    """Return the bytes of the result that `layer` writes into an input that is `ending`, or 0."""
+    if layer.operator not in FUSED | FUSED_SUMS:
+        return 0
+    read = set(layer.inputs).intersection(ending)
+    size = network.tensors[layer.outputs[0]].bytes
+    return size if any(network.tensors[name].bytes == size for name in read) else 0
 
 
 def packing_bytes(network: Network, names: Sequence[str]) -> int:

@@ -4,8 +4,8 @@ The constants were measured by `python -m benchmarks.executor_memory` with ONNX 
 on x86-64 (AMD EPYC), Python 3.11, glibc 2.36, in a process that has imported what an agent imports.
 Program pages count only where their code runs. More of them are resident (23 to 36 MB), but those
 are clean, and the kernel drops them where memory is short (decision 025). Other engines and
-processors differ; an agent reports its idle memory, without program code, when a launcher greets it
-(`Welcome.rss_bytes`).
+processors differ; engines declare their own (`partition.engine_overhead`), and an agent reports its
+idle memory, without program code, when a launcher greets it (`Welcome.rss_bytes`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from partition.devices import Device
+from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
 from partition.pricing.traffic import Floats
 
-IDLE_AGENT_BYTES = 34_000_000
+IDLE_AGENT_BYTES = ONNX_RUNTIME.idle_bytes
 """Memory of an agent with its engine imported and nothing loaded: 30 MB, and the code that an idle
 agent runs."""
 
@@ -35,21 +36,33 @@ that runs."""
 CODE_BYTES = 8_000_000
 """The program code in `IDLE_AGENT_BYTES` and `FIRST_SESSION_BYTES`; agents do not measure it."""
 
-SESSION_BYTES = 50_000
-"""Memory of each further phase: a session's graph, measured as 33 kB, and its Python objects."""
-
-LAYER_BYTES = 7_000
+LAYER_BYTES = ONNX_RUNTIME.layer_bytes
 """Memory of each layer: its kernel, its node in the graph, names and shapes. Measured over twelve
 networks of 10 to 662 layers, which take 1.6 MB and 6.8 kB per layer once they are loaded."""
 
 
-def engine_bytes(phases: int, layers: int = 0) -> int:
+def engine_bytes(phases: int, layers: int = 0, engine: EngineOverhead = ONNX_RUNTIME) -> int:
     """Return the memory of an agent that has loaded `phases` subnets of `layers` layers in all,
     without their tensors, in bytes."""
     if phases == 0:
-        return IDLE_AGENT_BYTES
-    sessions = FIRST_SESSION_BYTES + SESSION_BYTES * phases
-    return IDLE_AGENT_BYTES + sessions + LAYER_BYTES * layers
+        return engine.idle_bytes
+    sessions = FIRST_SESSION_BYTES + engine.subnet_bytes * phases
+    return engine.idle_bytes + sessions + engine.layer_bytes * layers
+
+
+def engines_bytes(devices: Sequence[Device], phases: Floats) -> Floats:
+    """Return `engine_bytes` for so many phases of each device, without layers: [devices, …]."""
+    idle, subnet = (
+        np.array([getattr(device.engine_overhead, key) for device in devices], dtype=np.float64)
+        for key in ("idle_bytes", "subnet_bytes")
+    )
+    loaded = FIRST_SESSION_BYTES + (phases.T * subnet).T
+    return np.asarray((np.where(phases > 0, loaded, 0.0).T + idle).T)
+
+
+def least_engine_bytes(devices: Sequence[Device]) -> int:
+    """Return the least memory of an engine with one subnet on any of `devices`."""
+    return min(engine_bytes(1, engine=device.engine_overhead) for device in devices)
 
 
 def room_bytes(devices: Sequence[Device]) -> Floats:
@@ -73,5 +86,5 @@ def fair_memory(devices: Sequence[Device]) -> Floats:
     array([1., 1.])
     """
     limits = room_bytes(devices)
-    room = np.maximum(limits - engine_bytes(1), limits.max() / 100)
+    room = np.maximum(limits - engines_bytes(devices, np.ones(len(limits))), limits.max() / 100)
     return np.asarray(room / room.mean())

@@ -271,16 +271,16 @@ def wire_bytes(channels: Iterable[PlannedChannel], dealing: Sequence[int] = (0,)
 
 def energy_j(plan: Plan) -> float:
     """Return the joules that all devices of `plan` together take per frame in the steady state."""
-    return sum(device_energies_j(plan, plan.period_s).values())
+    return sum(device_energies_j(plan, plan.frame_s).values())
 
 
 def power_w(plan: Plan) -> float:
     """Return the mean power of all devices of `plan` that have layers, in the steady state."""
-    return energy_j(plan) / plan.period_s if plan.period_s > 0 else 0.0
+    return energy_j(plan) / plan.frame_s if plan.period_s > 0 else 0.0
 
 
-def device_energies_j(plan: Plan, period_s: float) -> dict[str, float]:
-    """Return by device name the joules per frame if a frame comes every `period_s`.
+def device_energies_j(plan: Plan, frame_s: float) -> dict[str, float]:
+    """Return by device name the joules per frame if a frame comes every `frame_s`.
 
     Devices without layers are missing.
     """
@@ -289,9 +289,10 @@ def device_energies_j(plan: Plan, period_s: float) -> dict[str, float]:
     return {
         device.name: float(
             rates_of(device).energy_j(
-                load[device.name].busy_s, period_s, load[device.name].sent_bytes
+                load[device.name].busy_s, frame_s * plan.batch, load[device.name].sent_bytes
             )
         )
+        / plan.batch
         for device in plan.devices
         if device.name in working
     }

@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 
 from cnn.network import Network
 from partition.devices import Device, launcher_s, machines
-from partition.prediction.fitting import MARGIN
+from partition.prediction.fitting import margin_periods
 from partition.prediction.memory import packing_bytes, quantised_bytes
-from partition.prediction.memory_budget import LAYER_BYTES, START_UP_BYTES, engine_bytes
+from partition.prediction.memory_budget import START_UP_BYTES, engines_bytes
 from partition.pricing.busy import period_s, rate_columns, shared_machines
 from partition.pricing.compute_time import layer_seconds
 from partition.pricing.spill import uncached_bytes
@@ -215,7 +215,7 @@ class CostModel:
         self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
         self._rows = LayerRows(network, live_bytes)
         self._layer_bytes = [network.weight_bytes((layer.name,)) for layer in network.layers]
-        self._margin = MARGIN + slack_frames - 1 if slack_frames else 0.0
+        self._margin = margin_periods(slack_frames)
         component = np.array(network.component)
         self._components = [component == number for number in range(component.max() + 1)]
         self._machine_of = _machine_numbers(self.devices)
@@ -237,13 +237,13 @@ class CostModel:
         shape = (len(self.devices), individuals)
         live = self._rows.live(device_of)
         compute, weights, activations, packing, kernels = (np.zeros(shape) for _ in range(5))
-        for number in range(len(self.devices)):
+        for number, device in enumerate(self.devices):
             mine = device_of == number
             compute[number] = self.layer_s[:, number] @ mine
             weights[number] = self._rows.weights(mine)
             activations[number] = (live * mine).max(axis=0)
             packing[number] = self._rows.packing(mine)
-            kernels[number] = LAYER_BYTES * mine.sum(axis=0)
+            kernels[number] = device.engine_overhead.layer_bytes * mine.sum(axis=0)
         own = (_phases(device_of[of], levels[of], len(self.devices)) for of in self._components)
         phases = np.sum(list(own), axis=0)
         durations = self._durations(device_of, levels, compute.max(axis=0))
@@ -251,8 +251,7 @@ class CostModel:
         uncached = self._uncached(device_of, weights, flows.received_bytes)
         phases_s = self.rates.phases_s(compute, flows.cut_bytes, uncached)
         busy, period = self.times(phases_s, phases, flows)
-        most = int(phases.max())
-        engine = np.array([engine_bytes(count) for count in range(most + 1)])[phases.astype(int)]
+        engine = engines_bytes(self.devices, phases)
         tensors = weights + activations + flows.held_bytes
         memory = np.maximum(tensors + engine + kernels, START_UP_BYTES + packing)
         return Costs(

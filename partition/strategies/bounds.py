@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from partition.prediction.memory_budget import engine_bytes, room_bytes
+from partition.prediction.memory_budget import least_engine_bytes, room_bytes
 from partition.pricing.busy import shared_machines
 from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem
@@ -71,7 +71,7 @@ def least_memory_share(problem: Problem) -> float:
     network, room = problem.network, room_bytes(problem.devices)
     total = network.weight_bytes(tuple(network.layer))
     heaviest = max(network.weight_bytes((layer.name,)) for layer in network.layers)
-    engine = engine_bytes(1)
+    engine = least_engine_bytes(problem.devices)
     return float(max(total / room.sum() + engine / room.max(), (heaviest + engine) / room.max()))
 
 

@@ -14,7 +14,8 @@ from tests.nodes.simulation import EPOCH, GRAPH, Dataflow
 FLOW = Dataflow(("n0", "n1", "n0"), (("x",), ("t0",), ("t1",)), ("t2",), (2, 2, 2, 2))
 _STATS = words.Stats(EPOCH, (1,), (0.5,), 1.0, 1.0, 8, 8, 1, 1, 1, 0, 0, 8, (0.5,), 4.5)
 
-OFFERS = (words.EngineOffer("e", "", (words.DeviceOffer("gpu:1", ("fp16",)),), ("o",)),)
+OPTIONS = (words.OptionOffer("o", ("v",)), words.OptionOffer("p", (), 1.0, 2.0, True))
+OFFERS = (words.EngineOffer("e", "", (words.DeviceOffer("gpu:1", ("fp16",)),), OPTIONS),)
 
 MESSAGES: tuple[words.Message, ...] = (
     words.Hello(words.PROTOCOL, "s", 5.0), words.Query(("a" * 64,)), words.Put(GRAPH, 0, b"x"),

@@ -6,7 +6,7 @@ import pytest
 
 from ga import nsga
 from ga.auto import Auto
-from ga.both import columns, order
+from ga.both import columns, divides, order
 from ga.hybrid.strategy import Hybrid, HybridEffort
 from ga.ranking import ranking
 from ga.runs.search import RunEffort
@@ -50,6 +50,7 @@ def test_whole_copies_are_taken_where_there_is_nothing_to_cut() -> None:
     solution = Auto((Sequential(), BatchSplit())).solve(problem)
     assert solution.explanation.startswith("batch-split (compared with sequential")
     assert set(solution.assignment.values()) == {"d0", "d1"}
+    assert not divides(plan_solution(problem, solution, model_digest="", strategy=""))
 
 
 def test_the_choice_and_its_rivals_are_named() -> None:

@@ -84,6 +84,16 @@ def test_the_least_memory_within_the_tolerance_is_best(found: list[Columns], bes
     assert order(hourglass(), found)[0] == best
 
 
+@pytest.mark.parametrize(
+    ("copies_s", "best"),
+    [(1.0, 2), (0.92, 2), (0.9, 0)],  # 1.0 / 0.9 is beyond the tolerance of 10 %
+)
+def test_whole_copies_count_only_where_they_are_far_ahead(copies_s: float, best: int) -> None:
+    copies = Columns(copies_s, 9.0, 9.0, divides=False)
+    found = [copies, Columns(1.0, 5.0, 5.0), Columns(1.09, 4.0, 4.0)]
+    assert order(hourglass(), found)[0] == best
+
+
 def test_a_shorter_period_that_is_known_from_elsewhere_counts() -> None:
     found = [Columns(1.0, 9.0, 9.0), Columns(1.09, 5.0, 5.0)]
     assert order(hourglass(), found, shortest_s=0.95)[0] == 0
@@ -111,7 +121,7 @@ def test_the_chosen_plan_is_the_least_within_the_tolerance_of_the_front() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "efficiency", "saving"), [(4, 0.93, 0.61), (10, 0.88, 0.72)])
+@pytest.mark.parametrize(("count", "efficiency", "saving"), [(4, 0.93, 0.61), (10, 0.86, 0.74)])
 def test_resnet50_is_nearly_n_times_as_fast_and_saves_most_of_the_memory(
     count: int, efficiency: float, saving: float
 ) -> None:

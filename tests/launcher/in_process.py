@@ -72,10 +72,12 @@ class InProcess:
         state = {t.name: np.zeros(t.shape, t.dtype) for p in plan.phases for t, _ in p.state}
         state.update(options.state or {})
         sent, received = [], []
+        frames.hold(1)
         on_update(Update("streaming", 0, frames.count))
         for index in _pushed(frames):
+            if not frames.claim(index):
+                continue
             sent.append(time.perf_counter() - began_s)
-            frames.claim(index)
             tensors = dict(frames[index])
             waiting = list(plan.phases)
             while waiting:
@@ -110,7 +112,9 @@ def _pushed(frames: PushedFrames) -> Iterator[int]:
     while taken < pushed or not (is_end or taken == frames.count):
         while taken == pushed and not is_end:
             assert frames.descriptor is not None
-            select.select([frames.descriptor], [], [])
+            due_s = frames.deadline_s
+            wait_s = None if due_s is None else max(0.0, due_s - time.monotonic())
+            select.select([frames.descriptor], [], [], wait_s)
             pushed, is_end = frames.seen()
         if taken < pushed:
             yield taken

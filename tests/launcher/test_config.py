@@ -178,6 +178,16 @@ MISTAKES = [
         id="cpus of a node elsewhere",
     ),
     pytest.param(
+        node("meter: plug\n    address: tcp://h:1"),
+        "line 5, nodes[1].meter: applies only to a node without an address",
+        id="meter of a node elsewhere",
+    ),
+    pytest.param(
+        node("meter: 'a plug'"),
+        "nodes[1].meter: 'a plug' is not auto, none or the name of a plugin",
+        id="meter",
+    ),
+    pytest.param(
         BASE.replace("m.onnx", "n.onnx"), "line 1, model: there is no file", id="missing model"
     ),
     pytest.param(

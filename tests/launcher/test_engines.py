@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,21 +11,25 @@ import pytest
 from launcher.commands.launch import main
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError
-from launcher.plan.engines import check_precisions, engines_of
+from launcher.plan.engines import check_precisions, engines_of, with_declared_memory
 from launcher.plan.planning import devices_of
+from nodes.executors.base import WORKSPACE
+from nodes.executors.onnx.sessions import SPINNING
 from nodes.protocol.messages import (
     PROTOCOL,
     DeviceOffer,
     EngineChoice,
+    EngineMemory,
     EngineOffer,
     EngineOption,
     Welcome,
 )
+from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
 from tests.launcher.models import write_branches
 
 BOARD = (
-    EngineOffer("tensorrt", "", (DeviceOffer("gpu", ("fp32", "fp16")),), ("workspace_bytes",)),
-    EngineOffer("onnxruntime", "", (DeviceOffer("cpu"),)),
+    EngineOffer("tensorrt", "", (DeviceOffer("gpu", ("fp32", "fp16")),), (WORKSPACE,)),
+    EngineOffer("onnxruntime", "", (DeviceOffer("cpu"),), (SPINNING,)),
     EngineOffer("tvm", "it is not installed: `pip install apache-tvm`"),
 )
 
@@ -80,6 +85,16 @@ def test_what_is_left_open_is_the_first_offer_that_has_the_rest(
         ),
         ("device: cpu, precision: fp16", "precision", "onnxruntime on cpu has fp32; choose"),
         ("engine_options: {beads: 3}", "engine_options", "no engine option 'beads' for tensorrt"),
+        (
+            "engine_options: {workspace_bytes: 1.5}",
+            "engine_options",
+            r"option workspace_bytes of tensorrt must be a whole number from 1 to 1\d+, not '1.5'",
+        ),
+        (
+            "device: cpu, engine_options: {allow_spinning: perhaps}",
+            "engine_options",
+            "option allow_spinning of onnxruntime must be true or false, not 'perhaps'",
+        ),
     ],
 )
 def test_what_a_node_lacks_is_named_with_file_line_key_and_remedy(
@@ -112,6 +127,20 @@ def test_the_cpu_and_the_gpu_of_a_board_are_two_devices_of_one_host(tmp_path: Pa
     assert [device.host_cores for device in devices] == [2, 2, 1, 1]
 
 
+def test_a_node_needs_the_memory_that_its_engine_takes(tmp_path: Path) -> None:
+    """Built-in engines are known before an agent is asked; what an agent declares counts more."""
+    cluster = cluster_of(tmp_path, "engine: onnxruntime", "engine: openvino", "engine: abacus")
+    usual, built_in, unknown = (device.engine_overhead for device in devices_of(cluster))
+    assert usual == unknown == ONNX_RUNTIME
+    assert built_in.layer_bytes > usual.layer_bytes
+    declared = EngineOffer("abacus", memory=EngineMemory(1, 2, 3))
+    welcomes = {"n2": replace(welcome("n2"), engines=(declared,))}
+    cluster = with_declared_memory(cluster, {"n2": EngineChoice("abacus", "cpu")}, welcomes)
+    assert [device.engine_overhead for device in devices_of(cluster)] == [
+        usual, built_in, EngineOverhead(1, 2, 3)
+    ]  # fmt: skip
+
+
 def launched(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
         main([str(path), *more])
@@ -128,6 +157,21 @@ def test_an_engine_that_a_node_lacks_is_refused_before_the_search(
     assert code == 2
     assert "node 'n0': its agent could not start: this machine cannot use the engine" in error
     assert "pip install" in error
+    assert "searching" not in error
+
+
+@pytest.mark.parametrize("more", [(), ("--plan-only",)], ids=["run", "plan-only"])
+def test_a_value_that_an_engine_refuses_ends_the_command_before_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    own = "engine: onnxruntime, device: cpu, engine_options: {allow_spinning: perhaps}"
+    cluster_of(tmp_path, own, "threads: 1", keys="frames: 2\n")
+    code, _, error = launched(tmp_path / "cluster.yaml", capsys, *more)
+    assert code == 2
+    assert (
+        "line 4, nodes[0].engine_options: node 'n0' cannot use that value: the engine option "
+        "allow_spinning of onnxruntime must be true or false, not 'perhaps'"
+    ) in error
     assert "searching" not in error
 
 

@@ -82,7 +82,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     [
         ("{", "line 1: is not valid JSON"),
         ("[]", "is not a profile that this version reads"),
-        ('{"format": 2}', "is not a profile that this version reads"),
+        ('{"format": 3}', "is not a profile that this version reads"),
         ('{"format": 1, "model": 3}', "measure anew"),
     ],
 )

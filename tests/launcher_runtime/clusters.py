@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,7 @@ from launcher.run.runtime import (
     SubnetFiles,
     Update,
 )
+from launcher.streaming.batches import stream_in_batches
 from nodes.protocol.codec import encode
 from nodes.protocol.messages import HOST, Message
 from partition.devices import Device
@@ -162,7 +163,13 @@ class Cluster:
             if isinstance(frames, Sized)
             else (PushedNetwork((), frames, take),)
         )
-        return run(self.plan, nodes, self.subnets, networks, on_update, options, agents)
+
+        def stream(pushed: Sequence[PushedNetwork], show: OnUpdate) -> RunResult:
+            return run(self.plan, nodes, self.subnets, pushed, show, options, agents)
+
+        if self.plan.batch == 1:
+            return stream(networks, on_update)
+        return stream_in_batches(stream, networks, on_update, self.plan.batch, None)
 
     @property
     def most_under_way(self) -> int:
@@ -171,7 +178,12 @@ class Cluster:
 
 
 def make_cluster(
-    directory: Path, nodes: int, layers: int = 8, channels: int = 8, wire: WireChoice = RAW
+    directory: Path,
+    nodes: int,
+    layers: int = 8,
+    channels: int = 8,
+    wire: WireChoice = RAW,
+    batch: int = 1,
 ) -> Cluster:
     """Deal the layers out to the nodes in turn, two at a time: many phases, many channels."""
     path = write_network(directory / "small.onnx", layers, channels)
@@ -180,10 +192,10 @@ def make_cluster(
     assignment = {
         layer.name: names[(i // 2) % nodes] for i, layer in enumerate(model.network.layers)
     }
-    return _cluster(directory, path, names, assignment, wire=wire)
+    return _cluster(directory, path, names, assignment, wire=wire, batch=batch)
 
 
-def make_dealt_cluster(directory: Path, frames: tuple[int, ...]) -> Cluster:
+def make_dealt_cluster(directory: Path, frames: tuple[int, ...], batch: int = 1) -> Cluster:
     """A whole copy on each node, which gets its part of a cycle of frames."""
     path = write_network(directory / "small.onnx")
     names = [f"n{i}" for i in range(len(frames))]
@@ -192,7 +204,7 @@ def make_dealt_cluster(directory: Path, frames: tuple[int, ...]) -> Cluster:
         for layer in read(path).network.layers
         for copy, name in enumerate(names, start=1)
     }
-    return _cluster(directory, path, names, assignment, (Copies(frames),))
+    return _cluster(directory, path, names, assignment, (Copies(frames),), batch=batch)
 
 
 def _cluster(
@@ -202,8 +214,9 @@ def _cluster(
     assignment: Mapping[str, str],
     rewrites: tuple[Rewrite, ...] = (),
     wire: WireChoice = RAW,
+    batch: int = 1,
 ) -> Cluster:
-    model = read(path).rewritten(rewrites)
+    model = read(path).in_batches(batch).rewritten(rewrites)
     plan = make_plan(
         model.network,
         model.digest,

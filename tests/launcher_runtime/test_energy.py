@@ -93,3 +93,28 @@ def test_watts_are_measured_in_a_profile_and_joules_in_a_run(
     assert b["unmetered"] == "it was started with --meter none"
     assert report["joules_per_frame"] is None
     assert report["joules_per_frame_predicted"] > 0
+
+
+def test_agents_that_launch_starts_have_the_meters_that_their_nodes_name(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "cluster.yaml").write_text(
+        "model: classifier.onnx\nnodes:\n  - {name: a, meter: ten}\n  - {name: b, meter: none}\n"
+        "strategy: sequential\nframes: 4\nverify: false\n"
+    )
+    a, b = run(launch, capsys, "cluster.yaml")["nodes"]
+    assert (a["meter"], a["unmetered"]) == ("ten watts", "")
+    assert (b["meter"], b["unmetered"]) == ("", "it was started with --meter none")
+
+
+def test_a_meter_that_is_not_installed_is_refused_by_the_name_of_its_node(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "cluster.yaml").write_text(
+        "model: classifier.onnx\nnodes: [{name: a}, {name: b, meter: plug}]\nframes: 4\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        launch(["cluster.yaml"])
+    assert ended.value.code == 2
+    says = capsys.readouterr().err
+    assert "node 'b': its agent could not start: --meter plug: no installed package" in says

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -63,7 +64,7 @@ class Dealer:
     def __call__(self, request: PlanRequest, _: Plan | None, __: IsWanted) -> CutPlan:
         nodes = request.nodes
         self.asked.append(nodes)
-        model = read(self._cluster.model)
+        model = read(self._cluster.model).in_batches(self._cluster.plan.batch)
         layers = [layer.name for layer in model.network.layers]
         if len(layers) > self._most * len(nodes):
             raise BadInputError(
@@ -154,6 +155,30 @@ def test_a_node_that_is_killed_or_stopped_is_replaced_and_every_result_is_right(
     assert "node 'n1' (started on this machine) was lost while running, after" in told[0]
     assert "going on with n0, n2" in told[0]
     assert "streaming again after" in told[1]
+
+
+def test_frames_in_batches_survive_the_loss_of_a_node(tmp_path: Path) -> None:
+    """None is lost or comes twice, the last, incomplete batch among them."""
+    batch = 7
+    cluster = make_cluster(tmp_path, nodes=3, batch=batch)
+    replan = Dealer(cluster, tmp_path / "again")
+    with start_agents(cluster.nodes(), tmp_path / "cache") as agents:
+        take = Strikes({40: (agents["n1"].pid, signal.SIGKILL)})
+        result = cluster.run(
+            RandomFrames(FRAMES), take, options(replan, tmp_path / "cache"), agents=agents
+        )
+    assert FRAMES % batch
+    cluster.check(take.results.outputs, FRAMES)
+    assert len(result.sent_s) == len(result.received_s) == FRAMES
+    assert all(sent < got for sent, got in zip(result.sent_s, result.received_s, strict=True))
+    (past,) = result.recoveries
+    assert past.nodes == ("n1",)
+    assert 40 < past.frame < FRAMES
+    assert past.frame % batch == 0
+    firings = math.ceil(FRAMES / batch) - past.frame // batch
+    for node, stats in result.stats.items():
+        assert stats.firings
+        assert set(stats.firings) == {firings}, node
 
 
 def test_daemons_are_killed_one_after_the_other_until_one_is_left(

@@ -69,6 +69,16 @@ def test_frames_dealt_out_to_copies_come_back_in_order(tmp_path: Path, cache: Pa
 
 
 @pytest.mark.slow
+def test_batches_are_dealt_out_to_copies_as_frames_are(tmp_path: Path, cache: Path) -> None:
+    dealt, taken = make_dealt_cluster(tmp_path, (2, 1), batch=3), results()
+    outcome = dealt.run(RandomFrames(22), taken, RunOptions(cache=cache))
+    dealt.check(taken.outputs, 22)
+    firings = {name: stats.firings for name, stats in outcome.stats.items()}
+    assert firings == {"n0": (5,), "n1": (3,)}, "eight batches, the last one of one frame"
+    assert len(outcome.sent_s) == len(outcome.received_s) == 22
+
+
+@pytest.mark.slow
 def test_bytes_moved_are_what_the_channels_carry(two: Cluster, cache: Path) -> None:
     outcome = two.run(RandomFrames(5), results(), RunOptions(cache=cache))
     for name, stats in outcome.stats.items():

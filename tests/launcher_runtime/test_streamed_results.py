@@ -174,7 +174,16 @@ def test_copies_hold_as_many_frames_as_the_slower_of_them_admits() -> None:
 
 
 class Network:
-    """Answers at once (`launcher.run.live.LiveNetwork`)."""
+    """Answers at once, and is its own feed (`launcher.run.live.LiveNetwork`)."""
+
+    is_ended = False
+
+    @property
+    def feed(self) -> Network:
+        return self
+
+    def end(self) -> None:
+        self.is_ended = True
 
     def stream(self, frames: Iterator[Frame]) -> Iterator[Outputs]:
         for given_frame in frames:
@@ -218,7 +227,9 @@ def test_every_result_has_the_number_of_its_frame() -> None:
 @pytest.mark.parametrize("policy", ["block", "drop-oldest", "drop-newest"])
 def test_with_a_pace_every_frame_has_a_result_or_was_dropped(policy: str) -> None:
     kept = Kept([frame(number) for number in range(300)])
-    StreamedFiles(kept, Pace(1e5, policy, 2)).through(Network())
+    network = Network()
+    StreamedFiles(kept, Pace(1e5, policy, 2)).through(network)
+    assert network.is_ended, "a batch waits for no more frames"
     taken = [number for number, _ in kept.results]
     assert kept.results == [(number, number) for number in taken]
     assert sorted([*taken, *kept.dropped]) == list(range(300))

@@ -80,7 +80,16 @@ SENDABLE = {
                 short,
                 said,
                 tuples(st.builds(words.DeviceOffer, short, tuples(short))),
-                tuples(short),
+                tuples(
+                    st.builds(
+                        words.OptionOffer,
+                        short,
+                        tuples(short),
+                        st.none() | seconds,
+                        st.none() | seconds,
+                        st.booleans(),
+                    )
+                ),
             )
         ),
     ),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cnn.network import Layer, Network, Tensor
 from partition.devices import Device
+from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
 
 
 def chain(*macs: int, elements: int = 8, weights: Sequence[int] = ()) -> Network:
@@ -117,6 +118,9 @@ def device_sets(draw: st.DrawFn, max_devices: int = 4) -> tuple[Device, ...]:
             cache_s_per_byte=2.0**-20,
             idle_w=draw(st.sampled_from((0.0, 2.5))),
             sent_j_per_byte=2.0**-20,
+            engine_overhead=draw(
+                st.sampled_from((ONNX_RUNTIME, EngineOverhead(2**26, 2**20, 2**16)))
+            ),
         )
         for i in range(draw(st.integers(1, max_devices)))
     )

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from cnn.network import Network
 from partition.devices import Device
+from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
 from partition.plan import Plan
 from partition.planner import make_plan
 from partition.prediction.timing import energy_j, latency_s, loads
@@ -100,9 +101,12 @@ def priced(
     return plan, problem.costs.evaluate(problem.numbers(assignment)[None])
 
 
-def test_estimated_memory_is_close_to_the_plans() -> None:
+@pytest.mark.parametrize("heavy", [ONNX_RUNTIME, EngineOverhead(50_000_000, 10**6, 10**6)])
+def test_estimated_memory_is_close_to_the_plans(heavy: EngineOverhead) -> None:
     network = residual()
-    devices = tuple(Device(f"d{i}") for i in range(4))
+    devices = tuple(
+        Device(f"d{i}", engine_overhead=heavy if i % 2 else ONNX_RUNTIME) for i in range(4)
+    )
     problem = Problem(network, devices)
     contiguous = np.arange(len(network.layers)) * 4 // len(network.layers)
     plan = make_plan(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cnn.network import Layer, Network, Tensor
 from csdf.conversion.from_network import Phase, convert
 from csdf.conversion.skew import Pipeline
 from partition.devices import Device
+from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
 from partition.errors import DoesNotFitError
 from partition.planner import make_plan
 from partition.prediction.memory import channel_bytes, live_bytes, packing_bytes
@@ -49,6 +52,19 @@ def test_an_output_of_the_phase_is_held_to_its_end() -> None:
     net = network({"a": ["x"], "b": ["a"], "c": ["b"]}, {"x": 1, "a": 50, "b": 5, "c": 7}, ("c",))
     phase = Phase("d/0", "d", 0, ("a", "b", "c"), ("x",), ("a", "c"))
     assert live_bytes(net, phase) == 50 + 5 + 7
+
+
+def test_a_sum_and_an_activation_write_over_a_tensor_that_nothing_else_reads() -> None:
+    sizes = {"x": 2, "a": 10, "s": 10, "r": 10}
+    net = network({"a": ["x"], "s": ["a", "x"], "r": ["s"]}, sizes, ("r",))
+    kinds = {"a": "Conv", "s": "Add", "r": "Relu"}
+    net = replace(
+        net, layers=tuple(replace(each, operator=kinds[each.name]) for each in net.layers)
+    )
+    layers = ("a", "s", "r")
+    assert live_bytes(net, Phase("d/0", "d", 0, layers, ("x",), ("r",))) == 2 + 10
+    assert live_bytes(net, Phase("d/0", "d", 0, layers, ("x",), ("s", "r"))) == 10 + 10
+    assert live_bytes(net, Phase("d/0", "d", 0, layers, ("x",), ("a", "r"))) == 2 + 10 + 10
 
 
 def test_a_channel_is_held_at_both_ends_and_once_if_it_is_local() -> None:
@@ -172,6 +188,23 @@ def test_every_layer_adds_its_kernel() -> None:
         for count in (1, 101)
     )  # fmt: skip
     assert many - few == 100 * LAYER_BYTES
+
+
+def test_an_engine_that_takes_more_for_a_layer_or_a_subnet_counts_where_it_computes() -> None:
+    heavy = EngineOverhead(idle_bytes=40_000_000, subnet_bytes=1_000_000, layer_bytes=75_000)
+    usual, more = (
+        make_plan(
+            chain(*[1] * 10, elements=1), "", (Device("a", engine_overhead=own), Device("b")),
+            {f"l{number}": "b" if number == 5 else "a" for number in range(10)},
+            strategy="any", explanation="",
+        )
+        for own in (ONNX_RUNTIME, heavy)
+    )  # fmt: skip
+    phases = sum(phase.device == "a" for phase in usual.phases)
+    assert phases == 2
+    extra = more.memory["a"].engine_bytes - usual.memory["a"].engine_bytes
+    assert extra == 6_000_000 + 2 * 950_000 + 9 * 68_000
+    assert more.memory["b"] == usual.memory["b"]
 
 
 def test_packed_whole_numbers_stay_in_memory_while_others_are_packed() -> None:

@@ -241,7 +241,10 @@ def _replays(model: Model, ran: ExecutedPlans | None, folder: Path) -> list[Repl
     if ran is None:
         return []
     numbers = network_numbers(model)
-    replays = [Replay(model, ran.plan, ran.subnets, numbers, folder)]
+    subnets = ran.subnets
+    if ran.plan.batch > 1:  # what is computed again is single frames
+        subnets = cut_subnets(model, ran.plan, folder / "single", lambda _done, _all: None)
+    replays = [Replay(model, ran.plan, subnets, numbers, folder)]
     if ran.replanned is not None:
         subnets = cut_subnets(model, ran.replanned, folder / "replanned", lambda _done, _all: None)
         replays.append(Replay(model, ran.replanned, subnets, numbers, folder))

@@ -24,12 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from nodes.executors.base import ExecutorError, LoadOptions
+from nodes.executors.onnx.blocking import with_pools, without_pools
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.file import OnnxFile
 from nodes.executors.onnx.packing import UNPACKED, multiplies_single_rows, packs_others, realign
 from nodes.executors.onnx.schema import TENSOR, external_entries, walk
 from nodes.executors.onnx.sessions import (
+    can_find_weights,
     engine_errors,
+    find_weights_in,
     import_onnxruntime,
     keep_packing_off,
     light_optimising_options,
@@ -77,11 +80,17 @@ def optimise(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:
     with cache.making(job.key) as folder, engine_errors(ort, job.subnet, "load"):
         model, weights = folder / MODEL, folder / _WEIGHTS
 
-        def write(*, packs: bool) -> None:
-            _write(ort, job, optimising_options(ort, model, _WEIGHTS), packs=packs)
-
         is_small = job.graph.stat().st_size <= _LARGEST_EXAMINED_BYTES
-        packs = not (is_small and multiplies_single_rows(job.graph.read_bytes()))
+        subnet = job.graph.read_bytes() if is_small else None
+        pooled = with_pools(subnet) if subnet is not None and can_find_weights(ort) else None
+
+        def write(*, packs: bool) -> None:
+            settings = optimising_options(ort, model, _WEIGHTS)
+            _write(ort, job, settings, packs=packs, content=pooled)
+            if pooled is not None:
+                model.write_bytes(without_pools(model.read_bytes()))
+
+        packs = subnet is None or not multiplies_single_rows(subnet)
         write(packs=packs)
         if not packs and packs_others(model.read_bytes()):
             packs = True
@@ -106,12 +115,19 @@ def optimise_lightly(job: Job, options: LoadOptions, cache: PreparedFiles) -> No
         try_out(ort, job.subnet, model, options, packs=False)
 
 
-def _write(ort: Any, job: Job, session_options: Any, *, packs: bool) -> None:
-    """Make a session of a subnet, which writes the optimised model as its options say."""
+def _write(
+    ort: Any, job: Job, session_options: Any, *, packs: bool, content: bytes | None = None
+) -> None:
+    """Make a session of a subnet, which writes the optimised model as its options say.
+
+    `content` replaces the subnet's file, but not its files of weights.
+    """
     if not packs:
         keep_packing_off(session_options)
+    if content is not None:
+        find_weights_in(session_options, job.graph.parent)
     ort.InferenceSession(
-        str(job.graph),
+        str(job.graph) if content is None else content,
         session_options,
         providers=["CPUExecutionProvider"],
         disabled_optimizers=faulty_optimizers(job.graph),
@@ -119,11 +135,7 @@ def _write(ort: Any, job: Job, session_options: Any, *, packs: bool) -> None:
 
 
 def try_out(ort: Any, subnet: str, model: Path, options: LoadOptions, *, packs: bool) -> None:
-    """Load the optimised `model` and run it once; raises ExecutorError if ONNX Runtime cannot.
-
-    A network that needs a particular whole number as input refuses the synthetic zeros. It must not
-    pass the trial even so: nothing behind the refusing layer has run, and may crash.
-    """
+    """Load the optimised `model` and run it once; raises ExecutorError if ONNX Runtime cannot."""
     settings = loading_options(ort, options, optimised=True)
     if not packs:
         keep_packing_off(settings)
@@ -134,6 +146,17 @@ def try_out(ort: Any, subnet: str, model: Path, options: LoadOptions, *, packs: 
             providers=["CPUExecutionProvider"],
             disabled_optimizers=faulty_optimizers(model),
         )
+    run_on_synthetic_inputs(ort, subnet, session)
+    del session
+    shrink_arena(ort)
+
+
+def run_on_synthetic_inputs(ort: Any, subnet: str, session: Any) -> None:
+    """Run a session once; raises ExecutorError if ONNX Runtime cannot.
+
+    A network that needs a particular whole number as input refuses the synthetic zeros. It must not
+    pass the trial even so: nothing behind the refusing layer has run, and may crash.
+    """
     specs = tensor_specs(subnet, session.get_inputs())
     tensor_specs(subnet, session.get_outputs(), may_vary=True)
     inputs = {name: synthetic_input(spec.dtype, spec.shape) for name, spec in specs.items()}
@@ -148,5 +171,3 @@ def try_out(ort: Any, subnet: str, model: Path, options: LoadOptions, *, packs: 
             f"{error}; this was a trial with 0 for {zeros}: if the network needs another value "
             "there, set it under `model: inputs:`"
         ) from error
-    del session
-    shrink_arena(ort)

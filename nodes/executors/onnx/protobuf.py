@@ -90,6 +90,11 @@ def field(number: int, content: bytes) -> bytes:
     return _encoded(number << 3 | _BYTES) + _encoded(len(content)) + content
 
 
+def integer_field(number: int, value: int) -> bytes:
+    """Return a serialised field that is an integer of 0 or more."""
+    return _encoded(number << 3 | _VARINT) + _encoded(value)
+
+
 def _encoded(value: int) -> bytes:
     encoded = bytearray()
     while value > 0x7F:

@@ -2,8 +2,8 @@
 
 On the CPU a subnet is optimised once (`nodes.executors.onnx.optimise`) and cached
 (`nodes.executors.preparing.entries`). The result is loaded with optimisation off, so its weights
-are pages of a file and not of the heap. With a GPU the subnet is loaded as it is, because the
-optimised file is specific to the CPU.
+are pages of a file and not of the heap. Other execution providers are in
+`nodes.executors.onnx.providers`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from nodes.executors.base import (
     OutputAllocator,
     TensorSpec,
 )
-from nodes.executors.cuda import cuda_devices, gpu_number
 from nodes.executors.onnx.binding import SessionBinding, run_options
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.file import OnnxFile, check_optimised, inspect
@@ -34,11 +33,9 @@ from nodes.executors.onnx.packing import UNPACKED
 from nodes.executors.onnx.sessions import (
     allows_spinning,
     engine_errors,
-    gpu_providers,
     import_onnxruntime,
     keep_packing_off,
     loading_options,
-    provider_arguments,
     shrink_arena,
     tensor_specs,
 )
@@ -50,37 +47,19 @@ from nodes.host.processor import processor_kind
 
 log = logging.getLogger("node-agent")
 
-_FORMAT = 5
+_FORMAT = 6
 """A number to increase whenever `optimise` would write something else for the same subnet."""
 
 
 class OnnxRuntimeExecutor:
-    """ONNX Runtime on this machine, keeping optimised subnets under `cache`."""
+    """ONNX Runtime on this machine's CPU, keeping optimised subnets under `cache`."""
 
-    def __init__(
-        self,
-        cache: Path,
-        *,
-        device: str = "auto",
-        tensorrt: bool = False,
-        room: Room | None = None,
-    ) -> None:
-        """Use a GPU where ONNX Runtime offers one, through TensorRT if `tensorrt`, or `device`.
+    def __init__(self, cache: Path, *, room: Room | None = None) -> None:
+        """Open ONNX Runtime; `room` bounds the cache if given.
 
-        `room` bounds the cache if given. Files that ONNX Runtime itself keeps for TensorRT count
-        towards it, but are not bounded while they are written. Raises ExecutorError if ONNX Runtime
-        is not installed, or cannot use the `device`.
+        Raises ExecutorError if it is not installed.
         """
         self._ort = import_onnxruntime()
-        self._gpu = 0 if device in ("auto", "cpu") else gpu_number(device)
-        found = () if device == "cpu" else gpu_providers(self._ort, tensorrt=tensorrt)
-        self._providers = found
-        if device not in ("auto", "cpu") and not (found and self._gpu < cuda_devices()):
-            raise ExecutorError(
-                f"ONNX Runtime {self._ort.__version__} cannot use {device}: it has the providers "
-                f"{', '.join(self._ort.get_available_providers())} and CUDA finds "
-                f"{cuda_devices()} GPUs; `pip install onnxruntime-gpu`, and check the driver"
-            )
         self._run_options = run_options(self._ort)
         self._cache = PreparedFiles(cache, room)
         self._child = PreparingProcess("onnxruntime", self._cache)
@@ -88,10 +67,7 @@ class OnnxRuntimeExecutor:
 
     def describe(self) -> str:
         """Return the engine's name, its version and where it computes."""
-        names = [name.removesuffix("ExecutionProvider") for name in self._providers]
-        if self._gpu:
-            names.append(f"GPU {self._gpu}")
-        return f"ONNX Runtime {self._ort.__version__} ({', '.join([*names, 'CPU'])})"
+        return f"ONNX Runtime {self._ort.__version__} (CPU)"
 
     def prepare(
         self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
@@ -99,20 +75,13 @@ class OnnxRuntimeExecutor:
         """Optimise those of `graphs` that the cache lacks, in one child process."""
         done = on_done or (lambda _: None)
         allows_spinning(options)  # its value may be wrong
-        if self._providers:
-            for graph in graphs:
-                done(graph)
-            return
         jobs = [self._affordable(inspect(graph)) for graph in graphs]
         self._child.prepare(jobs, options, lambda job: done(job.graph))
 
     def load(self, graph: Path, options: LoadOptions) -> OnnxRuntimeSubnet:
         """Load a subnet, preparing it first if the cache lacks it."""
         file = inspect(graph)
-        if self._providers:
-            session = self._session(file, graph, options, optimised=False)
-        else:
-            session = self._optimised_session(file, options)
+        session = self._optimised_session(file, options)
         subnet = OnnxRuntimeSubnet(self._ort, file.name, session, self._run_options, self._forget)
         self._loaded.add(subnet)
         return subnet
@@ -122,7 +91,7 @@ class OnnxRuntimeExecutor:
         if (found := self._prepared(job)) is not None:
             # An entry that is intact yet unusable was made by another build: make it anew.
             with contextlib.suppress(ExecutorError):
-                return self._session(file, found, options, optimised=True)
+                return self._session(file, found, options)
             self._cache.discard(found.parent.name)
         self._child.make([job], options, lambda _: None)
         found = self._prepared(job)
@@ -131,7 +100,7 @@ class OnnxRuntimeExecutor:
                 f"subnet {file.name}: what was just written under {self._cache.root} cannot be "
                 "read back; check that disk"
             )
-        return self._session(file, found, options, optimised=True)
+        return self._session(file, found, options)
 
     def _affordable(self, file: OnnxFile) -> Job:
         """Return the job whose result is cached, else the one for which there is memory now."""
@@ -159,18 +128,17 @@ class OnnxRuntimeExecutor:
                 return entry / MODEL
         return None
 
-    def _session(self, file: OnnxFile, path: Path, options: LoadOptions, *, optimised: bool) -> Any:
-        session_options = loading_options(self._ort, options, optimised=optimised)
+    def _session(self, file: OnnxFile, path: Path, options: LoadOptions) -> Any:
+        session_options = loading_options(self._ort, options, optimised=True)
         entry = path.parent
-        if optimised:
-            check_optimised(path)
-        if optimised and (Job.is_light_key(entry.name) or (entry / UNPACKED).exists()):
+        check_optimised(path)
+        if Job.is_light_key(entry.name) or (entry / UNPACKED).exists():
             keep_packing_off(session_options)
         with engine_errors(self._ort, file.name, "load"), large_blocks_apart():
             session = self._ort.InferenceSession(
                 str(path),
                 session_options,
-                providers=provider_arguments(self._providers, options, self._cache.root, self._gpu),
+                providers=["CPUExecutionProvider"],
                 disabled_optimizers=faulty_optimizers(path),
             )
         session.disable_fallback()

@@ -147,6 +147,9 @@ class DimensionField(IntEnum):
 TYPE_TENSOR, TENSOR_SHAPE, SHAPE_DIM = 1, 2, 1
 """`TypeProto.tensor_type`, `TypeProto.Tensor.shape` and `TensorShapeProto.dim`."""
 
+TENSOR_ELEMENT_TYPE = 1
+"""`TypeProto.Tensor.elem_type`."""
+
 EXTERNAL = 1
 """The value of `TensorProto.data_location` for content in another file."""
 

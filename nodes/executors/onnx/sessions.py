@@ -30,10 +30,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
-from nodes.executors.cuda import cuda_devices
+from nodes.protocol.messages import OptionOffer
 
 if TYPE_CHECKING:
     import onnxruntime
+
+SPINNING = OptionOffer("allow_spinning", words=("true", "false"))
+"""Whether threads may wait for work by spinning."""
 
 INLINE_BYTES = 1024
 """Initialisers below this size stay inside an optimised model, since ONNX Runtime reads shapes from
@@ -91,45 +94,6 @@ def import_onnxruntime() -> Any:
     return onnxruntime
 
 
-def gpu_providers(ort: Any, *, tensorrt: bool) -> tuple[str, ...]:
-    """Return the GPU execution providers to use, in order of preference; none without a GPU."""
-    wanted = ["CUDAExecutionProvider"]
-    if tensorrt:
-        wanted.insert(0, "TensorrtExecutionProvider")
-    offered = [name for name in wanted if name in ort.get_available_providers()]
-    return tuple(offered) if offered and cuda_devices() else ()
-
-
-def provider_arguments(
-    providers: tuple[str, ...], options: LoadOptions, cache: Path, gpu: int = 0
-) -> list[str | tuple[str, dict[str, str]]]:
-    """Return `providers` with their settings, and the CPU last, as InferenceSession takes them.
-
-    `gpu` is the CUDA number of the GPU. TF32 is off, because with it a GPU agrees with the model
-    only to 1e-3.
-    """
-    arguments: list[str | tuple[str, dict[str, str]]] = []
-    for provider in providers:
-        settings = {"device_id": str(gpu)}
-        if provider == "CUDAExecutionProvider":
-            settings |= {
-                "arena_extend_strategy": "kSameAsRequested",
-                "cudnn_conv_algo_search": "HEURISTIC",
-                "use_tf32": "0",
-            }
-        elif provider == "TensorrtExecutionProvider":
-            settings |= {
-                "trt_engine_cache_enable": "1",
-                "trt_engine_cache_path": str(cache),
-                "trt_timing_cache_enable": "1",
-                "trt_timing_cache_path": str(cache),
-                "trt_max_workspace_size": str(options.workspace_bytes),
-                "trt_fp16_enable": "1" if options.fp16 else "0",
-            }
-        arguments.append((provider, settings))
-    return [*arguments, "CPUExecutionProvider"]
-
-
 def optimising_options(ort: Any, model: Path, weights_name: str) -> onnxruntime.SessionOptions:
     """Return options that make a session write itself, fully optimised, to `model`.
 
@@ -181,20 +145,26 @@ def loading_options(ort: Any, options: LoadOptions, *, optimised: bool) -> Any:
     return session_options
 
 
+def can_find_weights(ort: Any) -> bool:
+    """Return whether `find_weights_in` has an effect: from ONNX Runtime 1.21 on."""
+    return tuple(int(part) for part in ort.__version__.split(".")[:2]) >= (1, 21)
+
+
+def find_weights_in(options: Any, folder: Path) -> None:
+    """Let a session whose model comes from memory find its files of weights in `folder`."""
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", str(folder)
+    )
+
+
 def keep_packing_off(options: Any) -> None:
     """Let a session use weights as they are in their file, without packing them."""
     options.add_session_config_entry("session.disable_prepacking", "1")
 
 
 def allows_spinning(options: LoadOptions) -> bool:
-    """Return whether threads may wait for work by spinning, by the option `allow_spinning`.
-
-    Raises ExecutorError if its value is neither true nor false.
-    """
-    text = options.engine_options.get("allow_spinning", "false")
-    if text not in ("true", "false"):
-        raise ExecutorError(f"the engine option allow_spinning must be true or false, not {text!r}")
-    return text == "true"
+    """Return the value of `SPINNING`; raises ExecutorError if it is neither true nor false."""
+    return options.option(SPINNING, "false") == "true"
 
 
 def _session_options(ort: Any, threads: int, *, spins: bool = False) -> Any:

@@ -6,9 +6,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from nodes.cache.room import Room
+from nodes.core.engines import BUILT_IN_MEMORY
 from nodes.executors.base import Executor
 from nodes.host.processor import processor_kind
-from nodes.protocol.messages import DeviceOffer
+from nodes.protocol.messages import DeviceOffer, OptionOffer
 
 _HALF_PRECISION = frozenset({"avx512_fp16", "asimdhp"})
 """The instructions, as Linux calls them, with which OpenVINO computes in half precision."""
@@ -17,7 +18,8 @@ _HALF_PRECISION = frozenset({"avx512_fp16", "asimdhp"})
 class OpenVinoEngine:
     """OpenVINO on the CPU."""
 
-    options: tuple[str, ...] = ()
+    options: tuple[OptionOffer, ...] = ()
+    memory = BUILT_IN_MEMORY["openvino"]
 
     def missing(self) -> str | None:
         """Return what to install, or None."""

@@ -1,17 +1,18 @@
 """Runs in a process of its own and prepares subnets, one after the other, within bounds.
 
 The process is started as `python -m nodes.executors.preparing.child`. It first reads a JSON line
-from its standard input, `{"engine": …, "cache": directory, "folders": [directories of subnets]}`,
-and from then on can open only these folders (`nodes.host.sandbox`), unless its engine is one for a
-GPU. For each subnet it then reads a line `{"engine": …, "cache": directory, "options": {…}, "job":
-{…}, "limit_bytes": …}` and replies with a line `{"done": key}` or `{"failed": key, "reason":
-sentence, "lacks": "room", "memory" or ""}`. It exits when its input is closed, so it never outlives
-the agent that started it.
+from its standard input, `{"engine": …, "cache": directory, "folders": [directories of subnets],
+"uses_driver": …}`, and from then on can open only these folders (`nodes.host.sandbox`), unless its
+engine uses the driver of a GPU or NPU. For each subnet it then reads a line `{"engine": …, "cache":
+directory, "options": {…}, "job": {…}, "limit_bytes": …}` and replies with a line `{"done": key}` or
+`{"failed": key, "reason": sentence, "lacks": "room", "memory" or ""}`. It exits when its input is
+closed, so it never outlives the agent that started it.
 
 No file that it writes becomes longer than `limit_bytes` (`RLIMIT_FSIZE`), and an entry that takes
 more as a whole is not kept; its two files may take twice that while they are written. The process
-cannot have more memory than the node has free (`RLIMIT_DATA`). ONNX Runtime then does not compute a
-constant that does not fit, or reports that memory has run out, and the kernel kills no process.
+cannot have more memory than the node has free (`RLIMIT_DATA`), again unless it uses a driver. ONNX
+Runtime then does not compute a constant that does not fit, or reports that memory has run out, and
+the kernel kills no process.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ def _maker(engine: str, *, is_light: bool) -> Callable[[Job, LoadOptions, Prepar
         from nodes.executors.tensor_rt.build import build  # noqa: PLC0415 - one engine per child
 
         return build
+    if engine == "onnxruntime-provider":
+        from nodes.executors.onnx.providers import session  # noqa: PLC0415
+
+        return session.try_out
     if engine == "openvino":
         from nodes.executors.openvino.trial import try_out  # noqa: PLC0415
 
@@ -82,16 +87,18 @@ def work(input_: TextIO, output: TextIO) -> None:
     if not first:
         return
     places = json.loads(first)
-    if places["engine"] != "tensorrt":  # before there is another thread
+    uses_driver: bool = places["uses_driver"]
+    if not uses_driver:  # before there is another thread
         sandbox_optimiser(Path(places["cache"]), map(Path, places["folders"]))
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read, args=(input_, lines), daemon=True).start()
     while True:
-        print(json.dumps(_answer(json.loads(lines.get()))), flush=True, file=output)
+        answer = _answer(json.loads(lines.get()), uses_driver=uses_driver)
+        print(json.dumps(answer), flush=True, file=output)
         give_back_free_memory()
 
 
-def _answer(request: dict[str, Any]) -> dict[str, str]:
+def _answer(request: dict[str, Any], *, uses_driver: bool) -> dict[str, str]:
     job = Job(**{**request["job"], "graph": Path(request["job"]["graph"])})
     limit_bytes = request["limit_bytes"]
     lacks = ""
@@ -100,7 +107,7 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
             Path(request["cache"]), limit_bytes=math.inf if limit_bytes is None else limit_bytes
         )
         make = _maker(request["engine"], is_light=job.is_light)
-        with _bounds(job, limit_bytes, has_gpu=request["engine"] == "tensorrt"):
+        with _bounds(job, limit_bytes, uses_driver=uses_driver):
             make(job, LoadOptions(**request["options"]), cache)
     except NoRoomError as error:
         lacks, reason = "room", f"subnet {job.subnet}: {error}"
@@ -123,10 +130,11 @@ def _no_memory(job: Job) -> str:
 
 
 @contextmanager
-def _bounds(job: Job, limit_bytes: int | None, *, has_gpu: bool) -> Iterator[None]:
+def _bounds(job: Job, limit_bytes: int | None, *, uses_driver: bool) -> Iterator[None]:
     """Within the block, allow no file longer than `limit_bytes`, and no more memory than is free.
 
-    The memory of an engine that `has_gpu` is not bounded, since drivers map far more than they use.
+    The memory is not bounded for an engine that `uses_driver`, since drivers map far more than they
+    use.
     Mapped weights count towards the kernel's bound although they are pages of a file, so the bound
     is higher by twice their size.
     """
@@ -135,7 +143,7 @@ def _bounds(job: Job, limit_bytes: int | None, *, has_gpu: bool) -> Iterator[Non
         if limit_bytes is not None:
             _limit(_FILE, limit_bytes)
         room = room_bytes()
-        if not has_gpu and math.isfinite(room):
+        if not uses_driver and math.isfinite(room):
             free = max(int(room), _LEAST_MEMORY_BYTES)
             _limit(_DATA, _data_bytes() + free + 2 * job.source_bytes)
         yield

@@ -38,7 +38,7 @@ _ESTIMATE, _ESTIMATE_BYTES = 2, 8 << 20
 """The room that is reserved first: this many times the subnet's size, plus so many bytes. An entry
 is about as large as its subnet, and larger where weights are packed beside the originals."""
 
-Engine: TypeAlias = Literal["onnxruntime", "openvino", "tensorrt", "tvm"]
+Engine: TypeAlias = Literal["onnxruntime", "onnxruntime-provider", "openvino", "tensorrt", "tvm"]
 
 log = logging.getLogger("node-agent")
 
@@ -55,10 +55,15 @@ class CrashedError(ExecutorError):
 
 
 class PreparingProcess:
-    """Prepares subnets for one engine, in child processes."""
+    """Prepares subnets for one engine, in child processes.
 
-    def __init__(self, engine: Engine, cache: PreparedFiles) -> None:
+    A child that `uses_driver` can open every file of its user, and its memory is not bounded:
+    drivers open files of their own choice, and map far more memory than they use.
+    """
+
+    def __init__(self, engine: Engine, cache: PreparedFiles, *, uses_driver: bool = False) -> None:
         self._engine = engine
+        self._uses_driver = uses_driver
         self._cache = cache
         self._children: set[subprocess.Popen[str]] = set()
         self._is_interrupted = False
@@ -160,7 +165,7 @@ class PreparingProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, "PYTHONPATH": _python_path()},
+            env={**os.environ, "PYTHONPATH": python_path()},
         )
 
     def _send_places(self, child: subprocess.Popen[str], jobs: Sequence[Job]) -> None:
@@ -171,6 +176,7 @@ class PreparingProcess:
             "engine": self._engine,
             "cache": str(self._cache.root.resolve()),
             "folders": folders,
+            "uses_driver": self._uses_driver,
         }
         with contextlib.suppress(BrokenPipeError):  # it has died, which is noticed later
             child.stdin.write(json.dumps(places) + "\n")
@@ -270,7 +276,7 @@ def _end(child: subprocess.Popen[str]) -> None:
                 pipe.close()
 
 
-def _python_path() -> str:
+def python_path() -> str:
     """Return a PYTHONPATH by which the child finds this package from any directory."""
     here = str(Path(__file__).resolve().parents[3])
     return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))

@@ -6,10 +6,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from nodes.cache.room import Room
-from nodes.executors.base import Executor
+from nodes.executors.base import WORKSPACE, Executor
 from nodes.executors.cuda import cuda_devices
-from nodes.executors.onnx.engine import has_provider
-from nodes.protocol.messages import DeviceOffer
+from nodes.executors.onnx.engine import open_tensorrt
+from nodes.executors.onnx.providers.probing import devices_of, is_in_wheel
+from nodes.executors.onnx.providers.table import TENSORRT
+from nodes.executors.preparing.entries import PreparedFiles
+from nodes.protocol.messages import DeviceOffer, OptionOffer
 
 
 class TensorRtEngine:
@@ -18,21 +21,29 @@ class TensorRtEngine:
     Where TensorRT is not installed, TensorRT-RTX takes its place.
     """
 
-    options: tuple[str, ...] = ("workspace_bytes",)
+    options: tuple[OptionOffer, ...] = (WORKSPACE,)
+
+    def __init__(self, notes: PreparedFiles | None = None) -> None:
+        """Keep the results of tests of devices in `notes`."""
+        self._notes = notes
 
     def missing(self) -> str | None:
         """Return what to install, or None."""
         why = tensorrt_missing()
-        is_provider = has_provider("tensorrt") and bool(cuda_devices())
-        return None if is_provider else why
+        return None if why is None or self._as_provider() else why
 
     def devices(self) -> tuple[DeviceOffer, ...]:
-        """Return the first GPU, the only one that the executor can open.
+        """Return the first GPU, the only one that the executor can open, or those of the provider.
 
         TensorRT-RTX computes in the precisions of the model only.
         """
-        is_rtx = tensorrt_missing() is None and find_spec("tensorrt") is None
+        if tensorrt_missing() is not None:
+            return self._as_provider()
+        is_rtx = find_spec("tensorrt") is None
         return (DeviceOffer("gpu", ("fp32",) if is_rtx else ("fp32", "fp16")),)
+
+    def _as_provider(self) -> tuple[DeviceOffer, ...]:
+        return devices_of(TENSORRT, self._notes)[0] if is_in_wheel(TENSORRT) else ()
 
     def open(self, cache: Path, device: str, room: Room | None) -> Executor:
         """Open TensorRT by its Python API where that is installed, else ONNX Runtime's provider."""
@@ -40,9 +51,7 @@ class TensorRtEngine:
             from nodes.executors.tensor_rt.executor import TensorRtExecutor  # noqa: PLC0415
 
             return TensorRtExecutor(cache, room)
-        from nodes.executors.onnx.runtime import OnnxRuntimeExecutor  # noqa: PLC0415
-
-        return OnnxRuntimeExecutor(cache, device=device, tensorrt=True, room=room)
+        return open_tensorrt(cache, device, room)
 
 
 def tensorrt_missing() -> str | None:

@@ -26,7 +26,10 @@ class EngineCache:
         self._library = library
         self._gpu = gpu
         self._cache = cache
-        self._child = PreparingProcess("tensorrt", cache)
+        # TensorRT-RTX builds for the GPU that it is told of, and needs no driver for that.
+        self._child = PreparingProcess(
+            "tensorrt", cache, uses_driver=not library.builds_for_any_gpu
+        )
         self._target = ""
         if library.builds_for_any_gpu:
             library.compute_capability(gpu.capability)

@@ -7,7 +7,6 @@ of the tensors. The weights are not part of the library, so that an agent can ma
 from __future__ import annotations
 
 import json
-import math
 import os
 import stat
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from nodes.executors.base import Array, ExecutorError, LoadOptions, TensorSpec
+from nodes.protocol.messages import OptionOffer
 
 LIBRARY = "subnet.so"
 WEIGHTS = "weights"
@@ -30,7 +30,8 @@ ALIGNMENT_BYTES = 64
 _FORMAT = 1
 """A number to increase whenever `nodes.executors.tvm.build` would write something else."""
 
-_LONGEST_TUNING_S = 7 * 24 * 3600.0
+TUNING = OptionOffer("tuning_s", least=0, most=7 * 24 * 3600)
+"""For how many seconds each subnet is tuned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +97,7 @@ def aligned_array(spec: TensorSpec) -> Array:
 
 def tuning_s(options: LoadOptions) -> float:
     """Return for how many seconds each subnet is tuned; 0 without the engine option `tuning_s`."""
-    text = options.engine_options.get("tuning_s", "0")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds <= _LONGEST_TUNING_S:
-        raise ExecutorError(
-            f"the engine option tuning_s must be a number of seconds from 0 to a week, not {text!r}"
-        )
-    return seconds
+    return float(options.option(TUNING, "0"))
 
 
 def library_key(digest: str, version: str, cpu: str, options: LoadOptions) -> str:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from nodes.cache.room import Room
 from nodes.executors.base import Executor
-from nodes.protocol.messages import DeviceOffer
+from nodes.executors.tvm.compiled import TUNING
+from nodes.protocol.messages import DeviceOffer, OptionOffer
 
 
 class TvmEngine:
     """TVM on the CPU."""
 
-    options: tuple[str, ...] = ("tuning_s",)
+    options: tuple[OptionOffer, ...] = (TUNING,)
 
     def missing(self) -> str | None:
         """Return what to install, or None."""

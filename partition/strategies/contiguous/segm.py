@@ -333,7 +333,8 @@ def _room(devices: tuple[Device, ...]) -> list[float]:
         if device.cache_bytes is not None:
             given.append(float(max(device.cache_bytes, 1)))
         elif device.memory_bytes is not None:
-            given.append(float(max(device.memory_bytes - engine_bytes(1), 1)))
+            engine = engine_bytes(1, engine=device.engine_overhead)
+            given.append(float(max(device.memory_bytes - engine, 1)))
         else:
             given.append(None)
     usual = max((room for room in given if room is not None), default=1.0)
@@ -343,9 +344,9 @@ def _room(devices: tuple[Device, ...]) -> list[float]:
 def _excess(priced: Segments) -> Floats:
     """Return the bytes of every segment that each kind of device has no room for: weights and
     inputs in its cache, everything in its memory."""
-    held = priced.peak_bytes
     tables = []
-    for device, uncached in zip(priced.devices, priced.uncached_bytes, strict=True):
+    each = zip(priced.devices, priced.peak_bytes, priced.uncached_bytes, strict=True)
+    for device, held, uncached in each:
         excess = np.zeros_like(held)
         if device.cache_spill == "layers":
             excess += uncached

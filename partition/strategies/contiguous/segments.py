@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from partition.devices import Device
 from partition.prediction.memory import packing_bytes, quantised_bytes
-from partition.prediction.memory_budget import LAYER_BYTES, START_UP_BYTES, engine_bytes, room_bytes
+from partition.prediction.memory_budget import START_UP_BYTES, engine_bytes, room_bytes
 from partition.pricing.busy import Rates, rate_columns
 from partition.pricing.spill import uncached_bytes
 from partition.pricing.traffic import Floats, frames_between_devices
@@ -32,10 +32,11 @@ class Segments:
 
     `kinds` lists the device numbers of each kind, and `devices` has one device of each. `allowed`
     [kinds, layers + 1, layers + 1] is False where a segment is impossible (b < a, or it holds a
-    layer pinned to another device). `layer_s` [kinds] sums the layers' seconds. `held_bytes` is the
-    memory of a device: weights, largest activation, channels, engine. `packing_bytes` is what the
-    engine needs for a moment while it loads (`partition.prediction.memory`). `uncached_bytes`
-    [kinds] are the weights that the cache of a kind of device has no room for.
+    layer pinned to another device). `layer_s` [kinds] sums the layers' seconds. `held_bytes`
+    [kinds] is the memory of a device: weights, largest activation, channels, engine.
+    `packing_bytes` is what the engine needs for a moment while it loads
+    (`partition.prediction.memory`). `uncached_bytes` [kinds] are the weights that the cache of a
+    kind of device has no room for.
     """
 
     kinds: tuple[tuple[int, ...], ...]
@@ -122,7 +123,7 @@ class Segments:
             allowed=self.allowed[each],
             layer_s=self.layer_s[each],
             weight_bytes=self.weight_bytes[grid],
-            held_bytes=self.held_bytes[grid],
+            held_bytes=self.held_bytes[each],
             packing_bytes=self.packing_bytes[grid],
             uncached_bytes=self.uncached_bytes[each],
             received_bytes=self.received_bytes[grid],
@@ -137,22 +138,25 @@ def segments(problem: Problem) -> Segments:
     received, received_tensors, sent, sent_tensors = _crossing(problem)
     weights = range_sum(_weights(problem))
     held = weights + _range_max(_activations(problem))
-    held += (received + sent) * frames_between_devices(problem.slack_frames) + engine_bytes(1)
+    held += (received + sent) * frames_between_devices(problem.slack_frames)
     starts = np.arange(len(problem.network.layers) + 1)
-    held += LAYER_BYTES * (starts[None, :] - starts[:, None])
+    layers = starts[None, :] - starts[:, None]
     forward = starts[:, None] <= starts
     kinds = kinds_of(problem, ignore_machines=True)
     allowed = np.empty((len(kinds), *forward.shape), dtype=bool)
     for index, members in enumerate(kinds):
         foreign = (problem.pinned >= 0) & (problem.pinned != members[0])
         allowed[index] = forward & (range_sum(foreign.astype(np.float64)) == 0)
+    devices = tuple(problem.devices[members[0]] for members in kinds)
+    engines = (device.engine_overhead for device in devices)
+    owned = [held + engine_bytes(1, engine=own) + own.layer_bytes * layers for own in engines]
     return Segments(
         kinds,
-        tuple(problem.devices[members[0]] for members in kinds),
+        devices,
         allowed,
         np.stack([range_sum(problem.costs.layer_s[:, members[0]]) for members in kinds]),
         weights,
-        np.where(starts[:, None] < starts, held, 0.0),
+        np.where(layers > 0, np.stack(owned), 0.0),
         _range_max(_packing(problem)) + range_sum(_quantised(problem)),
         np.stack([_uncached(problem, members[0], weights, received) for members in kinds]),
         received,

@@ -140,7 +140,7 @@ class _Sums:
         self.busy += priced.busy_s[kind][at]
         self.sent += priced.sent_bytes[at]
         self.received += priced.received_bytes[at]
-        self.held += priced.held_bytes[at]
+        self.held += priced.held_bytes[kind][at]
 
 
 def cut_vectors(units: int, stages: int) -> Iterator[Cuts]:

@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from partition.prediction.memory_budget import engine_bytes
+from partition.prediction.memory_budget import least_engine_bytes
 from partition.pricing import busy
 from partition.strategies.exact.placement import Expression, Placement
 from partition.strategies.exact.terms import MEMORY_UNIT, SHARE_UNIT
@@ -386,5 +386,5 @@ class LoadVariables:
             sent = sent_frames * moved.bytes // MEMORY_UNIT
             channels.append(received * self.traffic.reads(tensor, stage))
             channels.append(sent * self.traffic.leaves(tensor, stage))
-        engine = engine_bytes(1) // MEMORY_UNIT * self._used[stage]
+        engine = least_engine_bytes(self._devices) // MEMORY_UNIT * self._used[stage]
         return weights + activations + sum(channels) + engine

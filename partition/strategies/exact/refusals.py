@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from cnn.network import Layer
 from partition.errors import DoesNotFitError, PartitionError
-from partition.prediction.memory_budget import engine_bytes
+from partition.prediction.memory_budget import least_engine_bytes
 from partition.strategies.base import Problem
 from partition.strategies.exact.loads import LoadVariables
 from partition.strategies.exact.placement import Placement, Shape
@@ -61,7 +61,7 @@ def refusal(problem: Problem, shape: Shape) -> Exception:
         )
     weights = sum(tensor.bytes for tensor in problem.network.weights.values())
     shown = f"{megabytes(weights)} of weights"
-    engine = engine_bytes(1)
+    engine = least_engine_bytes(problem.devices)
     room = sum(limits) - engine * len(limits)
     if len(limits) == len(problem.devices) and weights > room:
         return DoesNotFitError(
@@ -98,7 +98,7 @@ def _exists(problem: Problem, shape: Shape, *, limits: bool) -> bool | None:
 def _least_bytes(problem: Problem, layer: Layer) -> int:
     """Return the least bytes of a device that has this layer and no other."""
     own = problem.network.weight_bytes((layer.name,)) + problem.network.activation_bytes(layer.name)
-    return own + engine_bytes(1)
+    return own + least_engine_bytes(problem.devices)
 
 
 def _pins(problem: Problem) -> str:

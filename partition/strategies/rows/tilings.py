@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cnn.network import Tensor
 from cnn.rewrite.rewrites import Bands, apportion
-from partition.prediction.memory_budget import engine_bytes
+from partition.prediction.memory_budget import engines_bytes
 from partition.pricing.busy import period_s, shared_machines
 from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem, Rewritable
@@ -88,7 +88,7 @@ class LoadEstimate:
         busy_s = rates.busy_s(phases_s, phases[:, None], moved.messages[:, None], through)
         link_s = rates.link_s(sent, received)
         period = period_s(self._shared, busy_s, link_s)
-        held_bytes = held + largest + engine_bytes(1)
+        held_bytes = held + largest + engines_bytes(self._problem.devices, np.ones_like(held))
         return TileLoads(busy_s[:, 0], link_s[:, 0], held_bytes, float(period[0]))
 
     def _mine(self, numbers: NDArray[np.intp], tiled: slice) -> NDArray[np.bool_]:

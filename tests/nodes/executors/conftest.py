@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import onnxruntime
 import pytest
 
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
@@ -14,7 +13,5 @@ from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 @pytest.fixture
 def cpu(tmp_path: Path) -> Iterator[OnnxRuntimeExecutor]:
     executor = OnnxRuntimeExecutor(tmp_path / "derived")
-    if executor.describe() != f"ONNX Runtime {onnxruntime.__version__} (CPU)":
-        pytest.skip("this machine computes on a GPU")
     yield executor
     executor.close()

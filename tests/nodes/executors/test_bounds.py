@@ -27,6 +27,7 @@ from nodes.executors.preparing.entries import Job, NoRoomError, PreparedFiles
 from nodes.executors.preparing.process import PreparingProcess
 from nodes.protocol.messages import BlobInfo
 from tests.nodes.executors.test_onnx_runtime import wide
+from tests.nodes.test_sandbox import is_offered
 
 pytestmark = pytest.mark.alone
 
@@ -170,6 +171,45 @@ def test_a_child_that_is_killed_leaves_neither_files_nor_reservations(
         child.make([Job(Path("/nowhere"), "s", "k")], OPTIONS, lambda _: None)
     assert not list(store.derived.iterdir())
     assert not list(store.room.partial.iterdir())
+
+
+LOOKS_AROUND = """
+import resource, sys
+from nodes.executors.base import ExecutorError
+from nodes.executors.preparing import child
+
+def look_around(*_):
+    bounded = resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY
+    try:
+        open("/etc/passwd").close()
+        raise ExecutorError(f"every file, bounded={bounded}")
+    except PermissionError:
+        raise ExecutorError(f"its own files, bounded={bounded}")
+
+child._maker = lambda engine, is_light: look_around
+child.room_bytes = lambda: 1 << 30
+child.work(sys.stdin, sys.stdout)
+"""
+
+
+@pytest.mark.skipif(not is_offered(), reason="this kernel offers no Landlock")
+@pytest.mark.parametrize("engine", ["onnxruntime", "onnxruntime-provider", "tensorrt", "tvm"])
+@pytest.mark.parametrize(
+    ("uses_driver", "says"),
+    [(False, "its own files, bounded=True"), (True, "every file, bounded=False")],
+)
+def test_a_child_is_confined_and_bounded_unless_it_needs_a_driver(
+    store: BlobStore,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: preparing.Engine,
+    uses_driver: bool,
+    says: str,
+) -> None:
+    monkeypatch.setattr(preparing, "CHILD", (sys.executable, "-c", LOOKS_AROUND))
+    files = PreparedFiles(store.derived, store.room)
+    child = PreparingProcess(engine, files, uses_driver=uses_driver)
+    with pytest.raises(ExecutorError, match=says):
+        child.make([Job(store.derived / "graph", "s", "k")], OPTIONS, lambda _: None)
 
 
 CHILD = """

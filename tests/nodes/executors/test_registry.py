@@ -16,16 +16,25 @@ from nodes.executors.engines import Engines
 from nodes.executors.onnx import engine as onnx_engine
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.openvino import engine as openvino_engine
-from nodes.executors.registry import offers, open_executor
+from nodes.executors.registry import find_engine, offers, open_executor
 from nodes.executors.tensor_rt import engine as tensor_rt_engine
 from nodes.executors.tvm import engine as tvm_engine
-from nodes.protocol.messages import DeviceOffer, EngineChoice, EngineOffer
+from nodes.protocol.messages import (
+    DeviceOffer,
+    EngineChoice,
+    EngineMemory,
+    EngineOffer,
+    OptionOffer,
+)
+
+BEADS = OptionOffer("beads", least=1, is_whole=True)
+OPTIONS = 'options = (OptionOffer("beads", least=1, is_whole=True),)'
 
 PLUGIN = """
-from csdf_edge.executors import DeviceOffer
+from csdf_edge.executors import DeviceOffer, OptionOffer
 
 class Abacus:
-    options = ("beads",)
+    options = (OptionOffer("beads", least=1, is_whole=True),)
     def missing(self):
         return None
     def devices(self):
@@ -93,7 +102,7 @@ def test_without_any_engine_it_says_which_to_install(tmp_path: Path, without) ->
 
 def test_tensorrt_asked_for_and_missing_says_what_to_do(tmp_path: Path, without) -> None:
     without("tensorrt", "tensorrt_rtx")
-    if "Tensorrt" in OnnxRuntimeExecutor(tmp_path, tensorrt=True).describe():
+    if find_engine("tensorrt").missing() is None:
         pytest.skip("ONNX Runtime has it as an execution provider here")
     with pytest.raises(ExecutorError, match=r"cannot use the engine tensorrt: .*pip install tens"):
         open_executor("tensorrt", tmp_path)
@@ -125,14 +134,35 @@ def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_package_adds_an_engine_by_an_entry_point(plugin, tmp_path: Path) -> None:
     plugin("csdf_abacus", PLUGIN, "abacus = csdf_abacus:Abacus")
     devices = (DeviceOffer("cpu", ("fp32", "int8")), DeviceOffer("npu"))
-    assert offers("abacus") == (EngineOffer("abacus", "", devices, ("beads",)),)
+    assert offers("abacus") == (EngineOffer("abacus", "", devices, (BEADS,)),)
     assert open_executor("abacus", tmp_path, device="npu") == ("an abacus", "npu")
     assert [offer.engine for offer in offers()][-1] == "abacus", "auto prefers the built-in ones"
 
 
+def test_a_package_declares_what_memory_its_engine_takes(plugin) -> None:
+    declaring = "from csdf_edge.executors import EngineMemory\n" + PLUGIN.replace(
+        OPTIONS, "options = ()\n    memory = EngineMemory(layer_bytes=9)"
+    )
+    plugin("csdf_declaring", declaring, "abacus = csdf_declaring:Abacus")
+    (offer,) = offers("abacus")
+    assert offer.memory == EngineMemory(layer_bytes=9)
+    assert offers("onnxruntime")[0].memory == EngineMemory()
+
+
+def test_a_package_that_declares_no_memory_in_bytes_is_broken(plugin) -> None:
+    wrong = PLUGIN.replace(OPTIONS, 'options = ()\n    memory = "little"')
+    plugin("csdf_undeclared", wrong, "abacus = csdf_undeclared:Abacus")
+    (offer,) = offers("abacus")
+    assert "its memory must be an EngineMemory of sizes in bytes, not little" in offer.missing
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("import nothing_of_that_name", "No module named"), ("class Abacus: ...", "missing")],
+    [
+        ("import nothing_of_that_name", "No module named"),
+        ("class Abacus: ...", "missing"),
+        (PLUGIN.replace("OptionOffer(", "str(").replace(", least=1, is_whole=True", ""), "OptionO"),
+    ],
 )
 def test_a_broken_plugin_concerns_only_those_who_ask_for_it(
     plugin, tmp_path: Path, text: str, why: str

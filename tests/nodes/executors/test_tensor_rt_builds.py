@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,15 @@ from csdf_edge.testing import executor_models as models
 from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.cuda import Gpu
 from nodes.executors.onnx.file import inspect
+from nodes.executors.preparing import process as preparing
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.tensor_rt import executor
 from nodes.executors.tensor_rt.build import ENGINE, BuiltEngine, build_engine
 from nodes.executors.tensor_rt.engine_cache import EngineCache
 from nodes.executors.tensor_rt.library import Library, import_tensorrt_rtx
 from tests.networks import small_models
+from tests.nodes.executors.test_bounds import LOOKS_AROUND
+from tests.nodes.test_sandbox import is_offered
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not here; see `make test-tensorrt`")
 
@@ -297,6 +301,17 @@ def test_engines_are_built_in_order_and_kept(
     engines.resume()
     with pytest.raises(ExecutorError, match="was stopped"):
         engines.build_anew(engines.job(inspect(graphs[0]), OPTIONS), OPTIONS)
+
+
+@pytest.mark.skipif(not is_offered(), reason="this kernel offers no Landlock")
+def test_the_process_that_builds_is_confined_and_bounded(
+    library: Library, cache: PreparedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It builds for the GPU that it is told of, without a driver."""
+    monkeypatch.setattr(preparing, "CHILD", (sys.executable, "-c", LOOKS_AROUND))
+    graph = models.save(models.residual(), tmp_path)
+    with pytest.raises(ExecutorError, match="its own files, bounded=True"):
+        EngineCache(library, CARD, cache).prepare([graph], OPTIONS)
 
 
 def test_an_engine_is_found_for_the_same_kind_of_gpu_only(

@@ -1,0 +1,129 @@
+"""Put a network into batches: one firing of a layer computes B frames.
+
+Axis 0 of every activation, which has the length 1, gets the length B. The weights stay, except the
+few constants that count frames, such as the shape of a `Reshape` (`cnn.operators.batch_rules`). The
+result is an ordinary network whose "frame" is a batch: everything that plans, cuts, proves and
+predicts holds for it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import onnx
+
+from cnn.errors import CnnError, ModelError
+from cnn.network import TAIL, Layer, Network, Tensor
+from cnn.operators.batch_rules import NoBatchRuleError, in_batch
+from cnn.operators.row_rules import Operands
+from cnn.reading.bodies import reads
+from cnn.reading.layers import Operators
+from cnn.reading.weights import Array
+from cnn.rewrite.draft import Draft, DraftLayer
+from cnn.rewrite.prepared import is_divisible, operands, shape_of
+
+
+def put_in_batches(
+    network: Network, operators: Operators, weights: Mapping[str, Array], frames: int
+) -> tuple[Network, Operators, dict[str, Array]]:
+    """Return the network, its operators and its weights for batches of `frames` frames.
+
+    Raises `ModelError`, which names the first layer that cannot compute several frames at once.
+    """
+    for name in network.inputs:
+        _check_input(network, network.tensors[name])
+    draft = Draft(network, operators, weights)
+    constants = _Constants(weights, frames)
+    nodes = dict(operators.of_layer)
+    layers = []
+    for layer in network.layers:
+        own = _own_node(network, draft, layer, constants)
+        nodes[layer.name] = (*operators.of_layer[layer.name][:-1], own)
+        read = (
+            x
+            for node in (*nodes[layer.name], *operators.trailing.get(layer.name, ()))
+            for x in reads(node)
+            if x in constants.arrays
+        )
+        layers.append(replace(layer, weights=tuple(dict.fromkeys(read)), macs=layer.macs * frames))
+    used = dict.fromkeys(name for layer in layers for name in layer.weights)
+    arrays = {name: constants.arrays[name] for name in used}
+    batched = replace(
+        network,
+        layers=tuple(layers),
+        tensors={
+            name: replace(tensor, shape=(frames, *tensor.shape[1:]))
+            for name, tensor in network.tensors.items()
+        },
+        weights={name: Tensor(name, x.shape, x.dtype.name) for name, x in arrays.items()},
+        batch=frames,
+    )
+    return batched, replace(operators, of_layer=nodes), arrays
+
+
+def _check_input(network: Network, tensor: Tensor) -> None:
+    if not tensor.shape or tensor.shape[0] != 1:
+        raise ModelError(
+            f"{network.name}: the first axis of the input {tensor.name!r}, which has the shape "
+            f"{list(tensor.shape)}, must be that of the frames, with the length 1, to compute "
+            "several frames at once; fix it by `input_shape`, or set `batch: 1`"
+        )
+
+
+def _own_node(
+    network: Network, draft: Draft, layer: Layer, constants: _Constants
+) -> onnx.NodeProto:
+    """Return the layer's own node for batches."""
+    drafted = draft.layers[layer.name]
+    try:
+        if layer.state:
+            raise NoBatchRuleError("it keeps state from frame to frame")
+        if layer.operator == TAIL:
+            raise NoBatchRuleError("the shapes of its results depend on the data")
+        changed = in_batch(_operands(draft, drafted), constants.frames)
+    except CnnError as error:
+        raise ModelError(
+            f"{network.name}: layer {layer.name!r} ({layer.operator}) cannot compute several "
+            f"frames at once: {error}; set `batch: 1`"
+        ) from None
+    if not changed:
+        return drafted.node
+    node = onnx.NodeProto()
+    node.CopyFrom(drafted.node)
+    for index, values in changed.items():
+        node.input[index] = constants.add(node.input[index], values)
+    return node
+
+
+def _operands(draft: Draft, layer: DraftLayer) -> Operands:
+    names = dict.fromkeys(name for name in (*layer.node.input, *layer.node.output) if name)
+    known = (name for name in names if is_divisible(draft, layer, name))
+    return Operands(
+        layer.node,
+        draft.opset,
+        {name: shape_of(draft, layer, name) for name in known},
+        {name: draft.weights[name] for name in names if name in draft.weights},
+        operands(draft, layer),
+    )
+
+
+class _Constants:
+    """The weights, and the constants that count frames in their place."""
+
+    def __init__(self, weights: Mapping[str, Array], frames: int) -> None:
+        self.frames = frames
+        self.arrays: dict[str, Array] = dict(weights)
+
+    def add(self, name: str, values: Array) -> str:
+        """Add values in the place of the constant `name`; return their name."""
+        made = f"{name}[batch {self.frames}]"
+        number = 1
+        while made in self.arrays:
+            known = self.arrays[made]
+            if known.shape == values.shape and (known == values).all():
+                return made
+            number += 1
+            made = f"{name}[batch {self.frames}]#{number}"
+        self.arrays[made] = values
+        return made
