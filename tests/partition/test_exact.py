@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from cnn.network import Layer, Network, Tensor
 from partition.devices import Device
-from partition.errors import PartitionError
+from partition.errors import DoesNotFitError, PartitionError
 from partition.objective import Objective
+from partition.prediction.memory_budget import least_engine_bytes
 from partition.strategies.base import Problem, Solution
 from partition.strategies.chosen import objective_value
-from partition.strategies.exact.placement import Shape
-from partition.strategies.exact.search import PublishedOrder, SolverEffort
+from partition.strategies.exact.loads import LoadVariables
+from partition.strategies.exact.placement import Placement, Shape
+from partition.strategies.exact.search import PublishedOrder, SolverEffort, goals
 from partition.strategies.exact.strategy import Exact
 from partition.strategies.exact.terms import SHARE_UNIT, terms_of
 from tests.partition.exhaustive import (
@@ -234,6 +236,26 @@ def test_limits_are_kept_where_they_can_be(
     value = float(shares[every.tolist().index(numbers.tolist())])
     assert solution.gap is not None
     assert value * (1 - solution.gap) <= shares[costs.overrun_bytes <= 0].min() * (1 + 1e-9)
+
+
+def test_a_bound_allows_for_shares_that_were_rounded_up() -> None:
+    devices = tuple(Device(f"d{n}", memory_bytes=size * MB) for n, size in enumerate((83, 71, 67)))
+    problem = Problem(chain(1, 1, 1, weights=(7, 5, 3)), devices, objective="memory")
+    terms = terms_of(problem)
+    goal, *_ = goals(terms, LoadVariables(Placement(terms, VERTICAL)))
+    for room in terms.rooms:
+        for weights in range(1, terms.weights + 1):
+            quantity = weights * terms.weight_unit * SHARE_UNIT / room
+            assert goal.lower_bound(terms.share(weights, room)) <= max(quantity, goal.least)
+
+
+def test_limits_between_the_least_and_what_is_searched_are_no_bug() -> None:
+    """One frame at one end of each channel would fit, two at both ends do not."""
+    network = chain(1, 1, 1, elements=2 * MB)
+    engine = least_engine_bytes([Device("d")])
+    devices = tuple(Device(f"d{n}", memory_bytes=engine + 30 * MB) for n in range(2))
+    with pytest.raises(DoesNotFitError, match="two frames at each end"):
+        Exact().solve(Problem(network, devices, objective="memory"))
 
 
 def diamond() -> Network:

@@ -351,18 +351,14 @@ class LoadVariables:
             for tensor, moved in enumerate(terms.tensors)
         )
 
-    def keep_within(
-        self, limits: Sequence[float | None], frames: int, sent_frames: int | None = None
-    ) -> None:
+    def keep_within(self, limits: Sequence[float | None], frames: int) -> None:
         """Constrain the least memory of each device to its limit [devices], in bytes.
 
-        A channel between devices holds `frames` frames where it ends, and `sent_frames` (by default
-        as many) where it begins.
+        A channel between devices holds `frames` frames at either end.
         """
-        sent = frames if sent_frames is None else sent_frames
         if all(limit is None for limit in limits):
             return
-        held = [self._held(stage, frames, sent) for stage in self._placement.stages]
+        held = [self._held(stage, frames) for stage in self._placement.stages]
 
         def bound(stage: int, device: int) -> Any:
             limit = limits[device]
@@ -370,7 +366,7 @@ class LoadVariables:
 
         self._placement.require(bound)
 
-    def _held(self, stage: int, frames: int, sent_frames: int) -> Expression:
+    def _held(self, stage: int, frames: int) -> Expression:
         """Return the memory of a stage, in `MEMORY_UNIT`, every part rounded down."""
         terms, placement = self._terms, self._placement
         sizes = [size // MEMORY_UNIT for size in terms.activation_bytes]
@@ -382,9 +378,8 @@ class LoadVariables:
         placement.model.add(MEMORY_UNIT * (weights + 1) > terms.weight_unit * self.weights[stage])
         channels = []
         for tensor, moved in enumerate(terms.tensors):
-            received = frames * moved.bytes // MEMORY_UNIT
-            sent = sent_frames * moved.bytes // MEMORY_UNIT
-            channels.append(received * self.traffic.reads(tensor, stage))
-            channels.append(sent * self.traffic.leaves(tensor, stage))
+            held = frames * moved.bytes // MEMORY_UNIT
+            channels.append(held * self.traffic.reads(tensor, stage))
+            channels.append(held * self.traffic.leaves(tensor, stage))
         engine = least_engine_bytes(self._devices) // MEMORY_UNIT * self._used[stage]
         return weights + activations + sum(channels) + engine

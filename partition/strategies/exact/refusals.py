@@ -11,6 +11,7 @@ from dataclasses import replace
 from cnn.network import Layer
 from partition.errors import DoesNotFitError, PartitionError
 from partition.prediction.memory_budget import least_engine_bytes
+from partition.pricing.traffic import frames_between_devices
 from partition.strategies.base import Problem
 from partition.strategies.exact.loads import LoadVariables
 from partition.strategies.exact.placement import Placement, Shape
@@ -79,7 +80,7 @@ def refusal(problem: Problem, shape: Shape) -> Exception:
     kind = "contiguous " if shape.contiguous else ""
     return DoesNotFitError(
         f"no {kind}partition of network {problem.network.name!r} ({shown}) fits the memory of "
-        "every device, with channels as small as they can be; "
+        "every device, even with two frames at each end of a channel; "
         + ("choose strategy 'vertical', " if shape.contiguous else "")
         + "raise the devices' memory, or add devices"
     )
@@ -90,8 +91,8 @@ def _exists(problem: Problem, shape: Shape, *, limits: bool) -> bool | None:
     placement = Placement(terms_of(problem), shape)
     if limits:
         bounds = [device.memory_bytes for device in problem.devices]
-        # The least that any plan is charged: of what a device sends, it may hold next to nothing.
-        LoadVariables(placement).keep_within(bounds, frames=1, sent_frames=0)
+        # As in the last search, which no slack makes larger.
+        LoadVariables(placement).keep_within(bounds, frames_between_devices(slack_frames=0))
     return is_possible(placement, QUICK)
 
 

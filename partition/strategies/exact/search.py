@@ -45,7 +45,8 @@ class Goal:
     numbers [individuals];
     `show` formats it for people. `loads` [layers] is the least that every layer adds to its stage's
     part of the expression; it is empty if the expression is not a maximum over stages. No solution
-    has less than `least`, in units of the quantity. A goal without `counts` only breaks ties.
+    has less than `least`, in units of the quantity. The expression exceeds the quantity by less
+    than `rounded_up` units. A goal without `counts` only breaks ties.
     """
 
     name: str
@@ -56,6 +57,11 @@ class Goal:
     loads: Sequence[int] = ()
     counts: bool = True
     least: float = 0.0
+    rounded_up: int = 0
+
+    def lower_bound(self, bound: float) -> float:
+        """Return what the quantity cannot be below, for a lower bound of the expression."""
+        return max((bound - self.rounded_up) * self.unit, self.least)
 
 
 def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
@@ -115,7 +121,8 @@ def _memory(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
         lambda costs, _: (costs.weight_bytes / room).max(axis=1),
         megabytes,
         terms.least_shares,
-        least=terms.share_range[0] * terms.weight_unit / terms.share_unit,
+        least=(terms.share_range[0] - int(unlike)) * terms.weight_unit / terms.share_unit,
+        rounded_up=int(unlike),
     )
     if all(device.cache_bytes is None for device in devices):
         return (share,)

@@ -283,7 +283,7 @@ class Exact:
                 best = np.array(placement.numbers(outcome.value_of), dtype=np.intp)
                 placement.model.add(goal.expression() <= outcome.value)
                 placement.suggest(outcome.values)
-            bound = max(outcome.bound * goal.unit, goal.least)
+            bound = goal.lower_bound(outcome.bound)
             found.append((goal, bound, outcome.status == "proved"))
         if best is None:
             raise PartitionError(
