@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check test-openvino test-providers test-tensorrt test-tvm histories agreement fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
+.PHONY: run test fast check test-openvino test-providers test-tensorrt test-tvm histories agreement properties fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -77,6 +77,10 @@ histories: setup
 # prints. AGREEMENT="--networks 1 --seed 7" draws one again.
 agreement: setup
 	$(BIN)/python -m tests.agreement.random_networks $(AGREEMENT)
+
+# Everything that is tested on any graph or input, with examples that `make test` has not seen.
+properties: setup
+	$(BIN)/pytest -m "hypothesis and not alone" --hypothesis-profile search --numprocesses auto --maxprocesses 4 --dist worksteal
 
 # Bad inputs for every reader of what comes from outside, 10^6 of them, guided by coverage. Where
 # Atheris cannot be installed, they are made from seeds.

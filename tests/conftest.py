@@ -2,7 +2,14 @@
 
 import signal
 
+from hypothesis import settings
+
 # A shell ignores SIGINT for what it starts in the background, nohup ignores SIGHUP, and what is
 # ignored stays so in all that is started from here; but both are among the things that are tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# A change is judged by the same examples each time; `make properties` looks for new ones.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("search", print_blob=True)
+settings.load_profile("repeatable")
