@@ -80,6 +80,8 @@ def test_a_disk_that_is_full_of_results_ends_the_run(
     assert no_thread_is_left()
 
 
+# Python may raise KeyboardInterrupt after it has opened a file and before `with` holds that file.
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 def test_ctrl_c_ends_the_run_and_all_its_threads(cluster: Path) -> None:
     def interrupt(frame: int, _: Any) -> None:
         if frame == 7:
