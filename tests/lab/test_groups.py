@@ -48,8 +48,10 @@ def test_a_quota_is_what_was_asked_for_and_what_the_kernel_takes(cores: float) -
     assert quota_us >= 1_000
     assert 10_000 <= period_us <= 1_000_000
     assert quota_us / period_us == pytest.approx(cores, rel=0.06)
-    if cores >= 0.1:
+    if cores >= 0.4:
         assert period_us == 10_000
+    if cores >= 0.004:
+        assert quota_us >= 4_000, "a tick of the kernel"
 
 
 COUNTED: dict[int, dict[str, str]] = {
