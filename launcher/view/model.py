@@ -1,0 +1,121 @@
+"""Defines what is shown of a run while it streams: one immutable view, taken at one moment.
+
+Metrics, `launch top`, the page of the server and the report read this view and nothing else of a
+run. Counters (`*_total`) only grow during the life of a process, also when the run goes on in a new
+epoch. Times of day are seconds since 1970, so that views of several processes can be compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class NodeState(Enum):
+    """What a node does for a run."""
+
+    ACTIVE = "active"
+    STANDING_BY = "standing by"
+    LOST = "lost"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseView:
+    """A phase on its node: its layers, and what it has computed in the present epoch."""
+
+    name: str
+    layers: int
+    firings: int
+    busy_s: float
+    predicted_s: float
+    """Seconds per firing, by the plan or by the agent's rehearsal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelView:
+    """A channel between two nodes, one of which may be the host: frames that it holds."""
+
+    name: str
+    producer: str
+    consumer: str
+    frames: int
+    capacity: int
+    frame_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node: its part of the plan, and what its agent measured last."""
+
+    name: str
+    state: NodeState
+    reason: str = ""
+    """Why it is lost or absent, in a sentence for the user."""
+    engine: str = ""
+    device: str = ""
+    busy: float | None = None
+    """The share of time for which it computed, between the last two measurements."""
+    waited: float | None = None
+    """The share of time for which a phase had its inputs and waited for credits."""
+    busy_s_total: float = 0.0
+    rss_bytes: int | None = None
+    predicted_bytes: int | None = None
+    limit_bytes: int | None = None
+    sent_bytes_total: int = 0
+    received_bytes_total: int = 0
+    energy_j_total: float | None = None
+    phases: tuple[PhaseView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyView:
+    """A histogram of latencies: how many frames took at most each of `bounds_s`, then all."""
+
+    bounds_s: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+    """Cumulative, one more than `bounds_s`; the last one counts all frames."""
+    sum_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EventView:
+    """Something that happened: a loss, a recovery, a change of the plan."""
+
+    at_s: float
+    level: str
+    """`info`, `warning` or `error`."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run at one moment."""
+
+    taken_s: float
+    started_s: float
+    state: str
+    """A `RunState`'s name, in lower case."""
+    epoch: int
+    models: tuple[str, ...]
+    strategy: str
+    batch: int
+    predicted_rate: float
+    """Frames per second, as predicted for the present plan."""
+    rate: float
+    """Frames per second over the last ten seconds."""
+    frames_total: int
+    dropped_total: int
+    recoveries_total: int
+    in_flight: int
+    latency: LatencyView
+    nodes: tuple[NodeView, ...]
+    channels: tuple[ChannelView, ...]
+    events: tuple[EventView, ...] = ()
+    """The last ones, oldest first; at most 100."""
+
+    @property
+    def bottleneck(self) -> str | None:
+        """The name of the active node that is busy for the largest share of time, if measured."""
+        busy = [(node.busy, node.name) for node in self.nodes if node.busy is not None]
+        return max(busy)[1] if busy else None
