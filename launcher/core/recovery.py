@@ -122,6 +122,8 @@ class Recoverer:
         self.life = life
         self.outage: Outage | None = None
         self.done: deque[Recovery] = deque(maxlen=MOST_KEPT)
+        self.completed = 0
+        """How many changes of epochs were completed in all."""
         self.slower: Factors = {}
         """The measured speeds of nodes, for the next plan."""
         self._epoch = epoch
@@ -253,7 +255,7 @@ class Recoverer:
         nodes = outage.asked = tuple(session.node for session in self.left)
         notice = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
         return [
-            Notice(notice),
+            Notice(notice, "warning"),
             PlanRequest(self._epoch, nodes, slower=factors_for(self.slower, nodes)),
         ]
 
@@ -274,7 +276,7 @@ class Recoverer:
             return []
         left_s = self._waiting.left_s(now_s)
         waits = f"waiting {duration(left_s)} at most for {whom} to come back"
-        return [Notice(f"{self.outage.reasons[-1]}; {why}; {waits}")]
+        return [Notice(f"{self.outage.reasons[-1]}; {why}; {waits}", "warning")]
 
     def _end_waiting(self, outage: Outage, now_s: float) -> None:
         before_s = self._waiting.waited_s
@@ -347,6 +349,7 @@ class Recoverer:
             return []
         past, self.outage = self.outage, None
         passed_s = now_s - past.began_s
+        self.completed += 1
         self.done.append(
             Recovery(
                 tuple(past.nodes),

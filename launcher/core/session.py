@@ -244,6 +244,10 @@ class Session:
     """Whether the latest connections to its control port were closed before the handshake."""
     was_lost: bool = False
     """Whether the node has been lost in this run, in whichever state it is now."""
+    has_answered: bool = False
+    """Whether its agent has ever accepted our session."""
+    loss: str = ""
+    """Why the node is lost, or was for the last time: a sentence."""
 
     def step(self, step: Step) -> None:
         """Take a step; raises `LocalProtocolError` if the table has no such transition."""
@@ -295,6 +299,7 @@ class Session:
         if following is None:
             raise RemoteProtocolError(f"it sent {type(message).__name__} while {self.state.value}")
         self.state = following
+        self.has_answered |= isinstance(message, Welcome)
 
     @property
     def goodbye(self) -> Control:

@@ -134,6 +134,11 @@ class Supervisor:
         return list(self._recoverer.done)
 
     @property
+    def recovered(self) -> int:
+        """How many changes of epochs were completed."""
+        return self._recoverer.completed
+
+    @property
     def deadline_s(self) -> float | None:
         """When the next `Tick` is due, on the clock of `handle`; None if none is."""
         due_s = self._clock.due_s
@@ -372,7 +377,8 @@ class Supervisor:
         if session in self._rollout.members:
             return self._end(error)
         session.lose()
-        return [Notice(f"{error}; the run goes on without it")]
+        session.loss = str(error)
+        return [Notice(f"{error}; the run goes on without it", "warning")]
 
     def _start(self, now_s: float) -> list[Action]:
         actions = self._rollout.start()
@@ -437,7 +443,7 @@ class Supervisor:
     def _check_members(self, now_s: float) -> list[Action]:
         silence = self._watch.common_silence(now_s)
         if silence:
-            return [Notice(silence)]
+            return [Notice(silence, "warning")]
         gone = [
             (session, self._loss_error(session, how))
             for session, how in self._watch.find_lost(now_s)
@@ -499,6 +505,8 @@ class Supervisor:
         """
         if not losses:
             return []
+        for session, error in losses:
+            session.loss = str(error)
         needed = [loss for loss in losses if self._needs(loss[0])]
         if needed and not self._may_recover:
             return self._end(needed[0][1])
@@ -514,7 +522,7 @@ class Supervisor:
             return actions + self._stop_if_done(now_s)
         if needed:
             return actions + self._give_up_epoch(needed, now_s)
-        return actions + [Notice(f"{error}; it stood by") for _, error in losses]
+        return actions + [Notice(f"{error}; it stood by", "warning") for _, error in losses]
 
     def _lose(
         self, session: Session, now_s: float, strikes: float = 1.0, *, failed: bool
@@ -545,6 +553,8 @@ class Supervisor:
             if s.state is SessionState.FAILED and s.unanswered.total()
         ]
         losses = [*losses, *((s, self._watch.reported_failure(s)) for s in broken)]
+        for session, error in losses:
+            session.loss = str(error)
         goodbyes = [action for s in broken for action in self._lose(s, now_s, failed=True)]
         self._watch.expect_nothing()
         self._improver.cancel()

@@ -40,6 +40,7 @@ from launcher.run.access import barred
 from launcher.run.connections import Arrival, Barred, Connections
 from launcher.run.consent import Consent
 from launcher.run.host import Host
+from launcher.run.observing import Observer
 from launcher.run.processes import LocalAgent, LocalAgents
 from launcher.run.runtime import OnUpdate, Update
 from launcher.run.tracing import Tracer
@@ -90,12 +91,14 @@ class Drive:
         tracer: Tracer | None = None,
         consent: Consent | None = None,
         pushed: Sequence[int] = (),
+        observer: Observer | None = None,
     ) -> None:
         """`files` maps digests to blobs; `on_update` is called for progress and notices; `replan`
         searches another plan, and without it plan requests are ignored; `keys` is the launching
         machine's folder of keys, if it uses any; `tracer` collects traces; `consent` reports that
         the user agrees to the use of nodes that returned; `pushed` are the descriptors that
-        tell of new frames."""
+        tell of new frames; `observer` lets other threads look at the run."""
+        self._observer = observer
         self._pushed = frozenset(pushed)
         self._consent = consent
         self._supervisor = supervisor
@@ -138,6 +141,8 @@ class Drive:
             self._connections.watch(self._consent.descriptor)
         for descriptor in self._pushed:
             self._connections.watch(descriptor)
+        if self._observer is not None:
+            self._connections.watch(self._observer.descriptor)
         try:
             self._handle(Begin())
             while self._end is None:
@@ -147,6 +152,9 @@ class Drive:
             raise
         finally:
             self._background.close()
+            if self._observer is not None:
+                self._connections.unwatch(self._observer.descriptor)
+                self._observer.end()
         if self._end.error is not None:
             raise self._end.error
 
@@ -161,6 +169,8 @@ class Drive:
         if self._tracer is not None:
             for node in self._tracer.due(time.monotonic()):
                 self._connections.send(node, self._tracer.ask(node))
+        if self._observer is not None:
+            self._observer.turned(time.monotonic())
         self._give_up_if_barred()
         deadline_s = self._supervisor.deadline_s
         if deadline_s is not None and _now_s() >= deadline_s:
@@ -180,8 +190,10 @@ class Drive:
             return self._barred_until_s - time.monotonic()
         deadline_s, look_s = self._supervisor.deadline_s, self._host.deadline_s
         patience_s = LOOK_EVERY_S if deadline_s is None else deadline_s - _now_s()
-        if look_s is not None:
-            patience_s = min(patience_s, max(0.0, look_s - time.monotonic()))
+        publish_s = None if self._observer is None else self._observer.deadline_s
+        for at_s in (look_s, publish_s):
+            if at_s is not None:
+                patience_s = min(patience_s, max(0.0, at_s - time.monotonic()))
         return patience_s
 
     def _ask_for_trace(self, node: str, message: Control) -> None:
@@ -213,6 +225,8 @@ class Drive:
                 self._agents[node].forget_stderr()
                 self._handle(arrival)
             case _:
+                if self._observer is not None and isinstance(arrival, MessageReceived):
+                    self._observer.received(arrival.node, arrival.message)
                 self._handle(arrival)
 
     def _readable(self, descriptor: int) -> None:
@@ -222,6 +236,8 @@ class Drive:
         elif self._consent is not None and descriptor == self._consent.descriptor:
             self._consent.take()
             self._handle(Consented())
+        elif self._observer is not None and descriptor == self._observer.descriptor:
+            self._observer.looked_at()
         elif descriptor in self._pushed:
             self._host.look()
         else:
@@ -311,9 +327,13 @@ class Drive:
                     self._background.start(epoch, functools.partial(self._replan, action))
             case StageProgress(stage, done, total, note):
                 self._on_update(Update(stage, done, total, note))
-            case Notice(text):
-                self._on_update(Update("", 0, 0, text))
-            case End():
+            case Notice(text, level):
+                if self._observer is not None:
+                    self._observer.note(text, level)
+                self._on_update(Update("", 0, 0, text, level))
+            case End(error):
+                if self._observer is not None and error is not None:
+                    self._observer.note(str(error), "error")
                 self._end = action
 
     def _read_blob(self, digest: str, offset: int, size: int) -> bytes:

@@ -15,6 +15,7 @@ from launcher.errors import shortened
 from launcher.serve import http_form
 from launcher.serve.errors import Refusal, RequestError, as_request_error
 from launcher.serve.http_form import LENGTH_HEADER, Call, Response
+from launcher.serve.own_routes import OWN_ROUTES
 from launcher.serve.service import Service
 from launcher.serve.tensors import ServedModel
 
@@ -129,6 +130,10 @@ def _as_web(answer: Response, allowed: str | None) -> web.Response:
 
 
 async def _answer(service: Service, request: web.BaseRequest) -> Response:
+    own = OWN_ROUTES.get((request.method, request.path))
+    if own is not None:
+        service.check_token(request.headers.get("Authorization"))
+        return await own(service)
     call = http_form.route(request.method, request.path)
     if call.what not in ("live", "server_ready"):
         service.check_token(request.headers.get("Authorization"))

@@ -13,6 +13,7 @@ from launcher.run.live_cluster import LiveCluster
 from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.served_sinks import ServedSinks
 from launcher.serve.tensors import Array, ModelRepository, ServedModel
+from launcher.view.model import RunView
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,10 @@ class Service:
     def is_ready(self) -> bool:
         """Whether the cluster computes frames."""
         return not self.cluster.ended.done()
+
+    def views(self) -> tuple[RunView, ...]:
+        """Return what each run looks like now; waits as `LiveCluster.view` does."""
+        return (self.cluster.view(),)
 
     def check_token(self, authorization: str | bytes | None) -> None:
         """Raise `RequestError` unless this header has the token; compared in constant time."""

@@ -118,6 +118,8 @@ class Agent:
         It never raises because of what a peer has sent. A bug of the agent fails the deployment.
         """
         self._story.append((now_s, _summary(event)))
+        if (plane := self.life.plane) is not None:
+            plane.now_s = now_s
         try:
             return self._dispatch(event, now_s)
         except RemoteProtocolError as error:

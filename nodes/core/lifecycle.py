@@ -367,4 +367,6 @@ class Lifecycle:
             fifo_peak_bytes=0 if plane is None else plane.fifo_peak_bytes,
             phase_cpu_s=() if plane is None else tuple(plane.phase_cpu_s),
             energy_j=energy_j,
+            channel_frames=() if plane is None else plane.channel_frames,
+            waited_s=() if plane is None else plane.waited_s,
         )

@@ -127,6 +127,7 @@ _DEPLOYMENT = Record(
         "threads": integer(1, 1024),
         "check_finite": flag,
         "engine": nested(_ENGINE_CHOICE),
+        "run": _label,
     },
 )
 
@@ -148,6 +149,8 @@ _STATS = Record(
         "fifo_peak_bytes": _count,
         "phase_cpu_s": list_of(_seconds),
         "energy_j": optional(_joules),
+        "channel_frames": list_of(_count),
+        "waited_s": list_of(_seconds),
     },
 )
 
