@@ -184,10 +184,8 @@ class ServiceCore:
             case Applied():
                 self._apply(event, now_s)
             case Renewed(models):
-                for model in map(self._models.get, models):
-                    if model is not None and model.wanted is not None:
-                        wanted = model.wanted
-                        model.wanted = replace(wanted, renewal=wanted.renewal + 1)
+                for name in models:
+                    self._renew(name)
             case Stop():
                 self.is_stopping = True
                 for model in self._models.values():
@@ -196,10 +194,10 @@ class ServiceCore:
             case Tick():
                 pass
             case _:
-                model = self._models.get(event.release.model)
-                life = None if model is None else model.lives.get(event.release)
-                if model is not None and life is not None:
-                    self._happened(event, model, life, now_s)
+                of = self._models.get(event.release.model)
+                life = None if of is None else of.lives.get(event.release)
+                if of is not None and life is not None:
+                    self._happened(event, of, life, now_s)
         for model in list(self._models.values()):
             self._settle(model, now_s)
         alive = any(model.alive for model in self._models.values())
@@ -224,6 +222,11 @@ class ServiceCore:
                 model.since_s = now_s
             elif (life := model.lives.get(release)) is not None and life.has_failed:
                 life.retry_s, life.failures = now_s, 0  # whoever applies it wants it tried
+
+    def _renew(self, name: str) -> None:
+        model = self._models.get(name)
+        if model is not None and model.wanted is not None:
+            model.wanted = replace(model.wanted, renewal=model.wanted.renewal + 1)
 
     def _happened(
         self,
@@ -259,6 +262,8 @@ class ServiceCore:
                 self._close(model, life, now_s)
             case Drained(), _S.DRAINING:
                 self._close(model, life, now_s)
+            case _:
+                pass
 
     # ------------------------------------------------------------ steps
 
