@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from launcher.serve.http_form import Response
 from launcher.serve.service import Service
-from launcher.view.json_form import VIEW_PATH, write_views
+from launcher.view.json_form import VIEW_PATH, views_as_json
 
 Handler = Callable[[Service], Awaitable[Response]]
 
 
 async def _view(service: Service) -> Response:
     views = await asyncio.to_thread(service.views)
-    return Response(200, (write_views(views),))
+    return Response(200, (views_as_json(views),))
 
 
 OWN_ROUTES: Mapping[tuple[str, str], Handler] = {("GET", VIEW_PATH): _view}

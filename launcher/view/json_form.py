@@ -1,30 +1,41 @@
-"""The JSON form of views: what `GET /csdf-edge/v1/view` answers, and how it is read back."""
+"""Views as JSON, as the server's `GET /csdf-edge/v1/view` answers: `{"runs": [VIEW, …]}`.
+
+The keys are those of `RunView`. A reader ignores keys that it does not know, so that a server may
+be newer than who looks at it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
-from launcher.errors import BadInputError
+from launcher.errors import RunFailedError, shortened
 from launcher.view.model import RunView
 
 VIEW_PATH = "/csdf-edge/v1/view"
 """Where a server has the views of its runs, on its HTTP port."""
 
-_VIEWS = TypeAdapter(tuple[RunView, ...])
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    runs: tuple[RunView, ...]
 
 
-def write_views(views: Sequence[RunView]) -> bytes:
-    """Return a JSON list with an object for each view, whose keys are the fields' names."""
-    return _VIEWS.dump_json(tuple(views))
+_ANSWER = TypeAdapter(_Answer)
 
 
-def read_views(text: bytes | str) -> tuple[RunView, ...]:
-    """Return the views that `write_views` has written; raises `BadInputError` for anything else."""
+def views_as_json(views: Sequence[RunView]) -> bytes:
+    """Return the JSON of these views, in UTF-8."""
+    return _ANSWER.dump_json(_Answer(tuple(views)))
+
+
+def views_from_json(data: bytes) -> tuple[RunView, ...]:
+    """Return the views of this JSON. Raises `RunFailedError` if it is none of views."""
     try:
-        return _VIEWS.validate_json(text)
+        return _ANSWER.validate_json(data).runs
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise BadInputError(f"no view of a run: {where}: {first['msg']}") from error
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "it"
+        raise RunFailedError(f"{shortened(place)}: {shortened(first['msg'])}") from None

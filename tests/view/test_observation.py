@@ -13,7 +13,7 @@ import pytest
 
 import csdf_edge
 from launcher.run.live_cluster import LiveCluster
-from launcher.view.json_form import VIEW_PATH, read_views, write_views
+from launcher.view.json_form import VIEW_PATH, views_as_json, views_from_json
 from launcher.view.model import NodeState, RunView
 from tests.serve.server import DIGITS, WAIT_S, Serving, images
 
@@ -62,7 +62,7 @@ def test_the_node_that_is_busiest_is_found_while_frames_stream(cluster: LiveClus
 
 def test_a_view_is_the_same_after_it_was_written_and_read(cluster: LiveCluster) -> None:
     view = cluster.view()
-    assert read_views(write_views([view])) == (view,)
+    assert views_from_json(views_as_json([view])) == (view,)
 
 
 def test_a_run_that_has_ended_still_shows_what_it_did() -> None:
@@ -78,7 +78,7 @@ def test_a_run_that_has_ended_still_shows_what_it_did() -> None:
 def views(serving: Serving) -> tuple[RunView, ...]:
     url = f"http://{serving.http}{VIEW_PATH}"
     with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
-        return read_views(answer.read())
+        return views_from_json(answer.read())
 
 
 def test_a_server_shows_that_it_has_lost_a_board_and_goes_on() -> None:
