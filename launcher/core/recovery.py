@@ -346,7 +346,7 @@ class Recoverer:
             return list(self._waiting.reports(now_s))
         if self.life.state is RunState.PLANNING and now_s >= self.outage.plan_due_s:
             waited_s = self._limits.run.deploy_timeout_s
-            self._hopeless = _cannot(f"no plan was found in {waited_s:g} s")
+            self._hopeless = self._cannot(f"no plan was found in {waited_s:g} s")
             return self._hopeless_error(now_s)
         return []
 
@@ -375,7 +375,7 @@ class Recoverer:
             return None
         if set(self.outage.asked) != {session.node for session in self.left}:
             return self._replan(self.outage, now_s)
-        return self._wait(_cannot(reason), "other nodes", now_s)
+        return self._wait(self._cannot(reason), "other nodes", now_s)
 
     def _awaits(self, epoch: int) -> bool:
         """Whether the latest request was for this epoch and is not answered yet."""
@@ -414,7 +414,7 @@ class Recoverer:
         self._waiting.end(now_s)
         waited_s = self._waiting.waited_s
         if outage is not None and outage.is_start:
-            return self._no_start_error(waited_s)
+            return self._no_start_error(outage, waited_s)
         none = f", and none came back in {duration(waited_s)}" if waited_s else ""
         if self.left:
             none = f"; no other node came back in {duration(waited_s)}" if waited_s else ""
@@ -424,19 +424,20 @@ class Recoverer:
         earlier = f" Before: {'; '.join(before)}" if before else ""
         return RunFailedError(f"{last}; {self._hopeless}{none}.{earlier}")
 
-    def _no_start_error(self, waited_s: float) -> LauncherError:
+    def _no_start_error(self, outage: Outage, waited_s: float) -> LauncherError:
         """The error of a run that cannot begin; it is the user's to solve unless agents failed."""
-        missing = [s for s in self._sessions.values() if s.why_lost]
-        whys = "; ".join(session.why_lost for session in missing)
-        none = f", and none came in {duration(waited_s)}" if waited_s else ""
-        kind = BadInputError if all(session.was_absent for session in missing) else RunFailedError
-        return kind(f"{whys}; {self._hopeless}{none}")
+        missing = [session for session in self._sessions.values() if session.why_lost]
+        whys = [session.why_lost for session in missing] or outage.reasons
+        none = f", and none came in {duration(waited_s)}" if waited_s and missing else ""
+        is_users = all(session.was_absent for session in missing)
+        kind = BadInputError if is_users else RunFailedError
+        return kind(f"{'; '.join(whys)}; {self._hopeless}{none}")
+
+    def _cannot(self, reason: str) -> str:
+        is_start = self.outage is not None and self.outage.is_start
+        return f"the {'nodes that answer' if is_start else 'other nodes'} cannot go on: {reason}"
 
 
 def newcomers(sessions: Iterable[Session]) -> dict[str, Welcome]:
     """Return what those of these nodes say of themselves that were absent at first."""
     return {s.node: s.welcome for s in sessions if s.was_absent and s.welcome is not None}
-
-
-def _cannot(reason: str) -> str:
-    return f"the other nodes cannot go on: {reason}"
