@@ -24,9 +24,11 @@ from launcher.core.events import (
     Halt,
     MessageMalformed,
     MessageReceived,
+    NotAdmitted,
     Notice,
     PlanReply,
     PlanRequest,
+    Redial,
     Send,
     SendChunk,
     StageProgress,
@@ -260,6 +262,12 @@ class Drive:
         if why is LinkChange.HANDSHAKES_FAIL:
             self._handle(ClosedEarly(node))
         in_vain = why is not LinkChange.HANDSHAKES_FAIL or self._keys is not None
+        if self._supervisor.may_do_without:
+            if in_vain:
+                final = why is not LinkChange.HANDSHAKES_FAIL  # then ZeroMQ dials no more
+                error = barred(node, session.address, self._keys, why)
+                self._handle(NotAdmitted(node, error, final))
+            return
         needed = node in self._supervisor.blueprint.deployments
         has_streamed = self._supervisor.life.has_streamed
         if session.welcome is None and in_vain and needed and not has_streamed:
@@ -315,6 +323,8 @@ class Drive:
                 if isinstance(message, Hello):
                     self._greeting[node] = message
                 self._connections.send(node, message)
+            case Redial(node):
+                self._connections.redial_control(node, self._supervisor.sessions[node].address)
             case SendChunk(node, blob, offset, size):
                 data = self._read_blob(blob.digest, offset, size)
                 self._connections.send(node, Put(blob, offset, data))

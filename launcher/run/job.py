@@ -616,6 +616,6 @@ def _show(progress: ProgressDisplay, update: Update) -> None:
     if not update.stage:
         progress.say(update.text)
     elif update.stage == "uploading":  # it counts bytes
-        progress.update("uploading (kB)", update.done // 1000, update.total // 1000)
+        progress.update("uploading (kB)", update.done // 1000, (update.total or 0) // 1000)
     else:
         progress.update(update.stage, update.done, update.total, update.text)

@@ -123,7 +123,7 @@ class Observer:
         return NodeView(
             name=name,
             state=state,
-            reason=session.loss if state in (NodeState.LOST, NodeState.ABSENT) else "",
+            reason=session.why_lost if state in (NodeState.LOST, NodeState.ABSENT) else "",
             engine=engine,
             device=device,
             busy=measured.busy if is_known else None,
@@ -205,8 +205,8 @@ class Observer:
 
 
 def _state(session: Session, share: Blueprint) -> NodeState:
-    if not session.has_answered:
+    if session.state is SessionState.CONNECTING:
         return NodeState.ABSENT
     if not session.is_present:
-        return NodeState.LOST
+        return NodeState.ABSENT if session.was_absent else NodeState.LOST
     return NodeState.ACTIVE if session.node in share.deployments else NodeState.STANDING_BY

@@ -178,12 +178,13 @@ class Update:
     `warning`. The stages, in order, are
     `connecting` (which counts nodes), `uploading` (bytes; left out if every node has its subnets),
     `loading` (phases) and `streaming` (frames); from `uploading` on they are repeated after a loss.
-    While too few nodes are present, `waiting for …` counts seconds.
+    While too few nodes are present, `waiting for …` counts seconds; it has no total if the run
+    waits without a limit.
     """
 
     stage: str
     done: int
-    total: int
+    total: int | None
     text: str = ""
     level: str = "info"
 
