@@ -338,13 +338,16 @@ class Drive:
             case StageProgress(stage, done, total, note):
                 self._on_update(Update(stage, done, total, note))
             case Notice(text, level):
-                if self._observer is not None:
-                    self._observer.note(text, level)
+                self._note(text, level)
                 self._on_update(Update("", 0, 0, text, level))
             case End(error):
-                if self._observer is not None and error is not None:
-                    self._observer.note(str(error), "error")
+                if error is not None:
+                    self._note(str(error), "error")
                 self._end = action
+
+    def _note(self, text: str, level: str) -> None:
+        if self._observer is not None:
+            self._observer.note(text, level)
 
     def _read_blob(self, digest: str, offset: int, size: int) -> bytes:
         path = self._files[digest]
