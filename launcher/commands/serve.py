@@ -58,6 +58,9 @@ class ServeOptions:
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let other machines use it without a token")
     ] = False
+    metrics: Annotated[
+        str | None, typer.Option(help="'guarded': /metrics needs the token; 'open': it does not")
+    ] = None
     most_in_flight: Annotated[
         int | None, typer.Option(min=1, help="Requests under way; more are refused at once")
     ] = None

@@ -283,7 +283,8 @@ def open_live(
             ready = _ready(job, runner, folder, stack, progress, checks=True)
         wait_s = job.cluster.config.run.batch_wait_s
         networks = [LiveNetwork(part, Feed(most)) for part in parts]
-        observation = observe(networks)
+        versions = {model.name: str(model.config.version) for model in job.cluster.models}
+        observation = observe(networks, versions)
         untimed = replace(ready.options, timed=False, observation=observation)  # it may never end
         ready = replace(ready, options=untimed, batch_wait_s=wait_s)
 

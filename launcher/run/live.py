@@ -20,10 +20,15 @@ Stream: TypeAlias = Callable[[tuple[PushedNetwork, ...], OnUpdate], RunResult]
 """Streams frames through a plan until they end (`launcher.run.runtime.Runner`, its plan given)."""
 
 
-def observe(networks: Sequence[LiveNetwork]) -> Observation:
-    """Return an observation of a new run of these networks."""
+def observe(networks: Sequence[LiveNetwork], versions: Mapping[str, str] = {}) -> Observation:
+    """Return an observation of a new run of these networks; by name, their versions, usually 1."""
     names = [network.part.name for network in networks]
-    return Observation(token_hex(8), names, [network.feed.figures for network in networks])
+    return Observation(
+        token_hex(8),
+        names,
+        [network.feed.figures for network in networks],
+        [versions.get(name, "1") for name in names],
+    )
 
 
 @dataclass(frozen=True, slots=True)

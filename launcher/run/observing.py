@@ -129,6 +129,7 @@ class Observer:
             busy=measured.busy if is_known else None,
             waited=measured.waited if is_known else None,
             busy_s_total=measured.busy_s,
+            waited_s_total=measured.waited_s,
             rss_bytes=idle if measured.rss_bytes is None else measured.rss_bytes,
             predicted_bytes=None if predicted is None else predicted.total_bytes,
             limit_bytes=limits.get(name),

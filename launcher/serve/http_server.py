@@ -112,7 +112,7 @@ def _as_web(answer: Response, allowed: str | None) -> web.Response:
         headers[LENGTH_HEADER] = str(answer.json_bytes)
         headers["Content-Type"] = "application/octet-stream"
     elif answer.parts:
-        headers["Content-Type"] = "application/json"
+        headers["Content-Type"] = answer.content_type
     if answer.status == Refusal.UNAUTHENTICATED.http_status:
         headers["WWW-Authenticate"] = "Bearer"
     if allowed is not None:
@@ -133,8 +133,7 @@ def _as_web(answer: Response, allowed: str | None) -> web.Response:
 async def _answer(service: Service, request: web.BaseRequest) -> Response:
     own = OWN_ROUTES.get((request.method, request.path))
     if own is not None:
-        service.check_token(request.headers.get("Authorization"))
-        return await own(service)
+        return await own(service, request.headers)
     if service.control is not None and request.path.startswith(CONTROL_PATH):
         return await _control(service, service.control, request)
     call = http_form.route(request.method, request.path)

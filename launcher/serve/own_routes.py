@@ -1,6 +1,6 @@
-"""What the server answers about itself, beside the Open Inference Protocol: paths and handlers.
+"""What the server answers about itself, beside the Open Inference Protocol.
 
-The own interface lives under `/csdf-edge/v1/` on the HTTP port, behind the same token.
+Its own interface lives under `/csdf-edge/v1/` on the HTTP port. Prometheus looks for `/metrics`.
 """
 
 from __future__ import annotations
@@ -8,17 +8,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
+from launcher.serve.exposition import METRICS_PATH, RunsCollector, exposition
 from launcher.serve.http_form import Response
 from launcher.serve.service import Service
 from launcher.view.json_form import VIEW_PATH, views_as_json
 
-Handler = Callable[[Service], Awaitable[Response]]
+Headers = Mapping[str, str]
 
 
-async def _view(service: Service) -> Response:
+async def _view(service: Service, headers: Headers) -> Response:
+    service.check_token(headers.get("Authorization"))
     views = await asyncio.to_thread(service.views)
     return Response(200, (views_as_json(views),))
 
 
-OWN_ROUTES: Mapping[tuple[str, str], Handler] = {("GET", VIEW_PATH): _view}
-"""(method, path) → what answers."""
+async def _metrics(service: Service, headers: Headers) -> Response:
+    if not service.metrics_are_open:
+        service.check_token(headers.get("Authorization"))
+    collector = RunsCollector(service.views, lambda: service.repository.models, service.version)
+    made = await asyncio.to_thread(exposition, collector, headers.get("Accept", ""))
+    return Response(200, (made[0],), content_type=made[1])
+
+
+OWN_ROUTES: Mapping[tuple[str, str], Callable[[Service, Headers], Awaitable[Response]]] = {
+    ("GET", VIEW_PATH): _view,
+    ("GET", METRICS_PATH): _metrics,
+}
+"""(method, path) → what answers a request with these headers."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Protocol
 
+from launcher.errors import BadInputError, FullError
 from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.routes import Routes, ServedVersion
 from launcher.serve.served_sinks import ServedSinks
@@ -64,6 +65,8 @@ class Service:
     control: Control | None = None
     views: Callable[[], Sequence[RunView]] = tuple
     """What each run looks like now; waits as `LiveCluster.view` does."""
+    metrics_are_open: bool = False
+    """Whether `/metrics` is answered without the token."""
     version: str = field(default_factory=lambda: version("csdf-edge"))
 
     @property
@@ -104,9 +107,7 @@ class Service:
         sent any more. Raises `LauncherError`, at once if as many frames are under way as the
         cluster takes.
         """
-        began_ns = time.monotonic_ns()
-        statistics = served.model.statistics
-        counted = statistics.fail
+        began_ns, outcome = time.monotonic_ns(), "failed"
         try:
             if self.sinks is not None:
                 self.sinks.check_room()
@@ -114,7 +115,16 @@ class Service:
             outputs = await asyncio.wrap_future(future)
             if self.sinks is not None:
                 await self.sinks.put(name, outputs)
-            counted = statistics.success
+            outcome = "success"
+        except FullError:
+            outcome = "full"
+            raise
+        except BadInputError:
+            outcome = "invalid"
+            raise
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
         finally:
-            counted.add(time.monotonic_ns() - began_ns)
+            served.model.statistics.add(outcome, time.monotonic_ns() - began_ns)
         return outputs

@@ -54,6 +54,7 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
         versions = {model.name: str(model.config.version) for model in cluster.models}
         service = Service(fixed_routes(live, versions), config.token, sinks=sinks)
         service.views = lambda: (live.view(),)
+        service.metrics_are_open = config.metrics == "open"
         say = progress.say if takes_standard_output(cluster) else _print_line
         number = asyncio.run(_until_stopped(service, live, config, tls, say))
     if number == signal.SIGINT:

@@ -8,7 +8,6 @@ counted after its last statistics of an epoch is lost with it, so counters are a
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from nodes.protocol.messages import Stats
 
@@ -24,7 +23,7 @@ class NodeMeasurements:
         """The last statistics."""
         self._before: Stats | None = None
         """Earlier ones of the same epoch, with which the last ones are compared."""
-        self._busy_s = 0.0
+        self._busy_s = self._waited_s = 0.0
         self._sent_bytes = self._received_bytes = 0
         self.energy_j: float | None = None
         """Joules that its machine took while epochs ran; None if they were never measured."""
@@ -39,7 +38,7 @@ class NodeMeasurements:
         if not stats.epoch or (last is not None and _age(stats) < _age(last)):
             return
         if last is None or stats.epoch != last.epoch:
-            self._busy_s, self._epoch_j = self.busy_s, 0.0
+            self._busy_s, self._waited_s, self._epoch_j = self.busy_s, self.waited_s, 0.0
             self._sent_bytes, self._received_bytes = self.sent_bytes, self.received_bytes
             self._before = None
         elif self._before is None or stats.elapsed_s - last.elapsed_s >= LEAST_S:
@@ -53,6 +52,12 @@ class NodeMeasurements:
     def busy_s(self) -> float:
         """Seconds for which the node computed."""
         return self._busy_s + (0.0 if self.stats is None else sum(self.stats.busy_s))
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds for which it computed nothing because of missing credits, by the phase that
+        waited longest in each epoch."""
+        return self._waited_s + (0.0 if self.stats is None else _waited_s(self.stats))
 
     @property
     def sent_bytes(self) -> int:
@@ -71,13 +76,8 @@ class NodeMeasurements:
 
     @property
     def waited(self) -> float | None:
-        """The share of time for which it lately computed nothing because of missing credits: that
-        of the phase which waited longest. None if that is not known."""
-        if self.stats is None:
-            return None
-        phases = range(len(self.stats.waited_s))
-        shares = (self._share(partial(_waited_s, phase)) for phase in phases)
-        return max((share for share in shares if share is not None), default=None)
+        """The share of time for which it waited lately, as `waited_s` counts; None if unknown."""
+        return self._share(_waited_s)
 
     def _share(self, seconds: Callable[[Stats], float]) -> float | None:
         if self.stats is None or self._before is None:
@@ -93,5 +93,5 @@ def _age(stats: Stats) -> tuple[int, float]:
     return stats.epoch, stats.elapsed_s
 
 
-def _waited_s(phase: int, stats: Stats) -> float:
-    return stats.waited_s[phase]
+def _waited_s(stats: Stats) -> float:
+    return max(stats.waited_s, default=0.0)

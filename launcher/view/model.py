@@ -62,6 +62,8 @@ class NodeView:
     """The share of time for which the node computed nothing while a phase had its inputs and waited
     for credits."""
     busy_s_total: float = 0.0
+    waited_s_total: float = 0.0
+    """Seconds for which it waited so: those of the phase that waited longest in each epoch."""
     rss_bytes: int | None = None
     predicted_bytes: int | None = None
     limit_bytes: int | None = None
@@ -117,6 +119,8 @@ class RunView:
     channels: tuple[ChannelView, ...]
     events: tuple[EventView, ...] = ()
     """The last ones, oldest first; at most 100."""
+    versions: tuple[str, ...] = ()
+    """The versions of `models`, in their order."""
     run: str = ""
     """The run's name, which its agents write into their logs; new in each run."""
 

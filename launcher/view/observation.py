@@ -45,13 +45,14 @@ class RunParts:
 class Observation:
     """Joins the threads that look at a run and the run's thread, which keeps `descriptor` watched.
 
-    `models` are the names of the networks, `figures` reads the counts of each one's frames, and
-    `run` names the run.
+    `models` are the names of the networks, `versions` their versions; `figures` reads the counts of
+    each one's frames, and `run` names the run.
     """
 
     run: str
     models: Sequence[str]
     figures: Sequence[Callable[[], FrameFigures]]
+    versions: Sequence[str] = ()
     started_s: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
@@ -85,6 +86,7 @@ class Observation:
             state=parts.state,
             epoch=parts.epoch,
             models=tuple(self.models),
+            versions=tuple(self.versions),
             strategy=parts.strategy,
             batch=parts.batch,
             predicted_rate=parts.predicted_rate,

@@ -48,9 +48,11 @@ def test_statistics_that_come_right_after_others_are_compared_with_those_before(
 
 def test_the_phase_that_waited_longest_counts() -> None:
     node = measured(
-        stats(1, 10.0, 1.0, waited_s=(1.0, 0.0)), stats(1, 20.0, 1.0, waited_s=(2.0, 4.0))
+        stats(1, 10.0, 1.0, waited_s=(1.0, 0.0)), stats(1, 20.0, 1.0, waited_s=(2.0, 5.0))
     )
-    assert node.waited == 0.4
+    assert (node.waited, node.waited_s) == (0.4, 5.0)
+    node.add(stats(2, 1.0, 1.0, waited_s=(0.25, 0.5)))
+    assert (node.waited, node.waited_s) == (None, 5.5)
 
 
 def test_energy_is_unknown_until_it_was_measured() -> None:
