@@ -608,9 +608,9 @@ class Supervisor:
         for session, error in losses:
             if not self._needs(session):
                 goes_on = "it stood by" if session.is_open else "the run goes on without it"
-                notices.append(Notice(f"{error}; {goes_on}", "warning"))
+                notices.append(Notice(f"{error}; {goes_on}", "warning", (session.node,)))
             elif not self.life.has_streamed:
-                notices.append(Notice(str(error), "warning"))
+                notices.append(Notice(str(error), "warning", (session.node,)))
         return notices
 
     def _lose(

@@ -337,9 +337,9 @@ class Drive:
                     self._background.start(epoch, functools.partial(self._replan, action))
             case StageProgress(stage, done, total, note):
                 self._on_update(Update(stage, done, total, note))
-            case Notice(text, level):
+            case Notice(text, level, nodes):
                 self._note(text, level)
-                self._on_update(Update("", 0, 0, text, level))
+                self._on_update(Update("", 0, 0, text, level, nodes))
             case End(error):
                 if error is not None:
                     self._note(str(error), "error")

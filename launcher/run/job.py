@@ -210,6 +210,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
         feed = Feed(most_unsent=None if pace is None else plan.batch, count=len(results.frames))
         network = LiveNetwork(Part(model, is_alone=True), feed)  # also if it is several, merged
         observation = observe((network,))
+        progress.name_run(observation.run)
         observation.count_drops(lambda: len(results.dropped))
         options = replace(options, observation=observation)
         with LiveRun(
@@ -285,6 +286,7 @@ def open_live(
         networks = [LiveNetwork(part, Feed(most)) for part in parts]
         versions = {model.name: str(model.config.version) for model in job.cluster.models}
         observation = observe(networks, versions)
+        progress.name_run(observation.run)
         untimed = replace(ready.options, timed=False, observation=observation)  # it may never end
         ready = replace(ready, options=untimed, batch_wait_s=wait_s)
 
@@ -615,7 +617,7 @@ def _counting(progress: ProgressDisplay, stage: str) -> Callable[[int, int], Non
 
 def _show(progress: ProgressDisplay, update: Update) -> None:
     if not update.stage:
-        progress.say(update.text)
+        progress.say(update.text, update.level, update.nodes)
     elif update.stage == "uploading":  # it counts bytes
         progress.update("uploading (kB)", update.done // 1000, (update.total or 0) // 1000)
     else:

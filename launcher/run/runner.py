@@ -216,6 +216,7 @@ def _share(
         order=options.run.order,
         check_finite=options.check_phases,
         networks=inputs,
+        run="" if options.observation is None else options.observation.run,
     )
 
 

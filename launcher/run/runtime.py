@@ -175,7 +175,7 @@ class Update:
     """The progress of a run: `done` of `total` in `stage`, with the remark `text`.
 
     Without a stage, `text` is a message: that a node was lost, say, whose `level` is `info` or
-    `warning`. The stages, in order, are
+    `warning`, about these `nodes`. The stages, in order, are
     `connecting` (which counts nodes), `uploading` (bytes; left out if every node has its subnets),
     `loading` (phases) and `streaming` (frames); from `uploading` on they are repeated after a loss.
     While too few nodes are present, `waiting for …` counts seconds; it has no total if the run
@@ -187,6 +187,7 @@ class Update:
     total: int | None
     text: str = ""
     level: str = "info"
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
