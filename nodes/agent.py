@@ -288,8 +288,8 @@ class Shell:
             case act.Measure(purpose):
                 energy_j = self._metering.measured(purpose, time.monotonic())
                 self._take(ev.Measured(purpose, replace(usage(), energy_j=energy_j)))
-            case act.SendTrace(peer, number, now_s):
-                self._wire.reply(peer, self._trace.answer(number, now_s))
+            case act.SendTrace(peer, number, now_s, frames):
+                self._wire.reply(peer, self._trace.answer(number, now_s, frames))
             case act.Log():
                 self._log(action)
             case act.Exit(why):

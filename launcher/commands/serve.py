@@ -59,6 +59,14 @@ class ServeOptions:
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let other machines use it without a token")
     ] = False
+    traces: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="OTLP receiver for traces of requests with a traceparent, such as "
+            "http://127.0.0.1:4318",
+        ),
+    ] = None
     metrics: Annotated[
         str | None, typer.Option(help="'guarded': /metrics needs the token; 'open': it does not")
     ] = None

@@ -45,7 +45,7 @@ from launcher.run.host import Host
 from launcher.run.observing import Observer
 from launcher.run.processes import LocalAgent, LocalAgents
 from launcher.run.runtime import OnUpdate, Update
-from launcher.run.tracing import Tracer
+from launcher.run.tracing import TraceRequests
 from nodes.core.events import DataReceived, LinkChange, Tick
 from nodes.core.reactor import Reactor
 from nodes.core.session import takeover_hello
@@ -90,7 +90,7 @@ class Drive:
         on_update: OnUpdate,
         replan: PlanSearch | None = None,
         keys: Path | None = None,
-        tracer: Tracer | None = None,
+        tracer: TraceRequests | None = None,
         consent: Consent | None = None,
         pushed: Sequence[int] = (),
         observer: Observer | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from launcher.errors import BadInputError
+from launcher.run.frame_trace import FrameTrace
 from launcher.run.runtime import Frame, Frames, OnResult, PushedNetwork
 
 
@@ -29,6 +30,10 @@ class FrameList:
 
     def __getitem__(self, index: int) -> Frame:
         return self._frames[index]
+
+    def traces(self, _index: int) -> tuple[FrameTrace, ...]:
+        """No frame is followed."""
+        return ()
 
 
 def listed(frames: Frames, on_result: OnResult) -> tuple[PushedNetwork, ...]:

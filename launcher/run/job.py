@@ -260,6 +260,7 @@ def open_live(
     runtime: Runtime = real_runtime,
     loaded: LoadedTarget | None = None,
     check: Callable[[Model], None] = lambda _: None,
+    follows: bool = False,
 ) -> Iterator[Live]:
     """Plan and deploy what `request` names, and stream the frames that are submitted.
 
@@ -287,7 +288,7 @@ def open_live(
         versions = {model.name: str(model.config.version) for model in job.cluster.models}
         observation = observe(networks, versions)
         progress.name_run(observation.run)
-        untimed = replace(ready.options, timed=False, observation=observation)  # it may never end
+        untimed = replace(ready.options, timed=False, observation=observation, follows=follows)
         ready = replace(ready, options=untimed, batch_wait_s=wait_s)
 
         def show(update: Update) -> None:

@@ -26,6 +26,7 @@ from launcher.run.access import launcher_keys
 from launcher.run.connections import Connections
 from launcher.run.deployment import SubnetBlobs, blueprint
 from launcher.run.drive import Drive
+from launcher.run.frame_trace import FrameTracer
 from launcher.run.host import Host
 from launcher.run.observing import Observer
 from launcher.run.processes import LocalAgents, start_agents
@@ -134,6 +135,9 @@ def run(
         connections = stack.enter_context(Connections(keys, access.guards))
         for contact in contacts:
             _connect(connections, contact)
+        follower = FrameTracer() if options.follows else None
+        if follower is not None:
+            stack.callback(follower.close)
         host = Host(
             share,
             networks,
@@ -141,6 +145,7 @@ def run(
             began_s,
             options.state,
             timed=options.timed,
+            on_traced=None if follower is None else follower.took,
         )
         limits = _limits(options, plan.batch)
         supervisor = Supervisor(
@@ -163,7 +168,7 @@ def run(
             on_update,
             replan,
             folder,
-            tracer,
+            tracer or follower,
             options.consent,
             [descriptor for descriptor in descriptors if descriptor is not None],
             observer,

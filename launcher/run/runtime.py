@@ -15,6 +15,7 @@ from launcher.core.recovery import Recovery
 from launcher.plan.background import IsWanted
 from launcher.run.access import Access
 from launcher.run.consent import Consent
+from launcher.run.frame_trace import FrameTrace
 from launcher.view.observation import Observation
 from nodes.core.engines import AUTO
 from nodes.protocol.messages import EngineChoice, Stats, Welcome
@@ -105,6 +106,10 @@ class PushedFrames(Protocol):
 
     def __getitem__(self, index: int) -> Frame: ...
 
+    def traces(self, index: int) -> Sequence[FrameTrace]:
+        """Who follows this frame, whose result is not taken yet."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class PushedNetwork:
@@ -148,7 +153,8 @@ class RunOptions:
     zeros if it is not given. With `check_phases`, a phase has failed if its outputs
     contain NaN or infinity and its inputs do not. `consent` is heard if recovery is to ask. The
     times of all frames are kept if the run is `timed`, and take memory for each. Other threads look
-    at the run by `observation`.
+    at the run by `observation`. If it `follows` frames, those with a `FrameTrace` get the times of
+    their firings.
     """
 
     run: RunConfig = field(default_factory=RunConfig)
@@ -163,6 +169,7 @@ class RunOptions:
     timed: bool = True
     check_phases: bool = False
     observation: Observation | None = None
+    follows: bool = False
 
     @property
     def recovers(self) -> bool:

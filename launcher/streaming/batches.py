@@ -27,6 +27,7 @@ import numpy as np
 from launcher.core.intake import ENDLESS
 from launcher.core.recovery import Recovery
 from launcher.errors import BadInputError
+from launcher.run.frame_trace import FrameTrace
 from launcher.run.runtime import (
     Array,
     Frame,
@@ -187,6 +188,11 @@ class Batches:
         numbers = self._under_way[index]
         frames = [self._frames[number] for number in numbers]
         return {name: self._stacked(name, numbers, frames) for name in frames[0]}
+
+    def traces(self, index: int) -> Sequence[FrameTrace]:
+        """See `PushedFrames.traces`: who follows any frame of the batch."""
+        numbers = self._under_way[index]
+        return [trace for number in numbers for trace in self._frames.traces(number)]
 
     def _stacked(self, name: str, numbers: Sequence[int], frames: Sequence[Frame]) -> Array:
         first = frames[0][name]

@@ -134,11 +134,13 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class SendTrace:
-    """Send `Traced` to the peer, whose `GetTrace` with this number came at `now_s`."""
+    """Send `Traced` to the peer, whose `GetTrace` with this number came at `now_s`; with the events
+    of these `frames` only, if any are given."""
 
     peer: Peer
     number: int
     now_s: float
+    frames: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,8 +239,8 @@ class Agent:
                 return self.life.stop(command)
             case GetStats():
                 return [Measure("stats")]
-            case GetTrace(number):
-                return [SendTrace(peer, number, now_s)]
+            case GetTrace(number, frames):
+                return [SendTrace(peer, number, now_s, frames)]
             case Bye():
                 return self._end_session("the launcher sent Bye")
             case Shutdown():

@@ -314,10 +314,13 @@ class GetStats:
 class GetTrace:
     """Launcher → agent: send what was traced since the last `GetTrace`, and go on tracing.
 
-    The first one starts the trace. The answer is `Traced` with the same `number`.
+    The first one starts the trace. The answer is `Traced` with the same `number`. If `frames` are
+    given, it has the events of these frames only, and what was traced is kept: it may be asked for
+    again, until newer events take its place.
     """
 
     number: int
+    frames: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

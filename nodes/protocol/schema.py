@@ -172,7 +172,7 @@ WORDS = (
     Record(words.Start, {"epoch": _count}),
     Record(words.Stop, {"epoch": _count}),
     Record(words.GetStats, {}),
-    Record(words.GetTrace, {"number": _count}),
+    Record(words.GetTrace, {"number": _count, "frames": list_of(_count)}),
     Record(words.Ping, {}),
     Record(words.Bye, {}),
     Record(words.Shutdown, {}),
