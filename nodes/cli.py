@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import nodes.host.single_threaded_blas  # noqa: F401 - before NumPy
 from nodes.agent import Shell
@@ -304,8 +304,21 @@ def _listen_data(wire: Wire, options: argparse.Namespace, control: str) -> str:
     return wire.listen_data(f"{host}:0")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Writes a mistake as a line of JSON, if the log is to be JSON."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and exit."""
+        joined = " ".join(sys.argv)
+        if "--log-format json" in joined or "--log-format=json" in joined:
+            begin_json_log(logging.INFO)
+            log.error("%s", message)
+            sys.exit(EXIT_BAD_INPUT)
+        super().error(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="node-agent",
         description="The daemon of one device: it waits for a launcher, loads the device's share "
         "of a network, and computes it frame by frame.",
