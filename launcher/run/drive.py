@@ -42,10 +42,10 @@ from launcher.run.access import barred
 from launcher.run.connections import Arrival, Barred, Connections
 from launcher.run.consent import Consent
 from launcher.run.host import Host
-from launcher.run.observing import Observer
 from launcher.run.processes import LocalAgent, LocalAgents
 from launcher.run.runtime import OnUpdate, Update
 from launcher.run.tracing import TraceRequests
+from launcher.view.observer import Observer
 from nodes.core.events import DataReceived, LinkChange, Tick
 from nodes.core.reactor import Reactor
 from nodes.core.session import takeover_hello

@@ -19,8 +19,8 @@ from concurrent.futures import Future
 
 from launcher.core.intake import ENDLESS
 from launcher.errors import FullError, LauncherError, RunFailedError
-from launcher.run.frame_trace import FrameTrace
 from launcher.run.runtime import Array, Frame
+from launcher.view.frame_trace import FrameTrace
 from launcher.view.frames import FrameCounts, FrameFigures
 
 Outputs = dict[str, Array]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from launcher.errors import BadInputError
-from launcher.run.frame_trace import FrameTrace
 from launcher.run.runtime import Frame, Frames, OnResult, PushedNetwork
+from launcher.view.frame_trace import FrameTrace
 
 
 class FrameList:

@@ -17,8 +17,8 @@ from launcher.core.networks import NetworkStreams
 from launcher.core.stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
 from launcher.run.connections import Connections
-from launcher.run.frame_trace import FrameTrace
 from launcher.run.runtime import Array, Frame, PushedNetwork
+from launcher.view.frame_trace import FrameTrace
 from nodes.core.deployment import most_bytes
 from nodes.net.sockets import AddressError
 from nodes.protocol.errors import RemoteProtocolError

@@ -12,9 +12,9 @@ from typing import TypeAlias
 from launcher.errors import LauncherError, RunFailedError
 from launcher.plan.networks import Part
 from launcher.run.feed import Feed, Outputs
-from launcher.run.frame_trace import FrameTrace
 from launcher.run.runtime import Array, Frame, OnUpdate, PushedNetwork, RunResult, Update
 from launcher.run.streamed_results import StreamedResults
+from launcher.view.frame_trace import FrameTrace
 from launcher.view.observation import Observation
 
 Stream: TypeAlias = Callable[[tuple[PushedNetwork, ...], OnUpdate], RunResult]

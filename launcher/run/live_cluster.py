@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from launcher.errors import BadInputError
 from launcher.progress import ProgressDisplay
 from launcher.run import job
-from launcher.run.frame_trace import FrameTrace
 from launcher.run.request import Request
 from launcher.run.streamed_results import StreamedResults
+from launcher.view.frame_trace import FrameTrace
 from launcher.view.model import RunView
 from launcher.view.observation import Observation
 

@@ -26,9 +26,7 @@ from launcher.run.access import launcher_keys
 from launcher.run.connections import Connections
 from launcher.run.deployment import SubnetBlobs, blueprint
 from launcher.run.drive import Drive
-from launcher.run.frame_trace import FrameTracer
 from launcher.run.host import Host
-from launcher.run.observing import Observer
 from launcher.run.processes import LocalAgents, start_agents
 from launcher.run.runtime import (
     Node,
@@ -40,6 +38,8 @@ from launcher.run.runtime import (
 )
 from launcher.run.survey import survey
 from launcher.run.tracing import Tracer
+from launcher.view.frame_trace import FrameTracer
+from launcher.view.observer import Observer
 from nodes.core.engines import EngineLackingError, resolve
 from nodes.host.owner import process_id
 from nodes.net.sockets import AddressError

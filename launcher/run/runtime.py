@@ -15,7 +15,7 @@ from launcher.core.recovery import Recovery
 from launcher.plan.background import IsWanted
 from launcher.run.access import Access
 from launcher.run.consent import Consent
-from launcher.run.frame_trace import FrameTrace
+from launcher.view.frame_trace import FrameTrace
 from launcher.view.observation import Observation
 from nodes.core.engines import AUTO
 from nodes.protocol.messages import EngineChoice, Stats, Welcome

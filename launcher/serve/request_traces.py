@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from launcher.errors import BadInputError
-from launcher.run.frame_trace import MOST_FOLLOWED, FrameTrace
 from launcher.serve.tensors import ServedModel
+from launcher.sources.clock import now_s
+from launcher.view.frame_trace import MOST_FOLLOWED, FrameTrace
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -147,7 +148,7 @@ class WallClock:
     """Converts times of the monotonic clock to nanoseconds since 1970, all by one comparison."""
 
     def __init__(self) -> None:
-        self._ahead_s = time.time() - time.monotonic()
+        self._ahead_s = now_s() - time.monotonic()
 
     def ns(self, at_s: float) -> int:
         """Return a time in nanoseconds since 1970."""

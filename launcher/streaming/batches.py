@@ -27,7 +27,6 @@ import numpy as np
 from launcher.core.intake import ENDLESS
 from launcher.core.recovery import Recovery
 from launcher.errors import BadInputError
-from launcher.run.frame_trace import FrameTrace
 from launcher.run.runtime import (
     Array,
     Frame,
@@ -37,6 +36,7 @@ from launcher.run.runtime import (
     RunResult,
     Update,
 )
+from launcher.view.frame_trace import FrameTrace
 
 Stream = Callable[[tuple[PushedNetwork, ...], OnUpdate], RunResult]
 """Streams what is pushed through a plan, until it ends."""

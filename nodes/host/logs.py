@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
 from typing import TextIO
+
+TO_SECONDS = "%Y-%m-%dT%H:%M:%S"
 
 Context = Callable[[], Mapping[str, object]]
 """What every line says besides its message, such as the node's name."""
@@ -24,15 +26,16 @@ class JsonFormatter(logging.Formatter):
     `extra={"fields": {…}}` adds keys to a line; those without a value are left out.
     """
 
+    converter = time.gmtime
+
     def __init__(self, context: Context = dict) -> None:
         super().__init__()
         self._context = context
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        at = datetime.fromtimestamp(record.created, timezone.utc)
         line: dict[str, object] = {
-            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": f"{self.formatTime(record, TO_SECONDS)}.{int(record.msecs):03}Z",
             "level": record.levelname.lower(),
             "message": record.getMessage(),
         }

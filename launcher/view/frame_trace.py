@@ -49,7 +49,7 @@ _EVENT = struct.Struct(TRACE_EVENT)
 
 
 @dataclass(frozen=True, slots=True)
-class Firing:
+class FollowedFiring:
     """A phase that computed the frame; times are of the launcher's monotonic clock."""
 
     node: str
@@ -73,7 +73,7 @@ class FrameTrace:
     """Its number in its copy of the network, in this epoch."""
     blueprint: Blueprint | None = None
     copy: int = 0
-    firings: tuple[Firing, ...] = ()
+    firings: tuple[FollowedFiring, ...] = ()
     complete: Future[None] = field(default_factory=Future)
 
     def sent(self, blueprint: Blueprint, copy: int, frame: int) -> None:
@@ -101,7 +101,7 @@ class _Taken:
     trace: FrameTrace
     silent: set[str]
     until_s: float
-    found: dict[tuple[str, int], Firing] = field(default_factory=dict)
+    found: dict[tuple[str, int], FollowedFiring] = field(default_factory=dict)
 
 
 class FrameTracer:
@@ -186,7 +186,7 @@ class FrameTracer:
 
     def _own(
         self, trace: FrameTrace, node: str, events: Sequence[tuple[int, float, float]]
-    ) -> Iterator[tuple[int, Firing]]:
+    ) -> Iterator[tuple[int, FollowedFiring]]:
         """The firings that computed this frame; others have its number in another copy, network or
         epoch."""
         if trace.blueprint is None:
@@ -195,7 +195,7 @@ class FrameTracer:
         phases = trace.blueprint.deployments[node].phases
         for number, began_s, took_s in events:
             if (node, number) in own and began_s + took_s >= trace.sent_s:
-                yield number, Firing(node, phases[number].name, began_s, began_s + took_s)
+                yield number, FollowedFiring(node, phases[number].name, began_s, began_s + took_s)
 
 
 NO_FRAME = (0,)
