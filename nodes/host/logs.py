@@ -26,7 +26,7 @@ class JsonFormatter(logging.Formatter):
     `extra={"fields": {…}}` adds keys to a line; those without a value are left out.
     """
 
-    converter = time.gmtime
+    converter = time.gmtime  # type: ignore[assignment] # which takes it as a method
 
     def __init__(self, context: Context = dict) -> None:
         super().__init__()

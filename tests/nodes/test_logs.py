@@ -19,7 +19,7 @@ def record(message: str, *words: object, **more: object) -> logging.LogRecord:
 
 def test_a_line_has_time_level_message_and_what_is_known_beside() -> None:
     given = record("phase %s hangs", "p0")
-    given.created = 1_700_000_000.25
+    given.created, given.msecs = 1_700_000_000.25, 250.0
     given.fields = {"phase": "p0", "frame": 7, "peer": None}
     assert json.loads(FORMATTER.format(given)) == {
         "time": "2023-11-14T22:13:20.250Z",
