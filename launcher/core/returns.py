@@ -26,7 +26,16 @@ from launcher.core.events import Action, Notice, Send
 from launcher.core.sentences import other_protocol
 from launcher.core.session import Session, SessionState, Step
 from launcher.core.watch import is_past
-from nodes.protocol.messages import PROTOCOL, Control, Hello, Refused, Stop, Stopped, Welcome
+from nodes.protocol.messages import (
+    OLDEST_PROTOCOL,
+    PROTOCOL,
+    Control,
+    Hello,
+    Refused,
+    Stop,
+    Stopped,
+    Welcome,
+)
 
 SETTLE_S = 1.0
 """From the first loss of a node to the greeting."""
@@ -179,7 +188,7 @@ class Returns:
                 record.refusals += 1
                 waiting_s = min(LONGEST_REFUSED_S, REFUSED_S * 2 ** (record.refusals - 1))
                 self._greet_at_s[session.node] = now_s + waiting_s
-            case Welcome(protocol) if protocol != PROTOCOL:
+            case Welcome(protocol) if not OLDEST_PROTOCOL <= protocol <= PROTOCOL:
                 session.lose()
                 return [Notice(f"{other_protocol(session, protocol)}; it is not used again")]
             case Welcome():

@@ -66,6 +66,7 @@ from nodes.core.events import Tick
 from nodes.protocol.errors import RemoteProtocolError
 from nodes.protocol.messages import (
     HOST,
+    OLDEST_PROTOCOL,
     PROTOCOL,
     Bye,
     ChannelSpec,
@@ -343,7 +344,7 @@ class Supervisor:
         return self._handle_losses([(session, self._loss_error(session, how, state))], now_s)
 
     def _welcomed(self, session: Session, welcome: Welcome, now_s: float) -> list[Action]:
-        if welcome.protocol != PROTOCOL:
+        if not OLDEST_PROTOCOL <= welcome.protocol <= PROTOCOL:
             return self._unusable(session, sentences.other_protocol(session, welcome.protocol))
         needed = {channel.encoding for channel in self._channels_of(session.node)} - {"raw"}
         if missing := needed.difference(welcome.encodings):

@@ -1,4 +1,4 @@
-"""The schema of the protocol: which values each field of each message may hold."""
+"""The schema of the protocol: which values each field of each message may hold, in each version."""
 
 from __future__ import annotations
 
@@ -130,96 +130,112 @@ _DEPLOYMENT = Record(
     },
 )
 
-_STATS = Record(
-    words.Stats,
-    {
-        "epoch": _count,
-        "firings": list_of(_count),
-        "busy_s": list_of(_seconds),
-        "elapsed_s": _seconds,
-        "cpu_s": _seconds,
-        "sent_bytes": _count,
-        "received_bytes": _count,
-        "rss_bytes": _count,
-        "rss_peak_bytes": _count,
-        "anonymous_bytes": _count,
-        "stale_messages": _count,
-        "bad_messages": _count,
-        "fifo_peak_bytes": _count,
-        "phase_cpu_s": list_of(_seconds),
-        "energy_j": optional(_joules),
-    },
-)
 
-WORDS = (
-    Record(
-        words.Hello,
-        {
-            "protocol": _count,
-            "session": _name,
-            "lease_s": _lease,
-            "owner": _who,
-            "process": _who,
-            "succeeds": _who,
-        },
-    ),
-    Record(words.Query, {"digests": list_of(digest)}),
-    Record(words.Put, {"blob": nested(_BLOB), "offset_bytes": _count, "data": chunk}),
-    Record(words.Deploy, {"deployment": nested(_DEPLOYMENT)}),
-    Record(words.Start, {"epoch": _count}),
-    Record(words.Stop, {"epoch": _count}),
-    Record(words.GetStats, {}),
-    Record(words.GetTrace, {"number": _count}),
-    Record(words.Ping, {}),
-    Record(words.Bye, {}),
-    Record(words.Shutdown, {}),
-    Record(
-        words.Welcome,
-        {
-            "protocol": _count,
-            "name": _name,
-            "version": _label,
-            "data_address": _label,
-            "engine": _label,
-            "machine": _label,
-            "cores": _index,
-            "rss_bytes": _count,
-            "encodings": list_of(_encoding),
-            "available_bytes": optional(_count),
-            "engines": records(_ENGINE_OFFER),
-            "meter": _label,
-            "unmetered": _label,
-        },
-    ),
-    Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),
-    Record(words.Missing, {"digests": list_of(digest)}),
-    Record(words.Stored, {"digest": digest, "offset_bytes": _count, "complete": flag}),
-    Record(words.Progress, {"epoch": _count, "done": _count, "total": _count, "what": _text}),
-    Record(
-        words.Deployed,
+def _messages(version: int) -> tuple[Record, ...]:  # noqa: ARG001 - none differs at present
+    """Return every message as `version` of the protocol sends it.
+
+    A field that a later version has added maps to None in the older one.
+    """
+    stats = Record(
+        words.Stats,
         {
             "epoch": _count,
-            "phase_s": list_of(_seconds),
+            "firings": list_of(_count),
+            "busy_s": list_of(_seconds),
+            "elapsed_s": _seconds,
+            "cpu_s": _seconds,
+            "sent_bytes": _count,
+            "received_bytes": _count,
             "rss_bytes": _count,
-            "message_s": _seconds,
-            "byte_s": _seconds,
+            "rss_peak_bytes": _count,
+            "anonymous_bytes": _count,
+            "stale_messages": _count,
+            "bad_messages": _count,
+            "fifo_peak_bytes": _count,
+            "phase_cpu_s": list_of(_seconds),
+            "energy_j": optional(_joules),
         },
-    ),
-    Record(words.Failed, {"epoch": _count, "reason": _text, "peer": _name, "is_barred": flag}),
-    Record(words.Stopped, {"epoch": _count, "stats": nested(_STATS)}),
-    _STATS,
-    Record(
-        words.Traced,
-        {"number": _count, "now_s": _seconds, "events": chunk, "dropped": _count},
-    ),
-    Record(words.Pong, {}),
-    Record(words.Attach, {"epoch": _count, "node": _name}),
-    Record(words.Credit, {"epoch": _count, "channel": _index, "frames": _positive}),
-    Record(
-        words.TensorHeader,
-        {"epoch": _count, "channel": _index, "frame": _count, "dtype": dtype, "shape": shape},
-    ),
-)
+    )
+    return (
+        Record(
+            words.Hello,
+            {
+                "protocol": _count,
+                "session": _name,
+                "lease_s": _lease,
+                "owner": _who,
+                "process": _who,
+                "succeeds": _who,
+            },
+        ),
+        Record(words.Query, {"digests": list_of(digest)}),
+        Record(words.Put, {"blob": nested(_BLOB), "offset_bytes": _count, "data": chunk}),
+        Record(words.Deploy, {"deployment": nested(_DEPLOYMENT)}),
+        Record(words.Start, {"epoch": _count}),
+        Record(words.Stop, {"epoch": _count}),
+        Record(words.GetStats, {}),
+        Record(words.GetTrace, {"number": _count}),
+        Record(words.Ping, {}),
+        Record(words.Bye, {}),
+        Record(words.Shutdown, {}),
+        Record(
+            words.Welcome,
+            {
+                "protocol": _count,
+                "name": _name,
+                "version": _label,
+                "data_address": _label,
+                "engine": _label,
+                "machine": _label,
+                "cores": _index,
+                "rss_bytes": _count,
+                "encodings": list_of(_encoding),
+                "available_bytes": optional(_count),
+                "engines": records(_ENGINE_OFFER),
+                "meter": _label,
+                "unmetered": _label,
+            },
+        ),
+        Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),
+        Record(words.Missing, {"digests": list_of(digest)}),
+        Record(words.Stored, {"digest": digest, "offset_bytes": _count, "complete": flag}),
+        Record(words.Progress, {"epoch": _count, "done": _count, "total": _count, "what": _text}),
+        Record(
+            words.Deployed,
+            {
+                "epoch": _count,
+                "phase_s": list_of(_seconds),
+                "rss_bytes": _count,
+                "message_s": _seconds,
+                "byte_s": _seconds,
+            },
+        ),
+        Record(words.Failed, {"epoch": _count, "reason": _text, "peer": _name, "is_barred": flag}),
+        Record(words.Stopped, {"epoch": _count, "stats": nested(stats)}),
+        stats,
+        Record(
+            words.Traced,
+            {"number": _count, "now_s": _seconds, "events": chunk, "dropped": _count},
+        ),
+        Record(words.Pong, {}),
+        Record(words.Attach, {"epoch": _count, "node": _name}),
+        Record(words.Credit, {"epoch": _count, "channel": _index, "frames": _positive}),
+        Record(
+            words.TensorHeader,
+            {"epoch": _count, "channel": _index, "frame": _count, "dtype": dtype, "shape": shape},
+        ),
+    )
 
-BY_KIND = {record.kind: record for record in WORDS}
-BY_CLASS = {record.cls: record for record in WORDS}
+
+CHANGED: frozenset[type] = frozenset()
+"""The messages that `words.PROTOCOL` has changed, also by a record within them."""
+
+VERSIONS = range(words.OLDEST_PROTOCOL, words.PROTOCOL + 1)
+"""The versions of the protocol that are understood."""
+
+WORDS = _messages(words.PROTOCOL)
+BY_KIND = {version: {record.kind: record for record in _messages(version)} for version in VERSIONS}
+BY_CLASS = {
+    version: {record.cls: record for record in by_kind.values()}
+    for version, by_kind in BY_KIND.items()
+}
