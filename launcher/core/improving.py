@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Notice, PlanReply, PlanRequest, Send, Unplannable
-from launcher.core.recovery import Cause, Change, Recoverer
+from launcher.core.recovery import Cause, Change, Recoverer, newcomers
 from launcher.core.session import Session, SessionState
 from launcher.core.speeds import Factors, SpeedMemory, Speeds, factors_for, largest_change
 from launcher.core.watch import Limits, is_past
@@ -140,19 +140,19 @@ class Improver:
 
     def node_returned(self, session: Session, members: list[Session], now_s: float) -> list[Action]:
         """Decide whether to use a lost node that has returned; notify the user."""
-        name = repr(session.node)
+        name = f"node {session.node!r} {'has come' if session.was_absent else 'is back'}"
         self._considered -= {session.node}
         if session in members or not self._limits.recovery.enabled:
             return []
         if self._recoverer.life.is_down:
-            return [Notice(f"node {name} is back")]
+            return [Notice(name)]
         if self._limits.recovery.rebalance == "auto":
             if self._look_at_s is None:
                 self._look_at_s = now_s
-            return [Notice(f"node {name} is back; checking whether a plan with it is worth it")]
+            return [Notice(f"{name}; checking whether a plan with it is worth it")]
         if self._limits.recovery.rebalance == "ask" and self._limits.consent:
-            return [Notice(f"node {name} is back and stands by; to use it: {self._limits.consent}")]
-        return [Notice(f"node {name} is back and stands by, in case another node is lost")]
+            return [Notice(f"{name} and stands by; to use it: {self._limits.consent}")]
+        return [Notice(f"{name} and stands by, in case another node is lost")]
 
     def consent(self, members: list[Session]) -> list[Action]:
         """Search a plan that uses the returned nodes, because the user agrees to a change."""
@@ -235,7 +235,8 @@ class Improver:
             wanted |= self._considered
         among = tuple(node for node in self._sessions if node in wanted)
         slower = factors_for(self._recoverer.slower, among)
-        return [PlanRequest(epoch, among, self._streaming, least_gain, slower)]
+        came = newcomers(self._sessions[node] for node in among)
+        return [PlanRequest(epoch, among, self._streaming, least_gain, slower, came)]
 
     # ------------------------------------------------------------ answers
 
@@ -261,9 +262,9 @@ class Improver:
                 "to it takes some seconds",
             )
         names = ", ".join(asked.nodes)
-        reason = (
-            f"{names} is back" if asked.cause == "return" else f"{names} is slower than planned"
-        )
+        is_new = all(self._sessions[node].was_absent for node in asked.nodes)
+        back = "has come" if is_new else "is back"
+        reason = f"{names} {back if asked.cause == 'return' else 'is slower than planned'}"
         why = f"changing to a plan that is {reply.gain:.2f} times as fast: {reason}"
         if asked.cause == "slow":
             self._adapted += 1

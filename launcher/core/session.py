@@ -44,6 +44,7 @@ from nodes.protocol.messages import (
     Bye,
     Control,
     Deployed,
+    EngineChoice,
     Failed,
     Missing,
     Pong,
@@ -205,11 +206,17 @@ TRANSITIONS: Mapping[tuple[SessionState, Trigger], SessionState] = {**_OWN_STEPS
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """A node's control address, and whether this launcher started its agent."""
+    """A node's control address, whether this launcher started its agent, and its engine.
+
+    `absence` says in a sentence why the node was found absent just before the run; it is empty for
+    a node that answered, and for one that was not asked.
+    """
 
     name: str
     address: str
     started_by_us: bool
+    engine: EngineChoice = field(default_factory=EngineChoice)
+    absence: str = ""
 
 
 @dataclass(slots=True)
@@ -242,8 +249,13 @@ class Session:
     """How many of these answer abandoned requests; they come first."""
     closes_early: bool = False
     """Whether the latest connections to its control port were closed before the handshake."""
+    engine: EngineChoice = field(default_factory=EngineChoice)
     was_lost: bool = False
     """Whether the node has been lost in this run, in whichever state it is now."""
+    was_absent: bool = False
+    """Whether the node had not answered any greeting when it was lost for the last time."""
+    why_lost: str = ""
+    """Why the node is lost, in a sentence for the user; empty while it is present."""
 
     def step(self, step: Step) -> None:
         """Take a step; raises `LocalProtocolError` if the table has no such transition."""
@@ -260,15 +272,18 @@ class Session:
         self.deployed = self.stats = self.deadline_s = None
         self.overdue_reason = ""
 
-    def lose(self) -> None:
+    def lose(self, why: str) -> None:
         """Note that the node is lost; nothing is expected of it any more."""
-        self.was_lost = True
+        if self.state not in AWAY:
+            self.was_absent = self.state is SessionState.CONNECTING
+        self.was_lost, self.why_lost = True, why
         self.step(Step.LOSE)
         self.deadline_s = self.pinged_s = None
 
     def come_back(self) -> None:
         """Note that the node has returned and has dropped what it had deployed before."""
         self.renew()
+        self.why_lost = ""
         self.unanswered.clear()
         self.abandoned.clear()
         self.pinged_s = None

@@ -8,11 +8,12 @@ A run has four barriers, which all nodes pass together. No agent deploys before 
 its Welcome, because a deployment names the addresses of its peers. None starts before all are
 ready, none is stopped before every result is taken, and none is released before all have stopped.
 
-An error on one node ends the run on all nodes if it comes before the stream begins, or if recovery
-is not `enabled`. Every open session is then closed, so that agents are free for the next launcher,
-and `End` has the sentence for the user. Otherwise the node counts as lost, and the run goes on
-without it in a new epoch. An epoch is given up on all nodes at once. The next one has a higher
-number, so no message of the old one is acted upon, and it streams the frames that have no result.
+An error on one node ends the run on all nodes if recovery is not `enabled`, or if it comes before
+the stream begins and the run is to begin with all nodes (`run.start`). Every open session is then
+closed, so that agents are free for the next launcher, and `End` has the sentence for the user.
+Otherwise the node counts as lost, and the run goes on without it in a new epoch. An epoch is given
+up on all nodes at once. The next one has a higher number, so no message of the old one is acted
+upon, and it streams the frames that have no result.
 
 Nodes without a part in the plan are greeted as well and stand by; the run does not depend on them.
 A lost node is greeted again (`launcher.core.returns`) and then stands by too, until a loss or a
@@ -25,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from launcher.core import sentences
+from launcher.core.absences import Absence, Absences
 from launcher.core.blame import Disputes, stuck
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import PatientClock
@@ -44,6 +46,7 @@ from launcher.core.events import (
     MessageMalformed,
     MessageReceived,
     NodeEvent,
+    NotAdmitted,
     Notice,
     PlanReply,
     ResultsTaken,
@@ -66,8 +69,6 @@ from nodes.core.events import Tick
 from nodes.protocol.errors import RemoteProtocolError
 from nodes.protocol.messages import (
     HOST,
-    OLDEST_PROTOCOL,
-    PROTOCOL,
     Bye,
     ChannelSpec,
     Control,
@@ -84,10 +85,21 @@ from nodes.protocol.messages import (
     Stopped,
     Stored,
     Welcome,
+    is_understood,
 )
 
 SUSPECT = 2.0
 """Strikes for a node that is excluded because of its disputes with others."""
+
+LOADING = (
+    SessionState.QUERYING,
+    SessionState.UPLOADING,
+    SessionState.STOCKED,
+    SessionState.DEPLOYING,
+    SessionState.READY,
+    SessionState.FAILED,
+)
+"""The states of a node that has a part in an epoch which does not stream yet."""
 
 STALLS = 2
 """A run ends after this many stalls without a result in between and without a node at fault."""
@@ -110,16 +122,21 @@ class Supervisor:
         self.blueprint = blueprint
         self.frames = frames
         self.taken = 0
+        contacts = tuple(contacts)
         self.sessions = {
-            contact.name: Session(contact.name, contact.address, contact.started_by_us)
+            contact.name: Session(
+                contact.name, contact.address, contact.started_by_us, engine=contact.engine
+            )
             for contact in contacts
         }
         self.life = RunLife()
+        self._absent = {contact.name: contact.absence for contact in contacts if contact.absence}
+        self._absences = Absences(self.sessions)
         self._hello = hello
         self._limits = limits
         self._watch = Watch(self.sessions, limits)
         self._rollout = Rollout(blueprint, self.sessions, limits, renews=False)
-        self._returns = Returns(self.sessions, self._hello)
+        self._returns = Returns(self.sessions, self._hello, self._why_unusable)
         self._recoverer = Recoverer(
             blueprint.epoch, self.sessions, limits, self._returns, self.life
         )
@@ -133,6 +150,21 @@ class Supervisor:
     def recoveries(self) -> list[Recovery]:
         """The completed changes of epochs, in order; the last ones if there are very many."""
         return list(self._recoverer.done)
+
+    @property
+    def recovered(self) -> int:
+        """How many changes of epochs were completed."""
+        return self._recoverer.completed
+
+    @property
+    def absences(self) -> tuple[Absence, ...]:
+        """The nodes without which the run began."""
+        return self._absences.all
+
+    @property
+    def may_do_without(self) -> bool:
+        """Whether the loss of a node does not end the run by itself, as it is now."""
+        return self._may_recover
 
     @property
     def deadline_s(self) -> float | None:
@@ -200,6 +232,10 @@ class Supervisor:
             case ClosedEarly():
                 session.closes_early = True
                 return []
+            case NotAdmitted(_, error, final):
+                if session.welcome is not None:
+                    return []
+                return self._unusable(session, error, now_s, is_barred=final)
             case Disconnected():
                 return self._disconnected(session, now_s)
             case AgentExited():
@@ -216,19 +252,36 @@ class Supervisor:
                 return self._receive_from_lost(session, message, host, now_s)
             case AgentExited():
                 self._returns.process_ended(session.node)
-                hopeless = self._recoverer.error_if_nobody_can_return(now_s)
-                return [] if hopeless is None else self._end(hopeless)
+                return self._end_if_nobody_can_return(now_s)
+            case NotAdmitted(_, error, final):
+                return self._barred_from_lost(session, error, now_s, final=final)
             case _:
                 return []
+
+    def _barred_from_lost(
+        self, session: Session, error: LauncherError, now_s: float, *, final: bool
+    ) -> list[Action]:
+        if final:
+            self._returns.note_unusable(session.node, now_s, is_barred=True)
+        if session.why_lost == str(error):
+            return []
+        session.why_lost = str(error)
+        self._absences.note(session, has_streamed=self.life.has_streamed)
+        return [Notice(str(error)), *self._end_if_nobody_can_return(now_s)]
+
+    def _end_if_nobody_can_return(self, now_s: float) -> list[Action]:
+        hopeless = self._recoverer.error_if_nobody_can_return(now_s)
+        return [] if hopeless is None else self._end(hopeless)
 
     def _receive_from_lost(
         self, session: Session, message: Control, host: str | None, now_s: float
     ) -> list[Action]:
         actions = self._returns.receive(session, message, host, now_s)
         if session.is_present:
+            self._absences.came(session.node, now_s)
             self._recoverer.node_returned(now_s)
-            actions += self._improver.node_returned(session, self._members, now_s)
-        return actions
+            return actions + self._improver.node_returned(session, self._members, now_s)
+        return actions + self._end_if_nobody_can_return(now_s)
 
     @property
     def _due_s(self) -> float | None:
@@ -243,12 +296,15 @@ class Supervisor:
 
     def _needs(self, session: Session) -> bool:
         """Whether a node has a part in the epoch, or may get one in the next."""
-        is_welcome = session.state is not SessionState.CONNECTING
-        return session in self._rollout.members or (self.life.state in WITHOUT_PLAN and is_welcome)
+        if self.life.state in WITHOUT_PLAN:
+            return session.state is not SessionState.CONNECTING
+        return session in self._rollout.members
 
     @property
     def _may_recover(self) -> bool:
-        return self._limits.recovery.enabled and self.life.has_streamed
+        if self.life.has_streamed:
+            return self._limits.recovery.enabled
+        return self._limits.starts_with_available
 
     @property
     def _all_taken(self) -> bool:
@@ -285,11 +341,16 @@ class Supervisor:
     # ------------------------------------------------------------ greeting, deploying, starting
 
     def _begin(self, now_s: float) -> list[Action]:
+        self._absences.begin(now_s)
         for session in self.sessions.values():
             session.deadline_s = now_s + self._limits.patience_s([session])
+        known = [
+            (self.sessions[node], BadInputError(absence)) for node, absence in self._absent.items()
+        ]
         return [
             StageProgress("connecting", 0, len(self._members)),
-            *(Send(node, self._hello) for node in self.sessions),
+            *(Send(node, self._hello) for node in self.sessions if node not in self._absent),
+            *self._handle_losses(known, now_s, strikes=0.0, is_known=True),
         ]
 
     def _receive(self, session: Session, message: Control, now_s: float) -> list[Action]:
@@ -337,43 +398,59 @@ class Supervisor:
         self, session: Session, answer: Refused, state: SessionState, now_s: float
     ) -> list[Action]:
         if state is SessionState.CONNECTING:
-            return self._unusable(session, sentences.refused(session, answer))
+            error = sentences.refused(session, answer)
+            if not is_understood(answer.protocol):
+                return self._unusable(session, error, now_s)
+            return self._handle_losses([(session, error)], now_s, strikes=0.0)
         if now_s < self._away_until_s:
             return self._greet_all_again(session, now_s)
         how = f"its agent no longer knows this launcher ({answer.reason})"
         return self._handle_losses([(session, self._loss_error(session, how, state))], now_s)
 
     def _welcomed(self, session: Session, welcome: Welcome, now_s: float) -> list[Action]:
-        if not OLDEST_PROTOCOL <= welcome.protocol <= PROTOCOL:
-            return self._unusable(session, sentences.other_protocol(session, welcome.protocol))
-        needed = {channel.encoding for channel in self._channels_of(session.node)} - {"raw"}
-        if missing := needed.difference(welcome.encodings):
-            return self._unusable(session, sentences.lacks_encoding(session, min(missing)))
-        if (deployment := self.blueprint.deployments.get(session.node)) is not None:
-            try:
-                resolve(deployment.engine, welcome.engines)
-            except EngineLackingError as error:
-                return self._unusable(session, sentences.lacks_engine(session, error))
+        if (why := self._why_unusable(session, welcome)) is not None:
+            return [*self._unusable(session, why, now_s), Send(session.node, session.goodbye)]
         session.welcome = welcome
         session.deadline_s = None
         self._watch.begin_pinging(now_s)
+        if self.life.state in WITHOUT_PLAN:
+            return self._answered(now_s)
         if session not in self._rollout.members:
             return []
         welcomed = sum(other.welcome is not None for other in self._members)
         report = StageProgress("connecting", welcomed, len(self._members))
         return [report, *self._rollout.join(session, now_s)]
 
-    def _channels_of(self, node: str) -> tuple[ChannelSpec, ...]:
-        """The channels of a node in the current epoch; none if it has no part in it."""
-        deployment = self.blueprint.deployments.get(node)
-        return () if deployment is None else deployment.channels
+    def _answered(self, now_s: float) -> list[Action]:
+        """Act on a node's answer to the first greeting, or on its being late, without a plan."""
+        self._recoverer.node_returned(now_s)
+        return self._end_on_error(self._recoverer.node_answered(now_s))
 
-    def _unusable(self, session: Session, error: LauncherError) -> list[Action]:
-        """An agent has never accepted our session: the run ends, unless it can do without."""
-        if session in self._rollout.members:
-            return self._end(error)
-        session.lose()
-        return [Notice(f"{error}; the run goes on without it")]
+    def _why_unusable(self, session: Session, welcome: Welcome) -> LauncherError | None:
+        """Why a node cannot be used, by what its agent says of itself; None if it can."""
+        if not is_understood(welcome.protocol):
+            return sentences.other_protocol(session, welcome.protocol)
+        needed = {channel.encoding for channel in self._channels_of(session.node)} - {"raw"}
+        if missing := needed.difference(welcome.encodings):
+            return sentences.lacks_encoding(session, min(missing))
+        try:
+            resolve(session.engine, welcome.engines)
+        except EngineLackingError as error:
+            return sentences.lacks_engine(session, error)
+        return None
+
+    def _channels_of(self, node: str) -> Iterable[ChannelSpec]:
+        """The channels of a node in the current epoch; all channels if it has no part in it."""
+        deployments = self.blueprint.deployments
+        of = [deployments[node]] if node in deployments else deployments.values()
+        return (channel for deployment in of for channel in deployment.channels)
+
+    def _unusable(
+        self, session: Session, error: LauncherError, now_s: float, *, is_barred: bool = False
+    ) -> list[Action]:
+        """An agent has never accepted our session, and waiting will not change that."""
+        self._returns.note_unusable(session.node, now_s, is_barred=is_barred)
+        return self._handle_losses([(session, error)], now_s, strikes=0.0)
 
     def _start(self, now_s: float) -> list[Action]:
         actions = self._rollout.start()
@@ -381,6 +458,9 @@ class Supervisor:
         addresses = {peer: every[peer] for peer in self.blueprint.host_peers()}
         self._watch.expect_links(addresses, now_s)
         self._watch.expect_results(now_s)
+        if not self.life.has_streamed:
+            self._absences.note_streaming()
+            self._returns.note_streaming(now_s)
         self.life.step(RunStep.START)
         actions.append(Stream(addresses, self.blueprint))
         actions += self._recoverer.finish(now_s)
@@ -426,19 +506,19 @@ class Supervisor:
 
     def _tick(self, now_s: float) -> list[Action]:
         unreached = self._watch.unreached(now_s)
-        needed = [session for session in unreached if session in self._rollout.members]
-        if needed:
+        needed = [session for session in unreached if self._needs(session)]
+        if needed and not self._may_recover:
             return self._end(sentences.unreachable(needed, self._limits.patience_s(needed)))
-        actions: list[Action] = []
-        for session in unreached:
-            waited_s = self._limits.patience_s([session])
-            actions += self._unusable(session, sentences.unreachable([session], waited_s))
+        absent = [(s, sentences.unreachable([s], self._limits.patience_s([s]))) for s in unreached]
+        actions = self._handle_losses(absent, now_s, strikes=0.0)
+        if self.life.is_over:
+            return actions
         return [*actions, *self._returns.due(now_s), *self._check_members(now_s)]
 
     def _check_members(self, now_s: float) -> list[Action]:
         silence = self._watch.common_silence(now_s)
         if silence:
-            return [Notice(silence)]
+            return [Notice(silence, "warning")]
         gone = [
             (session, self._loss_error(session, how))
             for session, how in self._watch.find_lost(now_s)
@@ -491,42 +571,68 @@ class Supervisor:
     # ------------------------------------------------------------ losses and changes of epochs
 
     def _handle_losses(
-        self, losses: Sequence[Loss], now_s: float, *, failed: bool = False, strikes: float = 1.0
+        self,
+        losses: Sequence[Loss],
+        now_s: float,
+        *,
+        failed: bool = False,
+        strikes: float = 1.0,
+        is_known: bool = False,
     ) -> list[Action]:
         """Go on without these nodes if recovery is enabled and possible, or end the run.
 
         They `failed` by themselves, or else are out of reach. The loss counts `strikes` against
-        them (`launcher.core.returns`).
+        them (`launcher.core.returns`). The user has been notified already if it `is_known`.
         """
         if not losses:
             return []
         needed = [loss for loss in losses if self._needs(loss[0])]
         if needed and not self._may_recover:
             return self._end(needed[0][1])
-        actions = [
-            action
-            for session, _ in losses
-            for action in self._lose(session, now_s, strikes, failed=failed)
-        ]
+        actions: list[Action] = [] if is_known else self._loss_notices(losses)
+        for session, error in losses:
+            actions += self._lose(session, error, now_s, strikes, failed=failed)
         if needed and self._all_taken:  # nodes that failed have no more work
             for session in [s for s in self._members if s.state is SessionState.FAILED]:
-                actions += self._lose(session, now_s, failed=True)
+                error = self._watch.reported_failure(session)
+                actions += self._lose(session, error, now_s, failed=True)
             self._watch.expect_nothing()
             return actions + self._stop_if_done(now_s)
         if needed:
             return actions + self._give_up_epoch(needed, now_s)
-        return actions + [Notice(f"{error}; it stood by") for _, error in losses]
+        return actions + self._end_on_error(self._recoverer.node_answered(now_s))
+
+    def _loss_notices(self, losses: Sequence[Loss]) -> list[Action]:
+        """Notices of losses that no notice of a recovery mentions."""
+        notices: list[Action] = []
+        for session, error in losses:
+            if not self._needs(session):
+                goes_on = "it stood by" if session.is_open else "the run goes on without it"
+                notices.append(Notice(f"{error}; {goes_on}", "warning", (session.node,)))
+            elif not self.life.has_streamed:
+                notices.append(Notice(str(error), "warning", (session.node,)))
+        return notices
 
     def _lose(
-        self, session: Session, now_s: float, strikes: float = 1.0, *, failed: bool
+        self,
+        session: Session,
+        error: LauncherError,
+        now_s: float,
+        strikes: float = 1.0,
+        *,
+        failed: bool,
     ) -> list[Action]:
         """Say goodbye to a node; an agent that we started keeps running if it may be used again."""
         goodbye = session.goodbye
         was_open, is_member = session.is_open, session in self._rollout.members
-        session.lose()
+        was_loading = session.state in LOADING and not self.life.has_streamed
+        session.lose(str(error))
         epoch = self.blueprint.epoch if is_member else 0
         strikes = strikes if is_member else min(strikes, STANDING_BY)
         self._returns.note_loss(session, now_s, epoch, strikes, failed=failed)
+        if was_loading and strikes:
+            self._returns.note_lost_loading(session.node)
+        self._absences.note(session, has_streamed=self.life.has_streamed)
         if not failed and self._limits.recovery.enabled:
             goodbye = Bye()
         self._rollout.leave(session)
@@ -545,8 +651,9 @@ class Supervisor:
             for s in self.sessions.values()
             if s.state is SessionState.FAILED and s.unanswered.total()
         ]
-        losses = [*losses, *((s, self._watch.reported_failure(s)) for s in broken)]
-        goodbyes = [action for s in broken for action in self._lose(s, now_s, failed=True)]
+        failures = [(s, self._watch.reported_failure(s)) for s in broken]
+        losses = [*losses, *failures]
+        goodbyes = [a for s, error in failures for a in self._lose(s, error, now_s, failed=True)]
         self._watch.expect_nothing()
         self._improver.cancel()
         given_up = self._recoverer.give_up(losses, self.blueprint.epoch, now_s, dispute)
@@ -555,6 +662,9 @@ class Supervisor:
     def _halted(self, event: Halted, now_s: float) -> list[Action]:
         found = self._recoverer.halted(event, self.frames, now_s)
         return self._unless_hopeless(found, now_s)
+
+    def _end_on_error(self, found: list[Action] | LauncherError) -> list[Action]:
+        return self._end(found) if isinstance(found, LauncherError) else found
 
     def _unless_hopeless(self, found: list[Action] | LauncherError, now_s: float) -> list[Action]:
         if isinstance(found, LauncherError):
@@ -660,7 +770,7 @@ class Supervisor:
         gone = [s for s in self.sessions.values() if s.is_open or s is first]
         self._watch.expect_nothing()
         all_welcome = all(s.welcome is not None for s in self._rollout.members)
-        if all_welcome and not self.life.has_streamed:
+        if all_welcome and not self.life.has_streamed and not self._may_recover:
             self.life.step(RunStep.START)  # it would have
         losses = [(s, sentences.was_away(s, self._away_s)) for s in gone]
         return self._handle_losses(losses, now_s, strikes=0.0)

@@ -108,6 +108,14 @@ class Connections:
         self._control[node] = dialler
         self._read(dialler, partial(_control_message, node), _control_changes)
 
+    def redial_control(self, node: str, address: str) -> None:
+        """Connect to a node's control address anew, after the node has refused the connection.
+
+        Raises as `open_control`.
+        """
+        self._forget(self._control.pop(node))
+        self.open_control(node, address)
+
     def open_data(self, node: str, address: str, longest_bytes: int, agreed: int = 0) -> None:
         """Connect to a node's data address; raises as `open_control`.
 
@@ -147,10 +155,13 @@ class Connections:
     def close_data(self) -> None:
         """Close all data connections; nothing that they received is reported any more."""
         for dialler in self._data.values():
-            self._waiter.remove(dialler.socket)
-            self._waiter.remove(dialler.monitor)
-            dialler.close()
+            self._forget(dialler)
         self._data.clear()
+
+    def _forget(self, dialler: Dialler) -> None:
+        self._waiter.remove(dialler.socket)
+        self._waiter.remove(dialler.monitor)
+        dialler.close()
 
     def watch(self, descriptor: int) -> None:
         """Report `Readable` whenever this file descriptor has something to read."""

@@ -15,6 +15,7 @@ from launcher.core.recovery import Recovery
 from launcher.plan.background import IsWanted
 from launcher.run.access import Access
 from launcher.run.consent import Consent
+from launcher.view.observation import Observation
 from nodes.core.engines import AUTO
 from nodes.protocol.messages import EngineChoice, Stats, Welcome
 from partition.plan import Plan
@@ -146,7 +147,8 @@ class RunOptions:
     each frame, at least. `state` is the network's state before the first frame, by tensor name;
     zeros if it is not given. With `check_phases`, a phase has failed if its outputs
     contain NaN or infinity and its inputs do not. `consent` is heard if recovery is to ask. The
-    times of all frames are kept if the run is `timed`, and take memory for each.
+    times of all frames are kept if the run is `timed`, and take memory for each. Other threads look
+    at the run by `observation`.
     """
 
     run: RunConfig = field(default_factory=RunConfig)
@@ -160,6 +162,7 @@ class RunOptions:
     consent: Consent | None = None
     timed: bool = True
     check_phases: bool = False
+    observation: Observation | None = None
 
     @property
     def recovers(self) -> bool:
@@ -171,16 +174,20 @@ class RunOptions:
 class Update:
     """The progress of a run: `done` of `total` in `stage`, with the remark `text`.
 
-    Without a stage, `text` is a message: that a node was lost, say. The stages, in order, are
+    Without a stage, `text` is a message: that a node was lost, say, whose `level` is `info` or
+    `warning`, about these `nodes`. The stages, in order, are
     `connecting` (which counts nodes), `uploading` (bytes; left out if every node has its subnets),
     `loading` (phases) and `streaming` (frames); from `uploading` on they are repeated after a loss.
-    While too few nodes are present, `waiting for …` counts seconds.
+    While too few nodes are present, `waiting for …` counts seconds; it has no total if the run
+    waits without a limit.
     """
 
     stage: str
     done: int
-    total: int
+    total: int | None
     text: str = ""
+    level: str = "info"
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

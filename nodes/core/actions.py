@@ -146,10 +146,11 @@ class SendTrace:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Write a line to the agent's log."""
+    """Write a line to the agent's log; `firing` is the phase and the frame that it is about."""
 
     level: Literal["info", "warning", "error"]
     text: str
+    firing: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

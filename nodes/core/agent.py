@@ -50,6 +50,7 @@ from nodes.protocol.messages import (
     Refused,
     Shutdown,
     Start,
+    Stats,
     Stop,
     Stored,
     Welcome,
@@ -87,6 +88,16 @@ class Identity:
     unmetered: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AgentFigures:
+    """What an agent shows of itself, and the statistics of its deployment."""
+
+    identity: Identity
+    has_session: bool
+    is_running: bool
+    stats: Stats
+
+
 class Agent:
     """The state of one agent.
 
@@ -118,6 +129,8 @@ class Agent:
         It never raises because of what a peer has sent. A bug of the agent fails the deployment.
         """
         self._story.append((now_s, _summary(event)))
+        if (plane := self.life.plane) is not None:
+            plane.now_s = now_s
         try:
             return self._dispatch(event, now_s)
         except RemoteProtocolError as error:
@@ -175,6 +188,12 @@ class Agent:
             if at_s is not None and (first_s is None or at_s < first_s):
                 first_s = at_s
         return first_s
+
+    def figures(self, usage: ev.Usage, now_s: float) -> AgentFigures:
+        """Return what the agent shows of itself, with a measurement of its process."""
+        is_running = self.life.stage is Stage.RUNNING
+        stats = self.life.stats(usage, now_s)
+        return AgentFigures(self.identity, self.session is not None, is_running, stats)
 
     def story(self) -> str:
         """Return the last events, oldest first, with their times in seconds."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nodes.core.events import Peer
-from nodes.protocol.messages import OLDEST_PROTOCOL, PROTOCOL, Hello, Refused
+from nodes.protocol.messages import OLDEST_PROTOCOL, PROTOCOL, Hello, Refused, is_understood
 
 LONGEST_LEASE_S = 300.0
 """The longest lease that an agent grants, unless `--longest-lease` says otherwise."""
@@ -71,7 +71,7 @@ def admit(
 
     `key` is the sender's public key.
     """
-    if not OLDEST_PROTOCOL <= hello.protocol <= PROTOCOL:
+    if not is_understood(hello.protocol):
         return Refused(
             f"this agent speaks protocol {PROTOCOL}, the launcher {hello.protocol}: "
             "install the same version on both",

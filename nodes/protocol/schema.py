@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from nodes.protocol import messages as words
 from nodes.protocol.encodings import ENCODINGS
 from nodes.protocol.fields import (
@@ -9,6 +11,7 @@ from nodes.protocol.fields import (
     MAX_NAME,
     MAX_TEXT,
     MAX_WORD,
+    Convert,
     Record,
     chunk,
     digest,
@@ -26,6 +29,8 @@ from nodes.protocol.fields import (
     string,
     word,
 )
+
+_Field: TypeAlias = Convert | tuple[Convert, Convert]
 
 _count = integer(0, MAX_COUNT)
 _index = integer(0, (1 << 31) - 1)
@@ -115,27 +120,29 @@ _ENGINE_CHOICE = Record(
     {"engine": _word, "device": _word, "precision": _word, "options": records(_ENGINE_OPTION)},
 )
 
-_DEPLOYMENT = Record(
-    words.Deployment,
-    {
-        "epoch": _count,
-        "node": _name,
-        "order": one_of("pipelined", "strict"),
-        "phases": records(_PHASE),
-        "channels": records(_CHANNEL),
-        "dial": records(_PEER),
-        "threads": integer(1, 1024),
-        "check_finite": flag,
-        "engine": nested(_ENGINE_CHOICE),
-    },
-)
 
+def _messages(version: int) -> tuple[Record, ...]:
+    """Return every message as `version` of the protocol sends it."""
 
-def _messages(version: int) -> tuple[Record, ...]:  # noqa: ARG001 - none differs at present
-    """Return every message as `version` of the protocol sends it.
+    def later(since: int, field: _Field) -> _Field | None:
+        """A field that version `since` has added."""
+        return field if version >= since else None
 
-    A field that a later version has added maps to None in the older one.
-    """
+    deployment = Record(
+        words.Deployment,
+        {
+            "epoch": _count,
+            "node": _name,
+            "order": one_of("pipelined", "strict"),
+            "phases": records(_PHASE),
+            "channels": records(_CHANNEL),
+            "dial": records(_PEER),
+            "threads": integer(1, 1024),
+            "check_finite": flag,
+            "engine": nested(_ENGINE_CHOICE),
+            "run": later(9, _label),
+        },
+    )
     stats = Record(
         words.Stats,
         {
@@ -154,6 +161,8 @@ def _messages(version: int) -> tuple[Record, ...]:  # noqa: ARG001 - none differ
             "fifo_peak_bytes": _count,
             "phase_cpu_s": list_of(_seconds),
             "energy_j": optional(_joules),
+            "channel_frames": later(9, list_of(_count)),
+            "waited_s": later(9, list_of(_seconds)),
         },
     )
     return (
@@ -170,7 +179,7 @@ def _messages(version: int) -> tuple[Record, ...]:  # noqa: ARG001 - none differ
         ),
         Record(words.Query, {"digests": list_of(digest)}),
         Record(words.Put, {"blob": nested(_BLOB), "offset_bytes": _count, "data": chunk}),
-        Record(words.Deploy, {"deployment": nested(_DEPLOYMENT)}),
+        Record(words.Deploy, {"deployment": nested(deployment)}),
         Record(words.Start, {"epoch": _count}),
         Record(words.Stop, {"epoch": _count}),
         Record(words.GetStats, {}),
@@ -227,7 +236,7 @@ def _messages(version: int) -> tuple[Record, ...]:  # noqa: ARG001 - none differ
     )
 
 
-CHANGED: frozenset[type] = frozenset()
+CHANGED: frozenset[type] = frozenset({words.Deploy, words.Stats, words.Stopped})
 """The messages that `words.PROTOCOL` has changed, also by a record within them."""
 
 VERSIONS = range(words.OLDEST_PROTOCOL, words.PROTOCOL + 1)

@@ -211,7 +211,7 @@ class SimulatedHost:
                 at_s = self.now_s + PLANNING_S
                 self.launcher_at(at_s, lambda asked=action: self._plan(asked))
             case lev.StageProgress():
-                assert 0 <= action.done <= action.total < ENDLESS
+                assert action.total is None or 0 <= action.done <= action.total < ENDLESS
                 self.reports.append(action)
             case lev.Notice(text):
                 self.tell_story(f"told: {text}")

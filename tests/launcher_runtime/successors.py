@@ -103,7 +103,7 @@ class Successors(FaultyWorld):
         )
         for node in self.nodes.values():
             node.unanswered = 0
-        self.unreached.clear()
+        self.unreached = {name for name, node in self.nodes.items() if node.is_gone}
         self.control = self.connect_all()
         self.event(lev.Begin())
 
