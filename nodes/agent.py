@@ -258,10 +258,10 @@ class Shell:
                 self._send_data(action)
             case act.Fire():
                 self._worker.fire(action)
-            case act.Reply(peer, message):
+            case act.Reply(peer, message, protocol):
                 if isinstance(message, Welcome):
                     message = replace(message, available_bytes=available_bytes())
-                if not self._wire.reply(peer, message):
+                if not self._wire.reply(peer, message, protocol):
                     log.info("a launcher was gone before it received %s", type(message).__name__)
             case act.Dial(node, address):
                 self._dial(node, address)
@@ -288,8 +288,8 @@ class Shell:
             case act.Measure(purpose):
                 energy_j = self._metering.measured(purpose, time.monotonic())
                 self._take(ev.Measured(purpose, replace(usage(), energy_j=energy_j)))
-            case act.SendTrace(peer, number, now_s, frames):
-                self._wire.reply(peer, self._trace.answer(number, now_s, frames))
+            case act.SendTrace(peer, number, now_s, frames, protocol):
+                self._wire.reply(peer, self._trace.answer(number, now_s, frames), protocol)
             case act.Log():
                 self._log(action)
             case act.Exit(why):

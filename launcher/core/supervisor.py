@@ -69,7 +69,6 @@ from nodes.core.events import Tick
 from nodes.protocol.errors import RemoteProtocolError
 from nodes.protocol.messages import (
     HOST,
-    PROTOCOL,
     Bye,
     ChannelSpec,
     Control,
@@ -86,6 +85,7 @@ from nodes.protocol.messages import (
     Stopped,
     Stored,
     Welcome,
+    is_understood,
 )
 
 SUSPECT = 2.0
@@ -399,7 +399,7 @@ class Supervisor:
     ) -> list[Action]:
         if state is SessionState.CONNECTING:
             error = sentences.refused(session, answer)
-            if answer.protocol != PROTOCOL:
+            if not is_understood(answer.protocol):
                 return self._unusable(session, error, now_s)
             return self._handle_losses([(session, error)], now_s, strikes=0.0)
         if now_s < self._away_until_s:
@@ -428,7 +428,7 @@ class Supervisor:
 
     def _why_unusable(self, session: Session, welcome: Welcome) -> LauncherError | None:
         """Why a node cannot be used, by what its agent says of itself; None if it can."""
-        if welcome.protocol != PROTOCOL:
+        if not is_understood(welcome.protocol):
             return sentences.other_protocol(session, welcome.protocol)
         needed = {channel.encoding for channel in self._channels_of(session.node)} - {"raw"}
         if missing := needed.difference(welcome.encodings):

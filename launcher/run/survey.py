@@ -16,8 +16,9 @@ from launcher.core.events import MessageMalformed, MessageReceived
 from launcher.core.sentences import AGENT_COULD_NOT_START, could_not_start
 from launcher.run.connections import Barred, Connections
 from launcher.run.processes import LocalAgents
+from nodes.core.session import older_hello
 from nodes.net.sockets import AddressError
-from nodes.protocol.messages import Bye, Hello, Welcome
+from nodes.protocol.messages import Bye, Hello, Refused, Welcome
 
 REMOTE_S = 3.0
 """How long agents that run already may take to answer."""
@@ -52,6 +53,9 @@ def survey(
         for arrival in connections.wait(LOOK_EVERY_S):
             match arrival:
                 case MessageReceived(node, message):
+                    if isinstance(message, Refused) and (again := older_hello(hello, message)):
+                        connections.send(node, again)
+                        continue
                     waiting.discard(node)
                     if isinstance(message, Welcome):
                         found[node] = message

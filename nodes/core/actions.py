@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nodes.core.events import Link, Peer, Purpose
-from nodes.protocol.messages import Control, Data, Deployment, Put
+from nodes.protocol.messages import PROTOCOL, Control, Data, Deployment, Put
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Reply:
 
     peer: Peer
     message: Control
+    protocol: int = PROTOCOL
+    """The version of the protocol that the peer speaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ class SendTrace:
     number: int
     now_s: float
     frames: tuple[int, ...] = ()
+    protocol: int = PROTOCOL
 
 
 @dataclass(frozen=True, slots=True)

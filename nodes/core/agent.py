@@ -162,11 +162,11 @@ class Agent:
             case ev.LinkLost():
                 return self.life.link_lost(event)
             case ev.LookedUp(peer, missing):
-                return [Reply(peer, Missing(missing))]
+                return self._reply(peer, Missing(missing))
             case ev.ChunkWritten(peer, digest, offset, complete):
-                return [Reply(peer, Stored(digest, offset, complete))]
+                return self._reply(peer, Stored(digest, offset, complete))
             case ev.ChunkFailed(peer, reason):
-                return [Reply(peer, Failed(0, reason)), Log("error", reason)]
+                return [*self._reply(peer, Failed(0, reason)), Log("error", reason)]
             case ev.LoadProgress():
                 return self.life.load_progress(event)
             case ev.Loaded():
@@ -203,7 +203,19 @@ class Agent:
         )
 
     def _to_launcher(self, message: Control) -> list[Action]:
-        return [] if self.session is None else [Reply(self.session.peer, message)]
+        return [] if self.session is None else self._reply(self.session.peer, message)
+
+    @property
+    def _speaks(self) -> int:
+        """The version of the protocol in the present session."""
+        return PROTOCOL if self.session is None else self.session.protocol
+
+    def _reply(self, peer: ev.Peer, message: Control) -> list[Action]:
+        """Send a message in the version of the peer's session, if it has one."""
+        session = self.session
+        if session is None or session.peer != peer:
+            return [Reply(peer, message)]
+        return [Reply(peer, message, session.protocol)]
 
     # ------------------------------------------------------------ commands
 
@@ -240,7 +252,7 @@ class Agent:
             case GetStats():
                 return [Measure("stats")]
             case GetTrace(number, frames):
-                return [SendTrace(peer, number, now_s, frames)]
+                return [SendTrace(peer, number, now_s, frames, self._speaks)]
             case Bye():
                 return self._end_session("the launcher sent Bye")
             case Shutdown():
@@ -254,7 +266,7 @@ class Agent:
         answer = admit(hello, peer, held, now_s, key=key, longest_lease_s=longest_s)
         if isinstance(answer, Refused):
             return [
-                Reply(peer, answer),
+                Reply(peer, answer, answer.protocol),
                 *self._warn("refused a launcher", answer.reason, now_s),
             ]
         actions: list[Action] = []
@@ -264,7 +276,7 @@ class Agent:
         self.session = answer
         me = self.identity
         welcome = Welcome(
-            protocol=PROTOCOL,
+            protocol=answer.protocol,
             name=me.name,
             version=me.version,
             data_address=me.data_address,
@@ -286,7 +298,7 @@ class Agent:
     def _shutdown(self) -> list[Action]:
         if not self.obeys_shutdown:
             reason = "no launcher started this agent, so it does not obey Shutdown"
-            return self._to_launcher(Refused(reason, PROTOCOL))
+            return self._to_launcher(Refused(reason, self._speaks))
         self._exit_is_due = True
         return self._end_session("the launcher shuts this agent down") + self._exit_if_due()
 

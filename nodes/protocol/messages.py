@@ -39,6 +39,21 @@ from nodes.protocol.encodings import Encoding
 PROTOCOL = 9
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
 
+OLDEST_PROTOCOL = PROTOCOL - 1
+"""The oldest version that is understood as well, so that a cluster can be upgraded board by board.
+
+A launcher greets in its own version, and again in that of an agent that refuses it and is only one
+version behind; the agent answers in the version of the `Hello`. A kind of message that has not
+changed since `OLDEST_PROTOCOL` travels with that number, whatever the two ends are. So agents of
+both versions exchange tensors as long as no data message changes; a version that changes one has
+to agree on its form in `Deploy`."""
+
+
+def is_understood(protocol: int) -> bool:
+    """Return whether this end understands that version of the protocol."""
+    return OLDEST_PROTOCOL <= protocol <= PROTOCOL
+
+
 HOST = "@host"
 """The launcher's name as a peer; no node may have this name."""
 
