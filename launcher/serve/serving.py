@@ -58,6 +58,7 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
             progress,
             most=config.most_in_flight,
             check=functools.partial(_decode, sinks, cluster),
+            is_service=True,
         ) as live,
     ):
         give_back_free_memory()  # that planning needed
