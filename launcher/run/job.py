@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
@@ -319,7 +318,7 @@ class _Job:
     planned: Model
     """The model in batches, of which plans are made."""
     file: ProfileFile | None
-    absent: Mapping[str, str] = MappingProxyType({})
+    absent: Mapping[str, str] = field(default_factory=dict)
     """Why nodes cannot be used when the run begins, in sentences."""
 
     @property
