@@ -129,6 +129,8 @@ class Successors(FaultyWorld):
         return again is not None
 
     def command(self, node: str, message: Control) -> None:
+        if self._is_dead:
+            return
         if isinstance(message, Hello):
             self._greeted[node] = message
         super().command(node, message)
