@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import ENDLESS
@@ -277,6 +278,9 @@ class Notice:
     """Show this sentence to the user."""
 
     text: str
+    level: Literal["info", "warning"] = "info"
+    nodes: tuple[str, ...] = ()
+    """The nodes that it is about, where the sentence does not name all nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,8 @@ class Recoverer:
         self.life = life
         self.outage: Outage | None = None
         self.done: deque[Recovery] = deque(maxlen=MOST_KEPT)
+        self.completed = 0
+        """How many changes of epochs were completed in all."""
         self.slower: Factors = {}
         """The measured speeds of nodes, for the next plan."""
         self._epoch = epoch
@@ -280,7 +282,9 @@ class Recoverer:
         names = ", ".join(nodes)
         notice = f"{outage.reasons[-1]}; going on with {names}"
         return [
-            Notice(f"planning for {names}" if outage.is_start else notice),
+            Notice(f"planning for {names}")
+            if outage.is_start
+            else Notice(notice, "warning", tuple(outage.nodes)),
             PlanRequest(
                 self._epoch,
                 nodes,
@@ -309,7 +313,7 @@ class Recoverer:
         within = "without a limit" if left_s == inf else f"{duration(left_s)} at most"
         waits = f"waiting {within} for {whom} {come}"
         reason = "" if self.outage.is_start else f"{self.outage.reasons[-1]}; "
-        return [Notice(f"{reason}{why}; {waits}")]
+        return [Notice(f"{reason}{why}; {waits}", "warning")]
 
     @property
     def _expected_s(self) -> float | None:
@@ -390,6 +394,7 @@ class Recoverer:
         if past.is_start:
             return []
         passed_s = now_s - past.began_s
+        self.completed += 1
         self.done.append(
             Recovery(
                 tuple(past.nodes),

@@ -69,7 +69,6 @@ from nodes.core.events import Tick
 from nodes.protocol.errors import RemoteProtocolError
 from nodes.protocol.messages import (
     HOST,
-    PROTOCOL,
     Bye,
     ChannelSpec,
     Control,
@@ -86,6 +85,7 @@ from nodes.protocol.messages import (
     Stopped,
     Stored,
     Welcome,
+    is_understood,
 )
 
 SUSPECT = 2.0
@@ -150,6 +150,11 @@ class Supervisor:
     def recoveries(self) -> list[Recovery]:
         """The completed changes of epochs, in order; the last ones if there are very many."""
         return list(self._recoverer.done)
+
+    @property
+    def recovered(self) -> int:
+        """How many changes of epochs were completed."""
+        return self._recoverer.completed
 
     @property
     def absences(self) -> tuple[Absence, ...]:
@@ -394,7 +399,7 @@ class Supervisor:
     ) -> list[Action]:
         if state is SessionState.CONNECTING:
             error = sentences.refused(session, answer)
-            if answer.protocol != PROTOCOL:
+            if not is_understood(answer.protocol):
                 return self._unusable(session, error, now_s)
             return self._handle_losses([(session, error)], now_s, strikes=0.0)
         if now_s < self._away_until_s:
@@ -423,7 +428,7 @@ class Supervisor:
 
     def _why_unusable(self, session: Session, welcome: Welcome) -> LauncherError | None:
         """Why a node cannot be used, by what its agent says of itself; None if it can."""
-        if welcome.protocol != PROTOCOL:
+        if not is_understood(welcome.protocol):
             return sentences.other_protocol(session, welcome.protocol)
         needed = {channel.encoding for channel in self._channels_of(session.node)} - {"raw"}
         if missing := needed.difference(welcome.encodings):
@@ -513,7 +518,7 @@ class Supervisor:
     def _check_members(self, now_s: float) -> list[Action]:
         silence = self._watch.common_silence(now_s)
         if silence:
-            return [Notice(silence)]
+            return [Notice(silence, "warning")]
         gone = [
             (session, self._loss_error(session, how))
             for session, how in self._watch.find_lost(now_s)
@@ -603,9 +608,9 @@ class Supervisor:
         for session, error in losses:
             if not self._needs(session):
                 goes_on = "it stood by" if session.is_open else "the run goes on without it"
-                notices.append(Notice(f"{error}; {goes_on}"))
+                notices.append(Notice(f"{error}; {goes_on}", "warning", (session.node,)))
             elif not self.life.has_streamed:
-                notices.append(Notice(str(error)))
+                notices.append(Notice(str(error), "warning", (session.node,)))
         return notices
 
     def _lose(

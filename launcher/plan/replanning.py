@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cnn.errors import CnnError
@@ -74,7 +74,10 @@ class SearchLimit:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def say(self, text: str) -> None:
+    def name_run(self, run: str) -> None:
+        """See `launcher.progress.ProgressDisplay`."""
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:
         """See `launcher.progress.ProgressDisplay`."""
 
     def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:  # noqa: ARG002

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launcher.core.absences import Absence
+from launcher.quantities import megabytes, seconds
 from launcher.results.comparison.tolerance import Rule
 from launcher.results.energy_text import energy_lines, energy_text
 from launcher.results.report import NodeReport, RecoveryReport, Report, removal_text
@@ -119,11 +120,6 @@ def plan_text(plan: Plan) -> RenderableType:
 def _line(text: str) -> Text:
     """Return one line with control characters escaped."""
     return Text(printable(text))
-
-
-def megabytes(size: int) -> str:
-    """Format a size in bytes, such as `12.3 MB` (10⁶ bytes), or `4.2 kB` for a small one."""
-    return f"{size / 1e6:.1f} MB" if size >= 100_000 or size == 0 else f"{size / 1e3:.1f} kB"
 
 
 def _lines(report: Report) -> list[str]:
@@ -385,10 +381,3 @@ def batches_text(batch: int) -> str:
 
 def _rate(period_s: float) -> str:
     return f"{1 / period_s:.2f} frames/s" if period_s > 0 else "no time per frame"
-
-
-def seconds(value: float) -> str:
-    """Format a time, such as `12.3 ms`."""
-    if value < 1e-3:
-        return f"{value * 1e6:.0f} µs"
-    return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 
 from launcher.core.intake import ENDLESS
 from launcher.errors import FullError, LauncherError, RunFailedError
 from launcher.run.runtime import Array, Frame
+from launcher.view.frames import FrameCounts, FrameFigures
 
 Outputs = dict[str, Array]
 """One frame's results: output name → array."""
@@ -52,6 +54,9 @@ class Feed:
         self._most_unsent = most_unsent
         self._changed = threading.Condition()
         self._frames: dict[int, tuple[Frame, Future[Outputs]]] = {}
+        self._counts = FrameCounts()
+        self._sent_s: dict[int, float] = {}
+        """When the frames were first sent whose results are not there, on the monotonic clock."""
         self._pushed = 0
         self._unsent = 0
         self._is_signalled = False
@@ -91,6 +96,11 @@ class Feed:
             return True
         is_ahead = self._most_unsent is not None and self._unsent >= self._most_unsent
         return len(self._frames) < self.most and not is_ahead
+
+    def figures(self) -> FrameFigures:
+        """What was counted so far."""
+        with self._changed:
+            return self._counts.figures(len(self._frames), time.monotonic())
 
     def end(self) -> None:
         """No more frames come; the run ends once all results are there."""
@@ -136,10 +146,13 @@ class Feed:
     def claim(self, index: int) -> bool:
         """See `PushedFrames.claim`: False if its future was cancelled."""
         _, future = self._frames[index]
-        is_wanted = future.set_running_or_notify_cancel()
+        is_wanted, now_s = future.set_running_or_notify_cancel(), time.monotonic()
         with self._changed:
             self._unsent -= 1
-            if not is_wanted:
+            if is_wanted:
+                self._sent_s[index] = now_s
+                self._counts.sent(now_s)
+            else:
                 del self._frames[index]
             if not is_wanted or self._most_unsent is not None:
                 self._changed.notify()
@@ -150,8 +163,10 @@ class Feed:
 
     def took(self, index: int, outputs: Mapping[str, Array]) -> None:
         """A frame's outputs are there."""
+        now_s = time.monotonic()
         with self._changed:
             _, future = self._frames.pop(index)
+            self._counts.took(self._sent_s.pop(index), now_s)
             self._changed.notify()
         future.set_result(dict(outputs))
 

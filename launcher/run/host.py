@@ -69,6 +69,11 @@ class Host:
         return self._streams.progress
 
     @property
+    def held(self) -> dict[int, int]:
+        """The frames of each channel from this host that exist, by the channel's number."""
+        return {n: frames for s in self._streams for n, frames in s.source.held.items()}
+
+    @property
     def has_sent(self) -> bool:
         """Whether any frame was sent."""
         return any(stream.first + stream.source.next_frame for stream in self._streams)

@@ -80,7 +80,7 @@ from launcher.results.journal.opening import CompletedRun, check_room, journal_p
 from launcher.results.report import Report, make_report, pace_report, removal_text
 from launcher.run.consent import hearing_consent
 from launcher.run.feed import Feed
-from launcher.run.live import LiveNetwork, LiveRun
+from launcher.run.live import LiveNetwork, LiveRun, observe
 from launcher.run.processes import start_agents
 from launcher.run.request import Request
 from launcher.run.runner import AgentRunner
@@ -211,6 +211,10 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
         files = StreamedFiles(results, pace)
         feed = Feed(most_unsent=None if pace is None else plan.batch, count=len(results.frames))
         network = LiveNetwork(Part(model, is_alone=True), feed)  # also if it is several, merged
+        observation = observe((network,))
+        progress.name_run(observation.run)
+        observation.count_drops(lambda: len(results.dropped))
+        options = replace(options, observation=observation)
         with LiveRun(
             replace(
                 ready,
@@ -219,6 +223,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             ).stream,
             (network,),
             lambda update: _show(progress, files.of_all(update)),
+            observation,
         ) as run:
             files.through(network)
         result = run.ended_well()
@@ -285,15 +290,18 @@ def open_live(
             endless = replace(ready.options, start_wait_s=inf)
             ready = replace(ready, options=endless)
         wait_s = job.cluster.config.run.batch_wait_s
-        untimed = replace(ready.options, timed=False)  # it may never end
+        networks = [LiveNetwork(part, Feed(most)) for part in parts]
+        versions = {model.name: str(model.config.version) for model in job.cluster.models}
+        observation = observe(networks, versions)
+        progress.name_run(observation.run)
+        untimed = replace(ready.options, timed=False, observation=observation)  # it may never end
         ready = replace(ready, options=untimed, batch_wait_s=wait_s)
 
         def show(update: Update) -> None:
             if update.stage != "streaming":  # what is streamed is the program's to report
                 _show(progress, update)
 
-        networks = [LiveNetwork(part, Feed(most)) for part in parts]
-        run = stack.enter_context(LiveRun(ready.stream, networks, show))
+        run = stack.enter_context(LiveRun(ready.stream, networks, show, observation))
         yield Live(run, ready.plan)
 
 
@@ -695,7 +703,7 @@ def _counting(progress: ProgressDisplay, stage: str) -> Callable[[int, int], Non
 
 def _show(progress: ProgressDisplay, update: Update) -> None:
     if not update.stage:
-        progress.say(update.text)
+        progress.say(update.text, update.level, update.nodes)
     elif update.stage == "uploading":  # it counts bytes
         progress.update("uploading (kB)", update.done // 1000, (update.total or 0) // 1000)
     else:

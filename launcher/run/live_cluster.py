@@ -22,6 +22,8 @@ from launcher.progress import ProgressDisplay
 from launcher.run import job
 from launcher.run.request import Request
 from launcher.run.streamed_results import StreamedResults
+from launcher.view.model import RunView
+from launcher.view.observation import Observation
 
 if TYPE_CHECKING:
     from cnn.model import Model
@@ -66,7 +68,7 @@ def open_cluster(
 
 def live_cluster(live: job.Live, stack: ExitStack) -> LiveCluster:
     """Return the cluster of a run; `stack` holds what ends with it."""
-    return LiveCluster(live.plan, live.run.networks, stack)
+    return LiveCluster(live.plan, live.run.networks, stack, live.run.observation)
 
 
 def _info(tensor: Tensor) -> TensorInfo:
@@ -220,14 +222,29 @@ class LiveCluster(LiveModel):
     by its name: they share the nodes, but no network waits for another's frames.
     """
 
-    def __init__(self, plan: Plan, networks: Sequence[LiveNetwork], stack: ExitStack) -> None:
-        """`stack` holds what ends with the cluster."""
+    def __init__(
+        self,
+        plan: Plan,
+        networks: Sequence[LiveNetwork],
+        stack: ExitStack,
+        observation: Observation,
+    ) -> None:
+        """`stack` holds what ends with the cluster; others look at it by `observation`."""
         super().__init__(networks, plan.batch)
         self.plan = plan
+        self._observation = observation
         self._models = {
             network.part.name: LiveModel((network,), plan.batch) for network in networks
         }
         self._stack = stack
+
+    def view(self) -> RunView:
+        """Return what the cluster looks like now: its nodes, channels, counters and last events.
+
+        Waits until the agents have sent their statistics, less than half a second. At most once per
+        second they are asked for them.
+        """
+        return self._observation.view()
 
     @property
     def models(self) -> tuple[str, ...]:

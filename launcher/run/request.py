@@ -134,6 +134,12 @@ class Request:
             "--make-keys", help="Make the keys of all machines of the cluster, and run nothing"
         ),
     ] = False
+    log_format: Annotated[
+        str,
+        typer.Option(
+            metavar="text|json", help="json: progress and messages as one JSON object per line"
+        ),
+    ] = "text"
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object and nothing else")
     ] = False

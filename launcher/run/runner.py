@@ -27,6 +27,7 @@ from launcher.run.connections import Connections
 from launcher.run.deployment import SubnetBlobs, blueprint
 from launcher.run.drive import Drive
 from launcher.run.host import Host
+from launcher.run.observing import Observer
 from launcher.run.processes import LocalAgents, start_agents
 from launcher.run.runtime import (
     REMOTE_S,
@@ -156,6 +157,11 @@ def run(
         folder = None if keys is None else keys.folder
         blobs = _blob_files(subnets)
         tracer = None if options.trace is None else Tracer()
+        observer = None
+        if options.observation is not None:
+            observer = Observer(
+                options.observation, supervisor, host, plans, held, connections.send
+            )
         drive = Drive(
             supervisor,
             host,
@@ -168,6 +174,7 @@ def run(
             tracer,
             options.consent,
             [descriptor for descriptor in descriptors if descriptor is not None],
+            observer,
         )
         drive.run()
     if tracer is not None and options.trace is not None:
@@ -218,6 +225,7 @@ def _share(
         order=options.run.order,
         check_finite=options.check_phases,
         networks=inputs,
+        run="" if options.observation is None else options.observation.run,
     )
 
 

@@ -17,6 +17,7 @@ from launcher.core.watch import START_WAIT_S
 from launcher.plan.background import IsWanted
 from launcher.run.access import Access
 from launcher.run.consent import Consent
+from launcher.view.observation import Observation
 from nodes.core.engines import AUTO
 from nodes.protocol.messages import EngineChoice, Stats, Welcome
 from partition.plan import Plan
@@ -162,7 +163,7 @@ class RunOptions:
     contain NaN or infinity and its inputs do not. `consent` is heard if recovery is to ask. The
     times of all frames are kept if the run is `timed`, and take memory for each. `absent` says of
     nodes why they were found absent just before. If too few nodes answer, the run waits for others
-    for `start_wait_s` before its first frame.
+    for `start_wait_s` before its first frame. Other threads look at the run by `observation`.
     """
 
     run: RunConfig = field(default_factory=RunConfig)
@@ -178,6 +179,7 @@ class RunOptions:
     check_phases: bool = False
     absent: Mapping[str, str] = field(default_factory=dict)
     start_wait_s: float = START_WAIT_S
+    observation: Observation | None = None
 
     @property
     def recovers(self) -> bool:
@@ -189,7 +191,8 @@ class RunOptions:
 class Update:
     """The progress of a run: `done` of `total` in `stage`, with the remark `text`.
 
-    Without a stage, `text` is a message: that a node was lost, say. The stages, in order, are
+    Without a stage, `text` is a message: that a node was lost, say, whose `level` is `info` or
+    `warning`, about these `nodes`. The stages, in order, are
     `connecting` (which counts nodes), `uploading` (bytes; left out if every node has its subnets),
     `loading` (phases) and `streaming` (frames); from `uploading` on they are repeated after a loss.
     While too few nodes are present, `waiting for …` counts seconds; it has no total if the run
@@ -200,6 +203,8 @@ class Update:
     done: int
     total: int | None
     text: str = ""
+    level: str = "info"
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

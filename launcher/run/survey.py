@@ -23,10 +23,10 @@ from launcher.run.connections import Arrival, Barred, Connections
 from launcher.run.processes import LocalAgents
 from launcher.run.runtime import REMOTE_S, Surveyed
 from nodes.core.events import LinkChange
-from nodes.core.session import takeover_hello
+from nodes.core.session import older_hello, takeover_hello
 from nodes.host.owner import has_ended
 from nodes.net.sockets import AddressError
-from nodes.protocol.messages import PROTOCOL, Bye, Control, Hello, Refused, Welcome
+from nodes.protocol.messages import Bye, Control, Hello, Refused, Welcome, is_understood
 
 LOOK_EVERY_S = 0.2
 """How often to look for agents that have ended."""
@@ -73,6 +73,7 @@ class _RollCall:
         self.waiting: dict[str, Session] = {}
         self._connections = connections
         self._hello = hello
+        self._hellos: dict[str, Hello] = {}
         self._keys = keys
 
     def greet(self, contact: Contact) -> None:
@@ -82,9 +83,13 @@ class _RollCall:
         except AddressError as error:
             self.found.absent[contact.name] = f"node {contact.name!r}: {error}"
             return
-        self._connections.send(contact.name, self._hello)
+        self._greet(contact.name, self._hello)
         session = Session(contact.name, contact.address, contact.started_by_us)
         self.waiting[contact.name] = session
+
+    def _greet(self, node: str, hello: Hello) -> None:
+        self._hellos[node] = hello
+        self._connections.send(node, hello)
 
     def receive(self, arrival: Arrival) -> None:
         """Take in what arrives; an answer of an agent that has answered already is ignored."""
@@ -106,9 +111,12 @@ class _RollCall:
     def _answered(self, node: str, answer: Control) -> None:
         session = self.waiting[node]
         if isinstance(answer, Refused):
-            again = takeover_hello(self._hello, answer, has_ended(answer.holder))
-            if again is not None:  # the launcher that holds it is known to have ended
-                self._connections.send(node, again)
+            hello = self._hellos[node]
+            # It speaks an older version, or the launcher that holds it is known to have ended.
+            again = older_hello(hello, answer)
+            again = again or takeover_hello(hello, answer, has_ended(answer.holder))
+            if again is not None:
+                self._greet(node, again)
             else:
                 self.miss(node, sentences.refused(session, answer))
             return
@@ -117,7 +125,7 @@ class _RollCall:
             self.miss(node, sentences.unintelligible(session, what))
             return
         self._connections.send(node, Bye())
-        if answer.protocol != PROTOCOL:
+        if not is_understood(answer.protocol):
             self.miss(node, sentences.other_protocol(session, answer.protocol))
             return
         self.found.welcomes[node] = answer

@@ -41,7 +41,7 @@ async def grpc_server(
     server = grpc.aio.server(
         maximum_concurrent_rpcs=most,
         options=[
-            ("grpc.max_receive_message_length", service.repository.largest_json_bytes),
+            ("grpc.max_receive_message_length", service.largest_message_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.http2.max_frame_size", FRAME_BYTES),
             ("grpc.max_concurrent_streams", most),
@@ -115,8 +115,10 @@ async def _answer(method: str, service: Service, context: Any) -> bytes:
 
 
 async def _infer(service: Service, data: bytes, *, is_streamed: bool = False) -> bytes:
-    call = grpc_form.read_infer(data, service.repository)
-    outputs = await service.infer(call.model, call.inputs, call.id)
+    given = grpc_form.parse_infer(data)
+    async with service.routes.bound(given.model, given.version) as served:
+        call = grpc_form.read_infer(given, served.model)
+        outputs = await service.infer(served, call.inputs, call.id)
     return grpc_form.write_infer(call, outputs, is_streamed=is_streamed)
 
 

@@ -15,7 +15,9 @@ from launcher.errors import shortened
 from launcher.serve import http_form
 from launcher.serve.errors import Refusal, RequestError, as_request_error
 from launcher.serve.http_form import LENGTH_HEADER, Call, Response
-from launcher.serve.service import Service
+from launcher.serve.own_routes import OWN_ROUTES
+from launcher.serve.routes import ServedVersion
+from launcher.serve.service import CONTROL_PATH, MOST_CONTROL_BYTES, Control, Service
 from launcher.serve.tensors import ServedModel
 
 LINGER_S = 10.0
@@ -110,7 +112,7 @@ def _as_web(answer: Response, allowed: str | None) -> web.Response:
         headers[LENGTH_HEADER] = str(answer.json_bytes)
         headers["Content-Type"] = "application/octet-stream"
     elif answer.parts:
-        headers["Content-Type"] = "application/json"
+        headers["Content-Type"] = answer.content_type
     if answer.status == Refusal.UNAUTHENTICATED.http_status:
         headers["WWW-Authenticate"] = "Bearer"
     if allowed is not None:
@@ -129,30 +131,59 @@ def _as_web(answer: Response, allowed: str | None) -> web.Response:
 
 
 async def _answer(service: Service, request: web.BaseRequest) -> Response:
+    own = OWN_ROUTES.get((request.method, request.path))
+    if own is not None:
+        return await own(service, request.headers)
+    if service.control is not None and request.path.startswith(CONTROL_PATH):
+        return await _control(service, service.control, request)
     call = http_form.route(request.method, request.path)
     if call.what not in ("live", "server_ready"):
         service.check_token(request.headers.get("Authorization"))
+    if call.what == "infer":
+        async with service.routes.bound(call.model, call.version) as served:
+            return await _infer(service, request, served)
     models = service.repository.models
     if call.model:
         models = (service.repository.find(call.model, call.version),)
-    if call.what != "infer":
-        return _report(service, call, models)
-    (model,), json_bytes = models, request.headers.get(LENGTH_HEADER)
+    return _report(service, call, models)
+
+
+async def _control(service: Service, control: Control, request: web.BaseRequest) -> Response:
+    """Answer an operator of the service."""
+    authorization = request.headers.get("Authorization")
+    if not control.is_operator(authorization):
+        if request.method != "GET":
+            raise RequestError(
+                "this needs the control token: send the header 'Authorization: Bearer TOKEN'",
+                Refusal.UNAUTHENTICATED,
+            )
+        service.check_token(authorization)
+    body = await _body(service, request, MOST_CONTROL_BYTES, "which no command needs")
+    path = request.path.removeprefix(CONTROL_PATH)
+    status, data = await control.answer(request.method, path, body)
+    return http_form.write_json(data, status)
+
+
+async def _infer(service: Service, request: web.BaseRequest, served: ServedVersion) -> Response:
+    model, json_bytes = served.model, request.headers.get(LENGTH_HEADER)
     most = model.largest_json_bytes if json_bytes is None else model.largest_binary_bytes
-    try:
-        body = await asyncio.wait_for(_read(request, most), service.limits.read_s)
-    except (web.RequestPayloadError, ConnectionError) as error:
-        raise RequestError(f"the body cannot be read: {shortened(str(error))}") from None
+    body = await _body(service, request, most, "which this model's inputs need at most")
     given = http_form.read_infer(body, json_bytes, model)
-    outputs = await service.infer(model, given.inputs, given.id)
+    outputs = await service.infer(served, given.inputs, given.id)
     return http_form.write_infer(given, model, outputs)
 
 
-async def _read(request: web.BaseRequest, most_bytes: int) -> bytes:
-    """The body, unless it is larger than this."""
+async def _body(service: Service, request: web.BaseRequest, most_bytes: int, why: str) -> bytes:
+    """The body, if it arrives in time and has no more bytes; `why` says why it may not."""
+    try:
+        return await asyncio.wait_for(_read(request, most_bytes, why), service.limits.read_s)
+    except (web.RequestPayloadError, ConnectionError) as error:
+        raise RequestError(f"the body cannot be read: {shortened(str(error))}") from None
+
+
+async def _read(request: web.BaseRequest, most_bytes: int, why: str) -> bytes:
     too_large = RequestError(
-        f"the body is larger than {most_bytes} bytes, which this model's inputs need at most",
-        Refusal.TOO_LARGE,
+        f"the body is larger than {most_bytes} bytes, {why}", Refusal.TOO_LARGE
     )
     if (request.content_length or 0) > most_bytes:
         raise too_large

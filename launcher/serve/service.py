@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import Protocol
 
-from launcher.run.live_cluster import LiveCluster
+from launcher.errors import BadInputError, FullError
 from launcher.serve.errors import Refusal, RequestError
+from launcher.serve.routes import Routes, ServedVersion
 from launcher.serve.served_sinks import ServedSinks
-from launcher.serve.tensors import Array, ModelRepository, ServedModel
+from launcher.serve.tensors import Array, ModelRepository
+from launcher.view.model import RunView
 
 
 @dataclass(frozen=True)
@@ -30,21 +33,57 @@ class ClientLimits:
     """For requests under way to be answered once the server stops."""
 
 
+CONTROL_PATH = "/csdf-edge/v1/"
+"""Where the server's own API begins."""
+
+MOST_CONTROL_BYTES = 1 << 20
+
+LARGE_MESSAGE_BYTES = 64 << 20
+"""What a gRPC message may have where models may come that are larger than the first ones."""
+
+
+class Control(Protocol):
+    """Answers the server's own API, at `CONTROL_PATH`."""
+
+    def is_operator(self, authorization: str | None) -> bool:
+        """Whether a header has the token of those who may change the service."""
+        ...
+
+    async def answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
+        """Return status and JSON data for a path behind `CONTROL_PATH`; raises `RequestError`."""
+        ...
+
+
 @dataclass
 class Service:
-    """The models of a live cluster, for clients that have the token if there is one."""
+    """The models that are served, for clients that have the token if there is one."""
 
-    cluster: LiveCluster
-    repository: ModelRepository
+    routes: Routes
     token: str | None = None
     limits: ClientLimits = ClientLimits()
     sinks: ServedSinks | None = None
+    control: Control | None = None
+    views: Callable[[], Sequence[RunView]] = tuple
+    """What each run looks like now; waits as `LiveCluster.view` does."""
+    metrics_are_open: bool = False
+    """Whether `/metrics` is answered without the token."""
     version: str = field(default_factory=lambda: version("csdf-edge"))
 
     @property
+    def repository(self) -> ModelRepository:
+        """The models that are served now."""
+        return self.routes.repository
+
+    @property
     def is_ready(self) -> bool:
-        """Whether the cluster computes frames."""
-        return not self.cluster.ended.done()
+        """Whether all models compute frames."""
+        return self.routes.is_ready
+
+    @property
+    def largest_message_bytes(self) -> int:
+        """Bytes that a gRPC message may have."""
+        largest = self.repository.largest_json_bytes
+        return largest if self.control is None else max(largest, LARGE_MESSAGE_BYTES)
 
     def check_token(self, authorization: str | bytes | None) -> None:
         """Raise `RequestError` unless this header has the token; compared in constant time."""
@@ -60,25 +99,32 @@ class Service:
             )
 
     async def infer(
-        self, model: ServedModel, inputs: Mapping[str, Array], name: str = ""
+        self, served: ServedVersion, inputs: Mapping[str, Array], name: str = ""
     ) -> Mapping[str, Array]:
-        """Return the model's outputs of one frame; its arrays must not be written to meanwhile.
+        """Return the version's outputs of one frame; its arrays must not be written to meanwhile.
 
         The sinks get the outputs as the result of `name`. A frame whose caller is cancelled is not
         sent any more. Raises `LauncherError`, at once if as many frames are under way as the
         cluster takes.
         """
-        began_ns = time.monotonic_ns()
-        counted = model.statistics.fail
+        began_ns, outcome = time.monotonic_ns(), "failed"
         try:
             if self.sinks is not None:
                 self.sinks.check_room()
-            network = self.cluster.model(model.name)
-            future = network.submit(inputs, block=False, copy=False)
+            future = served.live.submit(inputs, block=False, copy=False)
             outputs = await asyncio.wrap_future(future)
             if self.sinks is not None:
                 await self.sinks.put(name, outputs)
-            counted = model.statistics.success
+            outcome = "success"
+        except FullError:
+            outcome = "full"
+            raise
+        except BadInputError:
+            outcome = "invalid"
+            raise
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
         finally:
-            counted.add(time.monotonic_ns() - began_ns)
+            served.model.statistics.add(outcome, time.monotonic_ns() - began_ns)
         return outputs

@@ -7,14 +7,9 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from launcher.quantities import megabytes, seconds
 from launcher.results.energy_text import energy_lines
-from launcher.results.report_text import (
-    absence_lines,
-    megabytes,
-    nodes_table,
-    recovery_lines,
-    seconds,
-)
+from launcher.results.report_text import absence_lines, nodes_table, recovery_lines
 from launcher.streaming.report import LatencyReport, SinkReport, StreamReport
 from nodes.protocol.fields import printable
 

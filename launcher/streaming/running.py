@@ -117,6 +117,7 @@ def _run(
     """Open the cluster, which opens the stream, stream to the end, and close the cluster."""
     with suppress(_GivenUpError), opening as live:
         (frames,) = streams
+        live.run.observation.count_drops(lambda: frames.reader.frames.counts.dropped)
         cluster = live_cluster(live, ExitStack())
         cluster.ended.add_done_callback(frames.cluster_ended)
         ran = _Ran(live, min(frames_in_flight(live.plan), MOST_IN_FLIGHT))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nodes.core.events import Link, Peer, Purpose
-from nodes.protocol.messages import Control, Data, Deployment, Put
+from nodes.protocol.messages import PROTOCOL, Control, Data, Deployment, Put
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Reply:
 
     peer: Peer
     message: Control
+    protocol: int = PROTOCOL
+    """The version of the protocol that the peer speaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +141,16 @@ class SendTrace:
     peer: Peer
     number: int
     now_s: float
+    protocol: int = PROTOCOL
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Write a line to the agent's log."""
+    """Write a line to the agent's log; `firing` is the phase and the frame that it is about."""
 
     level: Literal["info", "warning", "error"]
     text: str
+    firing: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ from nodes.protocol.messages import (
     Refused,
     Shutdown,
     Start,
+    Stats,
     Stop,
     Stored,
     Welcome,
@@ -87,6 +88,16 @@ class Identity:
     unmetered: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AgentFigures:
+    """What an agent shows of itself, and the statistics of its deployment."""
+
+    identity: Identity
+    has_session: bool
+    is_running: bool
+    stats: Stats
+
+
 class Agent:
     """The state of one agent.
 
@@ -118,6 +129,8 @@ class Agent:
         It never raises because of what a peer has sent. A bug of the agent fails the deployment.
         """
         self._story.append((now_s, _summary(event)))
+        if (plane := self.life.plane) is not None:
+            plane.now_s = now_s
         try:
             return self._dispatch(event, now_s)
         except RemoteProtocolError as error:
@@ -149,11 +162,11 @@ class Agent:
             case ev.LinkLost():
                 return self.life.link_lost(event)
             case ev.LookedUp(peer, missing):
-                return [Reply(peer, Missing(missing))]
+                return self._reply(peer, Missing(missing))
             case ev.ChunkWritten(peer, digest, offset, complete):
-                return [Reply(peer, Stored(digest, offset, complete))]
+                return self._reply(peer, Stored(digest, offset, complete))
             case ev.ChunkFailed(peer, reason):
-                return [Reply(peer, Failed(0, reason)), Log("error", reason)]
+                return [*self._reply(peer, Failed(0, reason)), Log("error", reason)]
             case ev.LoadProgress():
                 return self.life.load_progress(event)
             case ev.Loaded():
@@ -176,6 +189,12 @@ class Agent:
                 first_s = at_s
         return first_s
 
+    def figures(self, usage: ev.Usage, now_s: float) -> AgentFigures:
+        """Return what the agent shows of itself, with a measurement of its process."""
+        is_running = self.life.stage is Stage.RUNNING
+        stats = self.life.stats(usage, now_s)
+        return AgentFigures(self.identity, self.session is not None, is_running, stats)
+
     def story(self) -> str:
         """Return the last events, oldest first, with their times in seconds."""
         return "What led to this: " + "; ".join(
@@ -184,7 +203,19 @@ class Agent:
         )
 
     def _to_launcher(self, message: Control) -> list[Action]:
-        return [] if self.session is None else [Reply(self.session.peer, message)]
+        return [] if self.session is None else self._reply(self.session.peer, message)
+
+    @property
+    def _speaks(self) -> int:
+        """The version of the protocol in the present session."""
+        return PROTOCOL if self.session is None else self.session.protocol
+
+    def _reply(self, peer: ev.Peer, message: Control) -> list[Action]:
+        """Send a message in the version of the peer's session, if it has one."""
+        session = self.session
+        if session is None or session.peer != peer:
+            return [Reply(peer, message)]
+        return [Reply(peer, message, session.protocol)]
 
     # ------------------------------------------------------------ commands
 
@@ -221,7 +252,7 @@ class Agent:
             case GetStats():
                 return [Measure("stats")]
             case GetTrace(number):
-                return [SendTrace(peer, number, now_s)]
+                return [SendTrace(peer, number, now_s, self._speaks)]
             case Bye():
                 return self._end_session("the launcher sent Bye")
             case Shutdown():
@@ -235,7 +266,7 @@ class Agent:
         answer = admit(hello, peer, held, now_s, key=key, longest_lease_s=longest_s)
         if isinstance(answer, Refused):
             return [
-                Reply(peer, answer),
+                Reply(peer, answer, answer.protocol),
                 *self._warn("refused a launcher", answer.reason, now_s),
             ]
         actions: list[Action] = []
@@ -245,7 +276,7 @@ class Agent:
         self.session = answer
         me = self.identity
         welcome = Welcome(
-            protocol=PROTOCOL,
+            protocol=answer.protocol,
             name=me.name,
             version=me.version,
             data_address=me.data_address,
@@ -267,7 +298,7 @@ class Agent:
     def _shutdown(self) -> list[Action]:
         if not self.obeys_shutdown:
             reason = "no launcher started this agent, so it does not obey Shutdown"
-            return self._to_launcher(Refused(reason, PROTOCOL))
+            return self._to_launcher(Refused(reason, self._speaks))
         self._exit_is_due = True
         return self._end_session("the launcher shuts this agent down") + self._exit_if_due()
 
