@@ -136,6 +136,10 @@ class Improver:
         """Forget the search under way, because the epoch is given up."""
         self._pending = self._look_at_s = None
 
+    def look_again(self, now_s: float) -> None:
+        """Look for a better plan soon, because the one that was found cannot be carried out."""
+        self._look_at_s, self._considered, self._considered_speeds = now_s, frozenset(), {}
+
     # ------------------------------------------------------------ nodes that return
 
     def node_returned(self, session: Session, members: list[Session], now_s: float) -> list[Action]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,10 @@ class Said:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def say(self, text: str) -> None:
+    def name_run(self, run: str) -> None:
+        return None
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:
         self.texts.append(text)
 
     def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
@@ -147,7 +150,7 @@ def test_if_the_boards_that_answer_do_not_suffice_the_run_waits_and_names_the_ot
     boards: Boards,
 ) -> None:
     path = boards.write(
-        frames=5, pins="{layer0: n0, layer8: n2}", run="{connect_timeout_s: 1.0, start_wait_s: 2.0}"
+        frames=5, pins="{c0: n0, c8: n2}", run="{connect_timeout_s: 1.0, start_wait_s: 2.0}"
     )
     boards.start("n0", "n1")
     said = Said()
