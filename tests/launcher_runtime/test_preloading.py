@@ -18,7 +18,7 @@ def back_again(frames: int = 300) -> FaultyWorld:
         Random(5),
         nodes=3,
         standby=0,
-        room=None,
+        room=3,
         delay_s=lambda: 0.01,
         frames=frames,
         started_by_us=False,
