@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -42,6 +43,7 @@ from nodes.net.loopback import Loopback, loopback_address
 from nodes.net.sockets import AddressError, watched
 from nodes.net.waiter import Readable
 from nodes.net.wire import Wire
+from nodes.protocol.errors import NodeError
 from nodes.protocol.fields import printable
 from nodes.protocol.messages import Deployment, TensorHeader, Welcome
 from nodes.quotas import Quotas
@@ -279,6 +281,8 @@ class Shell:
                 self._write_chunk(action)
             case act.LoadPhases(deployment):
                 self._load(deployment)
+            case act.PrepareSubnets(deployment):
+                self._prepare(deployment)
             case act.Unload(epoch):
                 self._worker.unload(epoch)
                 self._try_cache(self._store.unpin)
@@ -359,24 +363,38 @@ class Shell:
             self._take(ev.ChunkWritten(action.peer, blob.digest, offset, complete))
 
     def _load(self, deployment: Deployment) -> None:
+        try:
+            blobs, graphs = self._pinned(deployment)
+        except NodeError as error:
+            self._take(ev.LoadFailed(deployment.epoch, str(error)))
+            return
+        self._worker.load(deployment, graphs, partial(self._verify, deployment, blobs))
+
+    def _prepare(self, deployment: Deployment) -> None:
+        try:
+            blobs, graphs = self._pinned(deployment)
+        except NodeError as error:
+            self._take(ev.SubnetsPrepared(deployment.epoch, str(error)))
+            return
+        self._worker.prepare_ahead(deployment, graphs, partial(self._store.verify, blobs))
+
+    def _pinned(self, deployment: Deployment) -> tuple[list[str], tuple[Path, ...]]:
+        """Pin the blobs of a deployment; return their digests and the phases' graphs.
+
+        Raises `NodeError` if a quota or the cache does not allow it.
+        """
         excess = self._quotas.excess(deployment)
         if excess is not None:
-            self._take(ev.LoadFailed(deployment.epoch, excess))
-            return
+            raise NodeError(excess)
         blobs = [
             blob.digest
             for phase in deployment.phases
             for blob in (phase.graph, phase.weights)
             if blob is not None
         ]
-        try:
-            self._store.pin(blobs)
-            paths = {digest: self._store.path(digest) for digest in blobs}
-        except CacheError as error:
-            self._take(ev.LoadFailed(deployment.epoch, str(error)))
-            return
-        graphs = tuple(paths[phase.graph.digest] for phase in deployment.phases)
-        self._worker.load(deployment, graphs, partial(self._verify, deployment, blobs))
+        self._store.pin(blobs)
+        paths = {digest: self._store.path(digest) for digest in blobs}
+        return blobs, tuple(paths[phase.graph.digest] for phase in deployment.phases)
 
     def _verify(self, deployment: Deployment, blobs: Sequence[str]) -> None:
         """Check the digests of cached blobs that no `Query` has checked; runs in another thread."""

@@ -52,19 +52,22 @@ def open_cluster(
     most: int,
     check: Callable[[Model], None] = lambda _: None,
     follows: bool = False,
+    is_service: bool = False,
 ) -> LiveCluster:
     """Plan and deploy what `request` names; return once the nodes have loaded their subnets.
 
     At most `most` frames of each network are under way. `check` is called with the model before
-    anything is started. With `follows`, single frames can be followed (`LiveModel.submit`). Raises
-    `LauncherError`.
+    anything is started. A service waits without a limit for the nodes that it needs to begin,
+    unless the user sets one. With `follows`, single frames can be followed (`LiveModel.submit`).
+    Raises `LauncherError`.
     """
     if most < 1:
         raise BadInputError(f"most_in_flight={most}: at least one frame must be under way")
     with ExitStack() as stack:
-        live = stack.enter_context(
-            job.open_live(request, progress, most=most, check=check, follows=follows)
+        opening = job.open_live(
+            request, progress, most=most, check=check, is_service=is_service, follows=follows
         )
+        live = stack.enter_context(opening)
         return live_cluster(live, stack.pop_all())
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from launcher.console import print_version
-from launcher.core.watch import Rebalance
+from launcher.core.watch import Rebalance, Start
 from nodes.protocol.messages import Order
 
 MOST_FRAMES = 1_000_000_000
@@ -120,6 +120,12 @@ class Request:
         typer.Option(
             help="When to use a node that came back: if that is worth a pause, if you agree, or "
             "only once another node is lost"
+        ),
+    ] = None
+    start: Annotated[
+        Start | None,
+        typer.Option(
+            help="Which nodes to begin with: those that answer, if they suffice, or all of the plan"
         ),
     ] = None
     make_keys: Annotated[

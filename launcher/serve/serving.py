@@ -53,6 +53,7 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
             most=config.most_in_flight,
             check=functools.partial(_decode, sinks, cluster),
             follows=config.traces is not None,
+            is_service=True,
         ) as live,
     ):
         give_back_free_memory()  # that planning needed

@@ -99,6 +99,16 @@ class LoadPhases:
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareSubnets:
+    """Prepare the subnets of a deployment that may follow, while the present one goes on.
+
+    The answer is `SubnetsPrepared`.
+    """
+
+    deployment: Deployment
+
+
+@dataclass(frozen=True, slots=True)
 class Fire:
     """Run a phase, after all firings that were dispatched before.
 
@@ -171,5 +181,6 @@ class Restart:
 
 Action = (
     Reply | SendData | Dial | HangUp | CutOffPeer | CutOffLink | LookUp | WriteChunk
-    | LoadPhases | Fire | Unload | Release | Measure | SendTrace | Log | Exit | Restart
+    | LoadPhases | PrepareSubnets | Fire | Unload | Release | Measure | SendTrace | Log | Exit
+    | Restart
 )  # fmt: skip

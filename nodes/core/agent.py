@@ -21,6 +21,7 @@ from nodes.core.actions import (
     Log,
     LookUp,
     Measure,
+    PrepareSubnets,
     Release,
     Reply,
     Restart,
@@ -28,7 +29,7 @@ from nodes.core.actions import (
     WriteChunk,
 )
 from nodes.core.admission import Rejections
-from nodes.core.lifecycle import Lifecycle, Stage, Tally
+from nodes.core.lifecycle import MAX_REASON, Lifecycle, Stage, Tally
 from nodes.core.session import LONGEST_LEASE_S, OpenSession, admit
 from nodes.protocol.encodings import Encoding
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -37,6 +38,7 @@ from nodes.protocol.messages import (
     Bye,
     Control,
     Deploy,
+    Deployment,
     EngineOffer,
     Failed,
     GetStats,
@@ -45,6 +47,8 @@ from nodes.protocol.messages import (
     Missing,
     Ping,
     Pong,
+    Prepare,
+    Prepared,
     Put,
     Query,
     Refused,
@@ -63,7 +67,7 @@ _ENDED = "phase {} ended frame {}"
 """The description of a firing's end in a story, which keeps the two numbers only."""
 
 Command: TypeAlias = (
-    Query | Put | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye | Shutdown
+    Query | Put | Prepare | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye | Shutdown
 )
 """The messages that only the launcher with the session may send."""
 
@@ -119,6 +123,7 @@ class Agent:
         self.tally = Tally()
         self.life = Lifecycle(self.tally, self._to_launcher)
         self._exit_is_due = False
+        self._is_preparing = False
         self._rejections = Rejections()
         self._closed_peers: deque[ev.Peer] = deque(maxlen=CLOSED_PEERS)
         self._story: deque[tuple[float, object]] = deque(maxlen=STORY_EVENTS)
@@ -169,6 +174,9 @@ class Agent:
                 return [*self._reply(peer, Failed(0, reason)), Log("error", reason)]
             case ev.LoadProgress():
                 return self.life.load_progress(event)
+            case ev.SubnetsPrepared(epoch, reason):
+                self._is_preparing = False
+                return self._to_launcher(Prepared(epoch, reason[:MAX_REASON]))
             case ev.Loaded():
                 return self.life.loaded(event)
             case ev.LoadFailed():
@@ -243,6 +251,8 @@ class Agent:
                 if offset_bytes + len(data) > blob.size_bytes:
                     raise RemoteProtocolError(f"a chunk beyond the end of blob {blob.digest[:12]}")
                 return [WriteChunk(peer, command)]
+            case Prepare(deployment):
+                return self._prepare(deployment)
             case Deploy(deployment):
                 return self.life.deploy(deployment)
             case Start():
@@ -294,6 +304,14 @@ class Agent:
             *self._to_launcher(welcome),
             Log("info", f"{answer.described()} has this agent"),
         ]
+
+    def _prepare(self, deployment: Deployment) -> list[Action]:
+        """Prepare subnets ahead, those of one deployment at a time."""
+        if self._is_preparing:
+            reason = "the subnets of another deployment are being prepared"
+            return self._to_launcher(Prepared(deployment.epoch, reason))
+        self._is_preparing = True
+        return [PrepareSubnets(deployment)]
 
     def _shutdown(self) -> list[Action]:
         if not self.obeys_shutdown:

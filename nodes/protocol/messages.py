@@ -307,6 +307,14 @@ class Deploy:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare:
+    """Launcher → agent: prepare the subnets of this deployment, which may follow, while the present
+    one goes on. The answer is `Prepared`. Only agents from protocol 9 on understand it."""
+
+    deployment: Deployment
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Launcher → agent: all agents have deployed this epoch, so dial the peers and fire."""
 
@@ -449,6 +457,15 @@ class Deployed:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """Agent → launcher: the subnets of the deployment of `epoch` are prepared; if a `reason` is
+    given, they are not."""
+
+    epoch: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """Agent → launcher: a command or the deployment has failed; `reason` is one sentence.
 
@@ -563,9 +580,9 @@ class TensorHeader:
 
 
 Control = (
-    Hello | Query | Put | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye | Shutdown
-    | Welcome | Refused | Missing | Stored | Progress | Deployed | Failed | Stopped | Stats | Traced
-    | Pong
+    Hello | Query | Put | Prepare | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye
+    | Shutdown | Welcome | Refused | Missing | Stored | Prepared | Progress | Deployed | Failed
+    | Stopped | Stats | Traced | Pong
 )  # fmt: skip
 Data = Attach | Credit | TensorHeader
 Message = Control | Data

@@ -180,6 +180,8 @@ def _messages(version: int) -> tuple[Record, ...]:
         Record(words.Query, {"digests": list_of(digest)}),
         Record(words.Put, {"blob": nested(_BLOB), "offset_bytes": _count, "data": chunk}),
         Record(words.Deploy, {"deployment": nested(deployment)}),
+        Record(words.Prepare, {"deployment": nested(deployment)}),
+        Record(words.Prepared, {"epoch": _count, "reason": _text}),
         Record(words.Start, {"epoch": _count}),
         Record(words.Stop, {"epoch": _count}),
         Record(words.GetStats, {}),
@@ -236,7 +238,9 @@ def _messages(version: int) -> tuple[Record, ...]:
     )
 
 
-CHANGED: frozenset[type] = frozenset({words.Deploy, words.GetTrace, words.Stats, words.Stopped})
+CHANGED: frozenset[type] = frozenset(
+    {words.Deploy, words.GetTrace, words.Prepare, words.Prepared, words.Stats, words.Stopped}
+)
 """The messages that `words.PROTOCOL` has changed, also by a record within them."""
 
 VERSIONS = range(words.OLDEST_PROTOCOL, words.PROTOCOL + 1)
