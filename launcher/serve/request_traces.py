@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from launcher.errors import BadInputError
@@ -44,7 +46,7 @@ class RequestTrace:
 class RequestTraces:
     """Makes the spans of requests, and sends them to `endpoint`, an OTLP receiver's URL."""
 
-    def __init__(self, endpoint: str, version: str) -> None:
+    def __init__(self, endpoint: str, release: str) -> None:
         """Raises `BadInputError` if OpenTelemetry is not installed."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
@@ -57,11 +59,11 @@ class RequestTraces:
             raise BadInputError(
                 f"traces: {error.name} is missing on this machine; install csdf-edge[trace]"
             ) from error
-        resource = Resource.create({"service.name": "csdf-edge", "service.version": version})
+        resource = Resource.create({"service.name": "csdf-edge", "service.version": release})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces", timeout=FLUSH_MS / 1000)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
-        self._tracer: Tracer = self._provider.get_tracer("csdf_edge", version)
+        self._tracer: Tracer = self._provider.get_tracer("csdf_edge", release)
         self._lock = threading.Lock()
         self._under_way = 0
 
@@ -142,6 +144,19 @@ class RequestTraces:
         if request.outcome != "success":
             server.set_status(Status(StatusCode.ERROR, request.outcome))
         server.end(clock.ns(request.ended_s))
+
+
+@contextmanager
+def traces_to(endpoint: str | None) -> Iterator[RequestTraces | None]:
+    """Give what traces requests, if there is an endpoint; send what is left at the end."""
+    if endpoint is None:
+        yield None
+        return
+    traces = RequestTraces(endpoint, version("csdf-edge"))
+    try:
+        yield traces
+    finally:
+        traces.close()
 
 
 class WallClock:

@@ -6,9 +6,7 @@ import asyncio
 import functools
 import signal
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from importlib.metadata import version
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
@@ -24,7 +22,7 @@ from launcher.run.job import load_target
 from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
 from launcher.serve.listening import TlsFiles, check_stateless, listening, tls_files
-from launcher.serve.request_traces import RequestTraces
+from launcher.serve.request_traces import traces_to
 from launcher.serve.routes import fixed_routes
 from launcher.serve.served_sinks import ServedSinks, open_served_sinks
 from launcher.serve.service import Service
@@ -45,7 +43,7 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
     check_stateless(cluster)
     tls = tls_files(cluster, config)
     with (
-        _traces(config) as traces,
+        traces_to(config.traces) as traces,
         open_served_sinks(cluster, config.most_in_flight, progress.say) as sinks,
         open_cluster(
             request,
@@ -72,19 +70,6 @@ def _decode(sinks: ServedSinks, cluster: Cluster, model: Model) -> None:
     """Have the results that go to sinks decoded by the task of `cluster.yaml`."""
     if cluster.config.sinks:
         sinks.task = open_task(cluster, model)
-
-
-@contextmanager
-def _traces(config: ServeConfig) -> Iterator[RequestTraces | None]:
-    """What traces requests, if that is wanted; sends what is left at the end."""
-    if config.traces is None:
-        yield None
-        return
-    traces = RequestTraces(config.traces, version("csdf-edge"))
-    try:
-        yield traces
-    finally:
-        traces.close()
 
 
 def _config(section: ServeConfig, given: Mapping[str, object]) -> ServeConfig:
