@@ -16,6 +16,7 @@ from launcher.serve.routes import Routes, ServedVersion
 from launcher.serve.served_sinks import ServedSinks
 from launcher.serve.tensors import Array, ModelRepository
 from launcher.view.model import RunView
+from launcher.view.sampling import RecentSamples
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Service:
     control: Control | None = None
     views: Callable[[], Sequence[RunView]] = tuple
     """What each run looks like now; waits as `LiveCluster.view` does."""
+    recent: RecentSamples = field(default_factory=RecentSamples)
+    """What the runs did in the last minutes."""
     metrics_are_open: bool = False
     """Whether `/metrics` is answered without the token."""
     version: str = field(default_factory=lambda: version("csdf-edge"))
