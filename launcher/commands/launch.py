@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from launcher.commands.serve import main as serve
+from launcher.commands.service.commands import COMMANDS as SERVICE_COMMANDS
+from launcher.commands.service.commands import main as service
 from launcher.console import print_error, print_json, print_text, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
 from launcher.run.consent import ignore_consent
@@ -25,6 +29,12 @@ if TYPE_CHECKING:
 
 _STARTED_S = time.monotonic()
 
+SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "serve": serve,
+    **{name: partial(service, name) for name in SERVICE_COMMANDS},
+}
+"""What the first argument may be instead of a cluster; each takes the others, and never returns."""
+
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command("launch")(Request)
 
@@ -32,8 +42,8 @@ app.command("launch")(Request)
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script `launch`; never returns."""
     given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] == ["serve"]:
-        serve(given[1:])
+    if given and (subcommand := SUBCOMMANDS.get(given[0])) is not None:
+        subcommand(given[1:])
     ignore_consent()
     stopped = "interrupted; everything that was started has been stopped"
     run_command(app, "launch", _launch, given, stopped)
@@ -102,11 +112,7 @@ def _finish(outcome: Outcome, as_json: bool) -> int:
     code, problem = EXIT_FINE, None
     if ran is not None and ran.agreement is not None and not ran.agrees:
         code, found = EXIT_FAILED, ran.agreement
-        problem = (
-            f"the results differ from the whole model's, most at output {found.worst_output!r} "
-            f"of frame {found.worst_input}, by more than the tolerance of {found.allowed:g} allows"
-            + (f"; {found.begins.sentence}" if found.begins is not None else "")
-        )
+        problem = found.disagreement
     if as_json:
         data = {}
         if ran is not None:

@@ -7,7 +7,13 @@ from collections.abc import Iterable
 
 from launcher.core.events import AgentExited
 from launcher.core.session import Session, SessionState
-from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
+from launcher.errors import (
+    BadInputError,
+    BarredError,
+    LauncherError,
+    NoRoomError,
+    RunFailedError,
+)
 from nodes.core.engines import EngineLackingError
 from nodes.protocol.encodings import Encoding
 from nodes.protocol.messages import PROTOCOL, Refused
@@ -52,7 +58,7 @@ def refused(session: Session, answer: Refused) -> LauncherError:
     """The agent refused to open a session."""
     if answer.protocol != PROTOCOL:
         return other_protocol(session, answer.protocol)
-    return BadInputError(f"{where(session)} refused: {answer.reason}")
+    return NoRoomError(f"{where(session)} refused: {answer.reason}")
 
 
 def other_protocol(session: Session, theirs: int) -> LauncherError:

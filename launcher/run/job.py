@@ -293,15 +293,17 @@ def open_live(
                 _show(progress, update)
 
         run = stack.enter_context(LiveRun(ready.stream, networks, show, observation))
-        yield Live(run, ready.plan)
+        yield Live(run, ready.plan, job.model, ready.subnets)
 
 
 @dataclass(frozen=True)
 class Live:
-    """A run into which frames are pushed, and its plan."""
+    """A run into which frames are pushed, its plan, and what that was made of."""
 
     run: LiveRun
     plan: Plan
+    model: Model
+    subnets: Mapping[str, SubnetFiles]
 
 
 @dataclass(frozen=True)
@@ -465,7 +467,7 @@ def _within_reported(
     try:
         plan = _plan(again, progress)
     except BadInputError as error:
-        raise BadInputError(
+        raise type(error)(
             f"{error}. {', '.join(limits)}: without `memory` in cluster.yaml, a node may hold what "
             "its agent reports as available; write `memory` to set another limit"
         ) from error

@@ -68,7 +68,7 @@ async def http_server(
 
     listener = await asyncio.get_running_loop().create_server(connection, host, port, ssl=tls)
     try:
-        with Sampler(service.views, service.recent.keep, lambda: RECENT_EVERY_S):
+        with Sampler(lambda: service.views(), service.recent.keep, lambda: RECENT_EVERY_S):
             yield listener.sockets[0].getsockname()[1]
     finally:
         listener.close()

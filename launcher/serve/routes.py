@@ -79,6 +79,11 @@ class Routes:
         self._current[model] = version
         self._describe()
 
+    def expect(self, model: str) -> None:
+        """A version of this model will be served: requests of it wait."""
+        self._current.setdefault(model, None)
+        self._describe()
+
     def forget(self, model: str) -> None:
         """There is no such model any more."""
         self._current.pop(model, None)

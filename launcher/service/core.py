@@ -188,9 +188,9 @@ class ServiceCore:
                     self._renew(name)
             case Stop():
                 self.is_stopping = True
-                for model in self._models.values():
-                    for life in model.alive:
-                        self._close(model, life, now_s)
+                for each in self._models.values():
+                    for alive in each.alive:
+                        self._close(each, alive, now_s)
             case Tick():
                 pass
             case _:
@@ -200,8 +200,8 @@ class ServiceCore:
                     self._happened(event, of, life, now_s)
         for model in list(self._models.values()):
             self._settle(model, now_s)
-        alive = any(model.alive for model in self._models.values())
-        if self.is_stopping and not alive and not self._has_stopped:
+        is_left = any(model.alive for model in self._models.values())
+        if self.is_stopping and not is_left and not self._has_stopped:
             self._has_stopped = True
             self._actions.append(Stopped())
         return self._actions
