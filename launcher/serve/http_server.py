@@ -19,6 +19,7 @@ from launcher.serve.own_routes import OWN_ROUTES
 from launcher.serve.routes import ServedVersion
 from launcher.serve.service import CONTROL_PATH, MOST_CONTROL_BYTES, Control, Service
 from launcher.serve.tensors import ServedModel
+from launcher.view.model import RunView
 from launcher.view.sampling import RECENT_EVERY_S, Sampler
 
 LINGER_S = 10.0
@@ -54,6 +55,9 @@ async def http_server(
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         return await _handle(service, request, cors_origins)
 
+    def look() -> Sequence[RunView]:
+        return service.views()
+
     server = web.Server(
         handle,
         keepalive_timeout=limits.read_s,
@@ -68,7 +72,7 @@ async def http_server(
 
     listener = await asyncio.get_running_loop().create_server(connection, host, port, ssl=tls)
     try:
-        with Sampler(lambda: service.views(), service.recent.keep, lambda: RECENT_EVERY_S):
+        with Sampler(look, service.recent.keep, lambda: RECENT_EVERY_S):
             yield listener.sockets[0].getsockname()[1]
     finally:
         listener.close()

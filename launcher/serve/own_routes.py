@@ -22,14 +22,21 @@ SHOWN_PATH = "/csdf-edge/v1/shown"
 Headers = Mapping[str, str]
 
 
+def _check_reader(service: Service, headers: Headers) -> None:
+    """Raise `RequestError` for who has neither the token of clients nor that of operators."""
+    authorization = headers.get("Authorization")
+    if service.control is None or not service.control.is_operator(authorization):
+        service.check_token(authorization)
+
+
 async def _view(service: Service, headers: Headers) -> Response:
-    service.check_token(headers.get("Authorization"))
+    _check_reader(service, headers)
     views = await asyncio.to_thread(service.views)
     return Response(200, (views_as_json(views),))
 
 
 async def _shown(service: Service, headers: Headers) -> Response:
-    service.check_token(headers.get("Authorization"))
+    _check_reader(service, headers)
     return await asyncio.to_thread(_show, service)
 
 
