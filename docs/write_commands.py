@@ -22,6 +22,7 @@ from launcher.commands.ga import app as ga_app
 from launcher.commands.launch import app as launch_app
 from launcher.commands.partition import app as partition_app
 from launcher.commands.serve import app as serve_app
+from launcher.commands.top import app as top_app
 from nodes.cli import _parser as agent_parser
 from nodes.net.curve import _parser as keygen_parser
 
@@ -41,6 +42,7 @@ def page() -> str:
     sections = [
         *_of_typer("launch", launch_app),
         *_of_typer("launch serve", serve_app),
+        *_of_typer("launch top", top_app),
         *_of_argparse("node-agent", agent_parser()),
         *_of_argparse("node-agent keygen", keygen_parser()),
         *_of_typer("csdf-edge partition", partition_app),

@@ -8,6 +8,11 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 100_000 or size == 0 else f"{size / 1e3:.1f} kB"
 
 
+def gigabytes(size: int) -> str:
+    """Format a size that may become large, such as `1.23 GB`."""
+    return f"{size / 1e9:.2f} GB" if size >= 10**9 else megabytes(size)
+
+
 def seconds(value: float) -> str:
     """Format a short time, such as `12.3 ms`."""
     if value < 1e-3:

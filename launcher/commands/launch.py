@@ -18,6 +18,7 @@ import typer
 from launcher.commands.serve import main as serve
 from launcher.commands.service.commands import COMMANDS as SERVICE_COMMANDS
 from launcher.commands.service.commands import main as service
+from launcher.commands.top import main as top
 from launcher.console import print_error, print_json, print_text, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
 from launcher.logs import JsonProgress, check_log_format, is_json
@@ -32,6 +33,7 @@ _STARTED_S = time.monotonic()
 
 SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
     "serve": serve,
+    "top": top,
     **{name: partial(service, name) for name in SERVICE_COMMANDS},
 }
 """What the first argument may be instead of a cluster; each takes the others, and never returns."""

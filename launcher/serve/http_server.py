@@ -13,13 +13,15 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from launcher.errors import shortened
-from launcher.serve import http_form
+from launcher.serve import http_form, page
 from launcher.serve.errors import Refusal, RequestError, as_request_error
 from launcher.serve.http_form import LENGTH_HEADER, Call, Response
 from launcher.serve.own_routes import OWN_ROUTES
 from launcher.serve.routes import ServedVersion
 from launcher.serve.service import CONTROL_PATH, MOST_CONTROL_BYTES, Control, Service
 from launcher.serve.tensors import ServedModel
+from launcher.view.model import RunView
+from launcher.view.sampling import RECENT_EVERY_S, Sampler
 
 LINGER_S = 10.0
 """The longest time for which the rest of a refused body is read, so that its client can read the
@@ -54,6 +56,9 @@ async def http_server(
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         return await _handle(service, request, cors_origins)
 
+    def look() -> Sequence[RunView]:
+        return service.views()
+
     server = web.Server(
         handle,
         keepalive_timeout=limits.read_s,
@@ -68,7 +73,8 @@ async def http_server(
 
     listener = await asyncio.get_running_loop().create_server(connection, host, port, ssl=tls)
     try:
-        yield listener.sockets[0].getsockname()[1]
+        with Sampler(look, service.recent.keep, lambda: RECENT_EVERY_S):
+            yield listener.sockets[0].getsockname()[1]
     finally:
         listener.close()
         server.pre_shutdown()
@@ -87,6 +93,8 @@ class _Surplus(asyncio.Protocol):
 async def _handle(
     service: Service, request: web.BaseRequest, cors_origins: Collection[str]
 ) -> web.StreamResponse:
+    if request.method == "GET" and request.path in page.PATHS:
+        return web.Response(body=page.BODY, headers=page.HEADERS)
     origin = request.headers.get("Origin")
     allowed = "*" if "*" in cors_origins else origin if origin in cors_origins else None
     try:

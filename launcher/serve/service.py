@@ -17,6 +17,7 @@ from launcher.serve.routes import Routes, ServedVersion
 from launcher.serve.served_sinks import ServedSinks
 from launcher.serve.tensors import Array, ModelRepository
 from launcher.view.model import RunView
+from launcher.view.sampling import RecentSamples
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Service:
     views: Callable[[], Sequence[RunView]] = tuple
     """What each run looks like now; waits as `LiveCluster.view` does."""
     traces: RequestTraces | None = None
+    recent: RecentSamples = field(default_factory=RecentSamples)
+    """What the runs did in the last minutes."""
     metrics_are_open: bool = False
     """Whether `/metrics` is answered without the token."""
     version: str = field(default_factory=lambda: version("csdf-edge"))

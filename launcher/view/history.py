@@ -2,8 +2,8 @@
 
 A sample holds the counters of a view. Rates and latencies over time are differences between two
 samples, so that leaving out samples in between loses detail, and no frame. `History` keeps samples
-of a whole run, whatever its length: once there are too many, it keeps every second one and takes
-half as many from then on. `recent` samples instead are those of the last minutes.
+of a whole run, whatever its length: once there are too many, it keeps every second one, and from
+then on only every second one that is added.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class History:
 
     most: int = 600
     samples: list[Sample] = field(default_factory=list)
-    _step: int = 1
+    step: int = 1
+    """One of so many samples is kept."""
     _skipped: int = 0
     _peak: Mapping[str, int] = field(default_factory=dict)
 
@@ -68,7 +69,7 @@ class History:
         """Add a sample that is newer than all others."""
         peak = _larger(self._peak, sample.rss_bytes)
         self._skipped += 1
-        if self.samples and self._skipped < self._step:
+        if self.samples and self._skipped < self.step:
             self._peak = peak
             return
         self.samples.append(replace(sample, rss_bytes=peak))
@@ -82,7 +83,7 @@ class History:
         for dropped, later in zip(self.samples[1::2], self.samples[2::2], strict=True):
             kept.append(replace(later, rss_bytes=_larger(dropped.rss_bytes, later.rss_bytes)))
         self.samples = kept
-        self._step *= 2
+        self.step *= 2
 
 
 def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

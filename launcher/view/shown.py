@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from launcher.quantities import duration, megabytes, rate, seconds
+from launcher.quantities import duration, gigabytes, megabytes, rate, seconds
 from launcher.view.history import latency_between, quantile_s
 from launcher.view.model import (
     ChannelView,
@@ -135,10 +135,12 @@ def shown(view: RunView, before: LatencyView | None = None) -> Shown:
     Latencies are those of the frames since the histogram `before`, or of all without it.
     """
     sentences = tuple(_sentences(view))
+    mark = _worst(each.mark for each in sentences)
+    is_degraded = view.state == "streaming" and mark in (Mark.WARNING, Mark.ERROR)
     return Shown(
         name=", ".join(view.models),
-        state=view.state,
-        mark=_worst(each.mark for each in sentences),
+        state=f"{view.state}, degraded" if is_degraded else view.state,
+        mark=mark,
         about=", ".join(_about(view)),
         figures=tuple(_figures(view, before)),
         sentences=sentences,
@@ -178,8 +180,8 @@ def _about(view: RunView) -> Iterator[str]:
 
 def _figures(view: RunView, before: LatencyView | None) -> Iterator[tuple[str, str]]:
     median, worst = latency_texts(view.latency, before)
-    yield "rate", f"{rate(view.rate)} frames/s"
-    yield "predicted", f"{rate(view.predicted_rate)} frames/s"
+    yield "frames/s", rate(view.rate)
+    yield "predicted", rate(view.predicted_rate)
     yield "median latency", median
     yield "99 % latency", worst
     yield "in flight", str(view.in_flight)
@@ -231,8 +233,8 @@ def _node(node: NodeView, *, is_bottleneck: bool) -> NodeRow:
         busy=_busy(node.busy) if measured and node.busy is not None else None,
         waited=f"{node.waited:.0%}" if takes_part and node.waited is not None else "",
         memory=None if away else _memory(node),
-        traffic=f"{megabytes(node.sent_bytes_total)} sent, "
-        f"{megabytes(node.received_bytes_total)} received",
+        traffic=f"{gigabytes(node.sent_bytes_total)} sent, "
+        f"{gigabytes(node.received_bytes_total)} received",
         energy="" if node.energy_j_total is None else f"{node.energy_j_total:.0f} J",
         reason=node.reason,
         phases=tuple(map(_phase, node.phases)),

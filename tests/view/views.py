@@ -76,6 +76,7 @@ def run(**changes: object) -> RunView:
             channel("b", "c", 0),
             channel("c", "@host", 0),
         ),
+        run="d1",
         events=(
             EventView(STARTED_S + 600, "warning", "b is lost: it has not answered for 3.0 s"),
             EventView(STARTED_S + 602, "info", "streaming again with a, c"),
