@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -58,13 +57,14 @@ def _of_model(name: str, path: str, given: argparse.Namespace) -> Iterator[Figur
         pages = (f"http://127.0.0.1:{ports['http']}/metrics", *pages)
         for warm_up in (plain, seen):
             _rate(warm_up, given.seconds / 2)
-        pairs, scrapes = [], 0
+        pairs, scraper = [], Scraper(pages)
+        stack.callback(scraper.close)
         for number in range(given.rounds):
             for is_seen in (number % 2 == 0, number % 2 == 1):
                 if is_seen:
-                    with scraping(pages) as scraped:
-                        looked = _rate(seen, given.seconds)
-                    scrapes += len(scraped)
+                    scraper.begin()
+                    looked = _rate(seen, given.seconds)
+                    scraper.end()
                 else:
                     alone = _rate(plain, given.seconds)
             pairs.append((alone, looked))
@@ -78,7 +78,7 @@ def _of_model(name: str, path: str, given: argparse.Namespace) -> Iterator[Figur
         at_least=KEPT,
         low=round(low, 4),
         high=round(high, 4),
-        note=f"{scrapes} scrapes of {len(pages)} pages",
+        note=f"{scraper.count} scrapes of {len(pages)} pages",
     )
 
 
@@ -97,25 +97,57 @@ def _rate(cluster: LiveCluster, seconds: float) -> float:
     return rate
 
 
-@contextmanager
-def scraping(pages: Sequence[str]) -> Iterator[list[int]]:
-    """Read these pages once per second while the context lasts; the lengths of what was read."""
-    read: list[int] = []
-    stopped = threading.Event()
+SCRAPER = """
+import http.client, sys, time
+pages = [page.rpartition("/")[0] for page in sys.argv[1:]]
+print("ready", flush=True)
+while sys.stdin.readline():
+    for page in pages:
+        connection = http.client.HTTPConnection(page.removeprefix("http://"), timeout=10)
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert answer.status == 200 and answer.read()
+    print("read", flush=True)
+"""
+"""Reads all pages once for each line of its input; a process of its own, as Prometheus is."""
 
-    def scrape() -> None:
-        while not stopped.wait(SCRAPE_EVERY_S):
-            for page in pages:
-                with urllib.request.urlopen(page, timeout=10) as answer:  # noqa: S310
-                    read.append(len(answer.read()))
 
-    thread = threading.Thread(target=scrape)
-    thread.start()
-    try:
-        yield read
-    finally:
-        stopped.set()
-        thread.join()
+class Scraper:
+    """Reads `pages` once per second between `begin` and `end`."""
+
+    def __init__(self, pages: Sequence[str]) -> None:
+        self.count = 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SCRAPER, *pages],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread()
+
+    def begin(self) -> None:
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._scrape)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _scrape(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        while not self._stopped.wait(SCRAPE_EVERY_S):
+            self._process.stdin.write("\n")
+            assert self._process.stdout.readline() == "read\n"
+            self.count += 1
 
 
 @contextmanager
