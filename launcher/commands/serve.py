@@ -71,6 +71,9 @@ class ServeOptions:
         Path | None,
         typer.Option(help="File of csdf-edge partition profile: measured times for the search"),
     ] = None
+    report: Annotated[
+        Path | None, typer.Option(help="File for a page on the run, in HTML, written at its end")
+    ] = None
 
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -90,8 +93,10 @@ def _serve(options: ServeOptions, _: bool) -> int:
 
     keep_one_heap()  # a server has many threads, and frees in one what another allocates
 
-    request = Request(options.target, strategy=options.strategy, profile=options.profile)
-    keys = {key.name for key in fields(options)} - {"target", "strategy", "profile"}
+    request = Request(
+        options.target, strategy=options.strategy, profile=options.profile, report=options.report
+    )
+    keys = {key.name for key in fields(options)} - {"target", "strategy", "profile", "report"}
     given = {key: _as_written(value) for key in keys if (value := getattr(options, key))}
     with LineProgress(sys.stderr) as progress:
         return serve(request, given, progress)
