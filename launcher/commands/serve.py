@@ -83,6 +83,9 @@ class ServeOptions:
     log_format: Annotated[
         str, typer.Option(metavar="text|json", help="json: one JSON object per line of the log")
     ] = "text"
+    report: Annotated[
+        Path | None, typer.Option(help="File for a page on the run, in HTML, written at its end")
+    ] = None
 
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -102,8 +105,10 @@ def _serve(options: ServeOptions, _: bool) -> int:
 
     keep_one_heap()  # a server has many threads, and frees in one what another allocates
 
-    request = Request(options.target, strategy=options.strategy, profile=options.profile)
-    keys = {key.name for key in fields(options)} - {"target", "strategy", "profile", "log_format"}
+    request = Request(
+        options.target, strategy=options.strategy, profile=options.profile, report=options.report
+    )
+    keys = {key.name for key in fields(options)} - {"target", "strategy", "profile", "report", "log_format"}
     given = {key: _as_written(value) for key in keys if (value := getattr(options, key))}
     check_log_format(options.log_format)
     with JsonProgress() if is_json() else LineProgress(sys.stderr) as progress:
