@@ -72,7 +72,7 @@ def test_only_one_service_runs_in_a_folder(up: Up) -> None:
     [
         ({"nodes": []}, "lists no node"),
         ({"strategy": "sequentail"}, "did you mean 'sequential'?"),
-        ({"sinks": ["stdout"]}, "answers requests only"),
+        ({"sinks": [{"kind": "stdout"}]}, "answers requests only"),
         ({"input": "rtsp://camera/1"}, "takes no source"),
     ],
 )

@@ -42,10 +42,14 @@ ENDING_S = 90.0
 
 def main(name: str, arguments: list[str]) -> None:
     """Run `launch NAME` with these arguments; never returns."""
-    options, perform = COMMANDS[name]
+    run_command(app_of(name), f"launch {name}", COMMANDS[name][1], arguments, "interrupted")
+
+
+def app_of(name: str) -> typer.Typer:
+    """Return the parser of `launch NAME`."""
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command(name)(options)
-    run_command(app, f"launch {name}", perform, arguments, "interrupted")
+    app.command(name)(COMMANDS[name][0])
+    return app
 
 
 def _folder(options: Any) -> Path:
