@@ -28,6 +28,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/python.md",
         "docs/serving.md",
         "docs/service.md",
+        "docs/observing.md",
         "docs/streaming.md",
         "docs/sources.md",
         "docs/sinks.md",

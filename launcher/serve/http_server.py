@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
@@ -15,6 +16,7 @@ from launcher.errors import shortened
 from launcher.serve import http_form
 from launcher.serve.errors import Refusal, RequestError, as_request_error
 from launcher.serve.http_form import LENGTH_HEADER, Call, Response
+from launcher.serve.own_routes import OWN_ROUTES
 from launcher.serve.routes import ServedVersion
 from launcher.serve.service import CONTROL_PATH, MOST_CONTROL_BYTES, Control, Service
 from launcher.serve.tensors import ServedModel
@@ -111,7 +113,7 @@ def _as_web(answer: Response, allowed: str | None) -> web.Response:
         headers[LENGTH_HEADER] = str(answer.json_bytes)
         headers["Content-Type"] = "application/octet-stream"
     elif answer.parts:
-        headers["Content-Type"] = "application/json"
+        headers["Content-Type"] = answer.content_type
     if answer.status == Refusal.UNAUTHENTICATED.http_status:
         headers["WWW-Authenticate"] = "Bearer"
     if allowed is not None:
@@ -130,6 +132,9 @@ def _as_web(answer: Response, allowed: str | None) -> web.Response:
 
 
 async def _answer(service: Service, request: web.BaseRequest) -> Response:
+    own = OWN_ROUTES.get((request.method, request.path))
+    if own is not None:
+        return await own(service, request.headers)
     if service.control is not None and request.path.startswith(CONTROL_PATH):
         return await _control(service, service.control, request)
     call = http_form.route(request.method, request.path)
@@ -161,11 +166,13 @@ async def _control(service: Service, control: Control, request: web.BaseRequest)
 
 
 async def _infer(service: Service, request: web.BaseRequest, served: ServedVersion) -> Response:
+    began_s = time.monotonic()
     model, json_bytes = served.model, request.headers.get(LENGTH_HEADER)
     most = model.largest_json_bytes if json_bytes is None else model.largest_binary_bytes
     body = await _body(service, request, most, "which this model's inputs need at most")
     given = http_form.read_infer(body, json_bytes, model)
-    outputs = await service.infer(served, given.inputs, given.id)
+    trace = service.begin_trace(request.headers, served, "http", began_s)
+    outputs = await service.infer(served, given.inputs, given.id, trace)
     return http_form.write_infer(given, model, outputs)
 
 

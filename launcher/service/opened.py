@@ -6,7 +6,7 @@ import contextlib
 import queue
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,7 +32,8 @@ from launcher.service.events import (
 Report = Callable[[Event], None]
 """Takes an event; called from any thread."""
 
-Say = Callable[[str], None]
+Say = Callable[[str, str], None]
+"""Takes a text and its level; called from any thread."""
 
 ENDING_S = 1.0
 """How long after the first frame that it fails a run may take to end."""
@@ -157,6 +158,7 @@ class OpenedRelease:
                     progress,
                     most=cluster.config.serve.most_in_flight,
                     loaded=job.LoadedTarget(cluster, None),
+                    follows=cluster.config.serve.traces is not None,
                 )
             )
             progress.is_open = True
@@ -183,10 +185,10 @@ class OpenedRelease:
                     network.ended.result(ENDING_S)
                 return str(error)
 
-    def told(self, text: str, *, is_open: bool) -> None:
+    def told(self, text: str, level: str = "info", *, is_open: bool) -> None:
         """Take what the run says; raises `GivenUpError` if it is no longer wanted."""
         if is_open:
-            self._say(f"{self.release}: {text}")
+            self._say(f"{self.release}: {text}", level)
             return
         self.stage = text
         if self._is_given_up.is_set():
@@ -207,9 +209,12 @@ class _Progress(ProgressDisplay):
     def __exit__(self, *_: Any) -> None:
         return None
 
-    def say(self, text: str) -> None:
+    def name_run(self, run: str) -> None:
+        """Nothing: it speaks in the name of its release."""
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:  # noqa: ARG002
         """See `ProgressDisplay`."""
-        self._opened.told(text, is_open=self.is_open)
+        self._opened.told(text, level, is_open=self.is_open)
 
     def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         """See `ProgressDisplay`."""

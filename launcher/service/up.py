@@ -8,13 +8,14 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from launcher.config.serve import ServeConfig
-from launcher.console import print_text
 from launcher.errors import BadInputError
 from launcher.serve.listening import TlsFiles, listening, tls_files
+from launcher.serve.request_traces import traces_to
 from launcher.serve.service import Service
 from launcher.service.control import CONTROL, ControlFile
 from launcher.service.generations import cluster_of, read_generation
@@ -23,8 +24,11 @@ from launcher.service.store import Store, open_state
 from nodes.host.service_manager import ServiceManager
 from nodes.protocol.addresses import is_loopback_host
 
-CLOSING_S = 60.0
+CLOSING_S = 20.0
 """How long the releases may take to end; what is left then ends with the process."""
+
+Say = Callable[..., None]
+"""Logs a text, which may have a level (`launcher.progress.ProgressDisplay.say`)."""
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that plans may hold the interpreter while the servers' thread waits for it; by
@@ -45,7 +49,7 @@ def add_file(store: Store, path: Path) -> str:
     return f"generation {generation.number}, from {path}"
 
 
-def up(folder: Path, path: Path | None) -> int:
+def up(folder: Path, path: Path | None, say: Say) -> int:
     """Keep the service of a state folder until it is told to end; return the exit code.
 
     With a `path`, that cluster.yaml is applied first; without, the last one goes on. Raises
@@ -54,7 +58,7 @@ def up(folder: Path, path: Path | None) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with open_state(folder) as store:
         if path is not None:
-            _say(add_file(store, path))
+            say(add_file(store, path))
         last = store.last()
         if last is None:
             raise BadInputError(
@@ -64,7 +68,7 @@ def up(folder: Path, path: Path | None) -> int:
         config = cluster.config.serve
         tls = tls_files(cluster, config)
         try:
-            number = asyncio.run(_run(store, config, tls))
+            number = asyncio.run(_run(store, config, tls, say))
         finally:
             (folder / CONTROL).unlink(missing_ok=True)
     if number == signal.SIGINT:
@@ -72,26 +76,36 @@ def up(folder: Path, path: Path | None) -> int:
     return 0
 
 
-async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None) -> int:
+async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None, say: Say) -> int:
     """Serve until a signal or an operator ends it; return the signal's number, 0 if none."""
     manager = ServiceManager()
     token = secrets.token_urlsafe(32)
     tokens = (token,) if config.token is None else (token, config.token)
-    service = RunningService(store, tokens, _say, manager)
+    service = RunningService(store, tokens, say, manager)
     ended = _Signals(service)
     keeping = asyncio.create_task(service.run())
-    served = Service(service.routes, config.token, control=service)
+    served = Service(
+        service.routes,
+        config.token,
+        control=service,
+        views=service.views,
+        metrics_are_open=config.metrics == "open",
+    )
     addresses = {"http": ("127.0.0.1", 0), **config.addresses}
     try:
-        async with listening(
-            served,
-            addresses,
-            cors_origins=config.cors_origins,
-            tls=tls,
-            most_in_flight=config.most_in_flight * 16,
-        ) as urls:
+        async with AsyncExitStack() as stack:
+            served.traces = stack.enter_context(traces_to(config.traces))
+            urls = await stack.enter_async_context(
+                listening(
+                    served,
+                    addresses,
+                    cors_origins=config.cors_origins,
+                    tls=tls,
+                    most_in_flight=config.most_in_flight * 16,
+                )
+            )
             _write_control(store.folder, urls["http"], token, tls)
-            _say(f"serving at {', '.join(urls.values())}; state in {store.folder}")
+            say(f"serving at {', '.join(urls.values())}; state in {store.folder}")
             service.start()
             manager.ready()
             over = asyncio.create_task(service.is_over.wait())
@@ -100,21 +114,20 @@ async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None) -> int:
             over.cancel()
             if keeping.done():
                 keeping.result()
-            _say("ending: requests under way are answered")
+            say("ending: requests under way are answered")
     finally:
         if not keeping.done():
-            await _stopped(service)
+            await _stopped(service, say)
         keeping.cancel()
     return ended.stopped.result() if ended.stopped.done() else 0
 
 
-async def _stopped(service: RunningService) -> None:
+async def _stopped(service: RunningService, say: Say) -> None:
     try:
         await asyncio.wait_for(service.stop(), CLOSING_S)
     except asyncio.TimeoutError:
-        _say("warning: not everything has ended in time; it ends with this process")
-        sys.stdout.flush()
-        os._exit(1)  # agents that were started end when their standard input closes
+        say("not everything has ended in time; it ends with this process", "warning")
+        os._exit(0)  # agents that were started end when their standard input closes
 
 
 def _write_control(folder: Path, url: str, token: str, tls: TlsFiles | None) -> None:
@@ -154,8 +167,3 @@ class _Signals:
         }
         for number, call in calls.items():
             loop.add_signal_handler(number, call)
-
-
-def _say(text: str) -> None:
-    print_text(text + "\n")
-    sys.stdout.flush()

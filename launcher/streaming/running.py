@@ -91,7 +91,7 @@ def stream(
             streams.append(stack.enter_context(opened))
 
         opening = job.open_live(
-            request, progress, most=MOST_IN_FLIGHT, loaded=loaded, check=prepare
+            request, progress, most=MOST_IN_FLIGHT, loaded=loaded, check=prepare, is_service=True
         )
         ran = _run(opening, streams, _Progress(progress, said, config.frames))
         result = ran.live.run.result
@@ -117,6 +117,7 @@ def _run(
     """Open the cluster, which opens the stream, stream to the end, and close the cluster."""
     with suppress(_GivenUpError), opening as live:
         (frames,) = streams
+        live.run.observation.count_drops(lambda: frames.reader.frames.counts.dropped)
         cluster = live_cluster(live, ExitStack())
         cluster.ended.add_done_callback(frames.cluster_ended)
         ran = _Ran(live, min(frames_in_flight(live.plan), MOST_IN_FLIGHT))

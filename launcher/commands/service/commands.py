@@ -87,10 +87,16 @@ def _up(options: UpOptions, as_json: bool) -> int:
             print_text(unit.text)
             return EXIT_FINE
         return _install(unit, options.cluster, as_json)
+    from launcher.logs import JsonProgress, check_log_format, is_json  # noqa: PLC0415
+    from launcher.progress import LineProgress  # noqa: PLC0415
+    from launcher.run.consent import ignore_consent  # noqa: PLC0415
     from launcher.service.up import up  # noqa: PLC0415 - slow to import
 
+    check_log_format(options.log_format)
+    ignore_consent()  # SIGUSR1 asks for nothing here
     keep_one_heap()  # a server has many threads, and frees in one what another allocates
-    return up(folder, options.cluster)
+    with JsonProgress() if is_json() else LineProgress(sys.stdout) as progress:
+        return up(folder, options.cluster, progress.say)
 
 
 def _install(unit: Any, cluster: Path | None, as_json: bool) -> int:
