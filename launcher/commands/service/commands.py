@@ -254,6 +254,8 @@ def _unsettled(status: dict[str, Any]) -> tuple[bool, list[str]]:
         if model["state"] == "failed":
             serves = model["serving"]
             now = f"version {serves} still serves" if serves else "no version serves"
+            if model["lacks_room"]:
+                now += f"; --allow-gap closes version {serves} first, while requests wait"
             failed.append(
                 f"{model['name']}: version {model['version']} has failed: {model['reason']}; {now}"
             )
