@@ -7,13 +7,14 @@ import os
 import secrets
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from launcher.config.serve import ServeConfig
-from launcher.errors import BadInputError
+from launcher.errors import EXIT_FAILED, BadInputError
 from launcher.serve.listening import TlsFiles, listening, tls_files
 from launcher.serve.request_traces import traces_to
 from launcher.serve.service import Service
@@ -22,7 +23,6 @@ from launcher.service.generations import cluster_of, read_generation
 from launcher.service.running import RunningService
 from launcher.service.store import Store, open_state
 from nodes.host.service_manager import ServiceManager
-from nodes.protocol.addresses import is_loopback_host
 
 CLOSING_S = 20.0
 """How long the releases may take to end; what is left then ends with the process."""
@@ -67,6 +67,7 @@ def up(folder: Path, path: Path | None, say: Say) -> int:
         cluster = cluster_of(store, last)
         config = cluster.config.serve
         tls = tls_files(cluster, config)
+        (folder / CONTROL).unlink(missing_ok=True)  # of a process that was killed
         try:
             number = asyncio.run(_run(store, config, tls, say))
         finally:
@@ -113,13 +114,20 @@ async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None, say: Say
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             over.cancel()
             if keeping.done():
-                keeping.result()
+                _end_at_once(keeping, say)
             say("ending: requests under way are answered")
     finally:
         if not keeping.done():
             await _stopped(service, say)
         keeping.cancel()
     return ended.stopped.result() if ended.stopped.done() else 0
+
+
+def _end_at_once(keeping: asyncio.Task[None], say: Say) -> None:
+    """End the process after an error that is none of the user's: nothing closes its runs."""
+    error = keeping.exception()
+    say("".join(traceback.format_exception(error)), "error")
+    os._exit(EXIT_FAILED)
 
 
 async def _stopped(service: RunningService, say: Say) -> None:
@@ -132,11 +140,9 @@ async def _stopped(service: RunningService, say: Say) -> None:
 
 def _write_control(folder: Path, url: str, token: str, tls: TlsFiles | None) -> None:
     certificate = None if tls is None else str(tls[0])
-    host, _, port = url.rpartition(":")
-    scheme, _, name = host.partition("://")
-    if not is_loopback_host(name.strip("[]")) and name.strip("[]") in ("0.0.0.0", "::"):  # noqa: S104
-        host = f"{scheme}://127.0.0.1" if name == "0.0.0.0" else f"{scheme}://[::1]"  # noqa: S104
-    ControlFile(f"{host}:{port}", token, os.getpid(), certificate).write(folder)
+    for every, own in (("//0.0.0.0:", "//127.0.0.1:"), ("//[::]:", "//[::1]:")):
+        url = url.replace(every, own)
+    ControlFile(url, token, os.getpid(), certificate).write(folder)
 
 
 class _Signals:
