@@ -1,6 +1,7 @@
 """The command `node-agent`, the daemon of one device: its options, its start and its end.
 
-Exit codes: 0 if it was stopped (SIGTERM, SIGINT, a launcher's `Shutdown`, its parent's end); 2 if
+Exit codes: 0 if it was stopped (SIGTERM, SIGINT, a launcher's `Shutdown`, its parent's end); 1 if
+`--doctor` found an error; 2 if
 it could not start, because the address is in use, the cache or the keys cannot be used, there is no
 engine, or other machines could reach it and there are no keys; 130 for Ctrl-C before it was ready.
 An agent whose engine does not return restarts in the same process.
@@ -63,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["keygen"]:
         return keygen(given[1:])
     options = _parser().parse_args(given)
-    if options.describe:
-        return _describe(options)
+    if options.describe or options.doctor:
+        return _describe(options) if options.describe else _doctor(options)
     os.umask(0o077)  # engines write files into the cache, which other users must not read
     try:
         if options.cpus:
@@ -124,6 +125,35 @@ def _describe(options: argparse.Namespace) -> int:
         text = "\n".join(described(found))
     sys.stdout.write(f"{text}\n")
     return EXIT_FINE
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    """Examine this machine for an agent with these options."""
+    from nodes.doctor.examination import doctor  # noqa: PLC0415 - no agent needs it
+    from nodes.doctor.setup import AgentSetup  # noqa: PLC0415
+
+    try:
+        if options.cpus:
+            _keep_to(options.cpus)
+    except NodeError as error:
+        sys.stderr.write(f"node-agent: {error}\n")
+        return EXIT_BAD_INPUT
+    addresses = [address for address in (options.listen, options.data) if address is not None]
+    keys = options.keys
+    if keys is None and not options.insecure and any(map(is_exposed, addresses)):
+        keys = default_keys()
+    setup = AgentSetup(
+        options.name,
+        VERSION,
+        options.listen,
+        options.data,
+        keys,
+        options.cache,
+        Quotas(options.cache_bytes, options.tensor_bytes, options.connections),
+        options.engine,
+        options.device,
+    )
+    return doctor(setup, as_json=options.json)
 
 
 def _stopping(shell: Shell) -> Callable[[int, FrameType | None], None]:
@@ -248,7 +278,7 @@ def _parser() -> argparse.ArgumentParser:
         description="The daemon of one device: it waits for a launcher, loads the device's share "
         "of a network, and computes it frame by frame.",
         epilog="`node-agent keygen --out DIR` makes a key pair (`node-agent keygen --help`). "
-        "Exit codes: 0 if it was stopped, 2 if it could not start.",
+        "Exit codes: 0 if it was stopped, 1 if --doctor found an error, 2 if it could not start.",
     )
     add = parser.add_argument
     add(
@@ -345,6 +375,13 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print the engines that this machine offers, with devices and precisions, and exit; "
         "with --json as a JSON object",
+    )
+    add(
+        "--doctor",
+        action="store_true",
+        help="examine this machine for an agent with these options, print what is wrong and what "
+        "to do about it, and exit with code 1 if something would stop the agent; with --json as a "
+        "JSON object",
     )
     add(
         "--meter",
