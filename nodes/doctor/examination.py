@@ -9,8 +9,8 @@ import sys
 from nodes.doctor.clock import check_clock
 from nodes.doctor.disk import check_cache
 from nodes.doctor.engine import TRIAL_S, check_engine
-from nodes.doctor.findings import Check, Report
-from nodes.doctor.keys import check_keys
+from nodes.doctor.findings import Check, Finding, Report, Severity
+from nodes.doctor.keys import judge_keys, read_keys
 from nodes.doctor.limits import check_limits
 from nodes.doctor.memory import check_memory
 from nodes.doctor.network import check_network
@@ -20,6 +20,24 @@ from nodes.doctor.processor import check_processor
 from nodes.doctor.setup import AgentSetup
 from nodes.doctor.versions import check_versions, version_facts
 from nodes.host.usage import machine
+
+
+def check_keys(setup: AgentSetup) -> list[Finding]:
+    """Check an agent's keys, if it uses any or should."""
+    if setup.keys is None:
+        if not setup.is_exposed:
+            return []
+        return [
+            Finding(
+                Severity.WARNING,
+                setup.listen,
+                "With --insecure, everybody who reaches this port can run networks here and read "
+                "their results.",
+                f"node-agent --listen {setup.listen} --keys csdf-keys",
+            )
+        ]
+    return judge_keys(read_keys(setup.keys), setup.name)
+
 
 CHECKS: tuple[Check[AgentSetup], ...] = (
     Check("keys", check_keys),

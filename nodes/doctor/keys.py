@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nodes.doctor.findings import Finding, Severity
-from nodes.doctor.setup import AgentSetup
 from nodes.net.curve import public_of
 from nodes.net.keys import (
     LAUNCHERS,
@@ -214,20 +213,3 @@ def _judge_fit(reading: KeysReading, name: str) -> Iterator[Finding]:
             "command writes the right one.",
             f"echo {own.hex()} > {shlex.quote(str(reading.public.path))}",
         )
-
-
-def check_keys(setup: AgentSetup) -> list[Finding]:
-    """Check an agent's keys, if it uses any or should."""
-    if setup.keys is None:
-        if not setup.is_exposed:
-            return []
-        return [
-            Finding(
-                Severity.WARNING,
-                setup.listen,
-                "With --insecure, everybody who reaches this port can run networks here and read "
-                "their results.",
-                f"node-agent --listen {setup.listen} --keys csdf-keys",
-            )
-        ]
-    return judge_keys(read_keys(setup.keys), setup.name)
