@@ -28,6 +28,7 @@ from nodes.cache.blobs import BlobStore
 from nodes.core.agent import Identity
 from nodes.core.engines import AUTO, described
 from nodes.core.session import LONGEST_LEASE_S
+from nodes.doctor.setup import AgentSetup
 from nodes.execution.encoding import AVAILABLE
 from nodes.executors.engines import Engines
 from nodes.executors.registry import offers
@@ -130,7 +131,6 @@ def _describe(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     """Examine this machine for an agent with these options."""
     from nodes.doctor.examination import doctor  # noqa: PLC0415 - no agent needs it
-    from nodes.doctor.setup import AgentSetup  # noqa: PLC0415
 
     try:
         if options.cpus:
@@ -138,11 +138,16 @@ def _doctor(options: argparse.Namespace) -> int:
     except NodeError as error:
         sys.stderr.write(f"node-agent: {error}\n")
         return EXIT_BAD_INPUT
+    return doctor(agent_setup(options), as_json=options.json)
+
+
+def agent_setup(options: argparse.Namespace) -> AgentSetup:
+    """Return what the doctor's checks depend on of these options."""
     addresses = [address for address in (options.listen, options.data) if address is not None]
     keys = options.keys
     if keys is None and not options.insecure and any(map(is_exposed, addresses)):
         keys = default_keys()
-    setup = AgentSetup(
+    return AgentSetup(
         options.name,
         VERSION,
         options.listen,
@@ -153,7 +158,6 @@ def _doctor(options: argparse.Namespace) -> int:
         options.engine,
         options.device,
     )
-    return doctor(setup, as_json=options.json)
 
 
 def _stopping(shell: Shell) -> Callable[[int, FrameType | None], None]:

@@ -34,8 +34,8 @@ SLOW_SHARE = 0.5
 """The share of the rate in cluster.yaml below which a link is a finding."""
 
 FAST_BYTES_PER_S = 40e6
-"""A link that carries so much is no finding: the agent, which hashes and writes what it is sent, may
-be slower than the link."""
+"""A link that carries so much is no finding: the agent, which hashes and writes what it is sent,
+may be slower than the link."""
 
 CLOCK_TOLERANCE = 0.02
 """How much faster or slower an agent's steady clock may be."""

@@ -100,8 +100,8 @@ def judge_folder(reading: FolderReading, wanted_bytes: int, option: str) -> list
     where, place = str(reading.folder), shlex.quote(str(reading.existing))
     found = []
     if reading.error not in (0, errno.ENOSPC, errno.EDQUOT):
-        found.append(Finding(Severity.ERROR, where, *_unwritable(reading)))
-    elif reading.existing == reading.folder.absolute() and reading.mode & _OTHERS_WRITE:
+        return [Finding(Severity.ERROR, where, *_unwritable(reading))]
+    if reading.existing == reading.folder.absolute() and reading.mode & _OTHERS_WRITE:
         found.append(
             Finding(
                 Severity.ERROR,

@@ -8,6 +8,7 @@ import os
 import shlex
 import socket
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from nodes.doctor.findings import Finding, Severity
@@ -17,7 +18,6 @@ from nodes.protocol.addresses import host_of
 LONGEST_IPC_PATH = 107
 """Bytes of a Unix socket's path (unix(7))."""
 
-ANY = ("*", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
 _LISTENING = "0A"
 """TCP_LISTEN in /proc/net/tcp."""
 
@@ -62,16 +62,14 @@ def _try(address: str) -> int:
     if host is None:
         return errno.EINVAL
     try:
-        if host == "*":
-            family, target = socket.AF_INET, ("", port)
-        else:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            family, target = found[0][0], found[0][4][:2]  # type: ignore[assignment]
+        if host == "*" or host in [name for _, name in socket.if_nameindex()]:
+            host = "0.0.0.0"  # noqa: S104 - closed at once
+        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(target)
+            probe.bind((host, port))
             probe.listen(1)
-    except socket.gaierror:
+    except ValueError:  # agents do not listen on names
         return errno.EADDRNOTAVAIL
     except OSError as error:
         return error.errno or errno.EINVAL
