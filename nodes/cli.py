@@ -17,7 +17,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -32,20 +32,23 @@ from nodes.doctor.setup import AgentSetup
 from nodes.execution.encoding import AVAILABLE
 from nodes.executors.engines import Engines
 from nodes.executors.registry import offers
+from nodes.host.control_groups import available_bytes
 from nodes.host.energy.opening import OFF, open_meter
 from nodes.host.heap import give_back_free_memory
 from nodes.host.process import ServiceManager, exit_at_once, restart_in_place
 from nodes.host.sandbox import sandbox_agent
 from nodes.host.time_slice import ask_for_short_slices
 from nodes.host.usage import machine, usage
+from nodes.net.announcing import announced, check_can_announce, hosts_of
 from nodes.net.curve import default_keys, keygen
 from nodes.net.keys import SECRET, KeyFolder, KeysError
 from nodes.net.listener import MAX_CONNECTIONS
 from nodes.net.sockets import AddressError
 from nodes.net.wire import Wire
 from nodes.protocol.addresses import is_exposed
+from nodes.protocol.announcements import Announcement
 from nodes.protocol.errors import NodeError
-from nodes.protocol.messages import HOST
+from nodes.protocol.messages import HOST, PROTOCOL
 from nodes.protocol.sizes import parse_bytes
 from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
 
@@ -88,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         level=options.log_level.upper(),
         format="node-agent %(asctime)s %(levelname)s %(message)s",
     )
-    with shell:
+    with shell, _announced(options, identity, control, keyring is not None):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stopping(shell))
         if rereads:
@@ -203,6 +206,8 @@ def _build(
     the meter opens what it will read. Then the process is restricted to its own files, while it has
     no other threads.
     """
+    if options.announce:
+        check_can_announce(options.listen)
     with ExitStack() as opened:
         quotas = Quotas(options.cache_bytes, options.tensor_bytes, options.connections)
         allow_descriptors(quotas.connections)
@@ -251,6 +256,28 @@ def _build(
         )
         opened.pop_all()  # from here on the shell closes them
     return identity, control, shell, unsandboxed
+
+
+def _announced(
+    options: argparse.Namespace, identity: Identity, control: str, guarded: bool
+) -> AbstractContextManager[None]:
+    """Announce the agent within the context, if the user wants that."""
+    if not options.announce:
+        return nullcontext()
+    return announced(
+        Announcement(
+            identity.name,
+            hosts_of(control),
+            int(control.rpartition(":")[2]),
+            VERSION,
+            PROTOCOL,
+            identity.engine,
+            identity.machine,
+            identity.cores,
+            available_bytes(),
+            guarded,
+        )
+    )
 
 
 def _sandbox(
@@ -379,6 +406,13 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print the engines that this machine offers, with devices and precisions, and exit; "
         "with --json as a JSON object",
+    )
+    add(
+        "--announce",
+        action="store_true",
+        help="announce this agent by multicast DNS, so that `launch discover` finds it; everybody "
+        "on the network can then see its name, addresses, engine and processor (default: it is "
+        "silent)",
     )
     add(
         "--doctor",

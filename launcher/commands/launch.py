@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from launcher.commands.discover import main as discover
 from launcher.commands.doctor import main as doctor
 from launcher.commands.serve import main as serve
 from launcher.console import print_error, print_json, print_text, run_command
@@ -37,6 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
         serve(given[1:])
     if given[:1] == ["doctor"]:
         doctor(given[1:])
+    if given[:1] == ["discover"]:
+        discover(given[1:])
     ignore_consent()
     stopped = "interrupted; everything that was started has been stopped"
     run_command(app, "launch", _launch, given, stopped)
