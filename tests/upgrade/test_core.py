@@ -15,7 +15,7 @@ BACK = [Step.SWITCH_BACK, Step.RESTART_BACK, Step.CHECK_BACK, Step.DISCARD]
 def run(
     boards: tuple[str, ...], failing: set[tuple[str, Step]], present: frozenset[str] = frozenset()
 ) -> tuple[list[tuple[str, Step]], Ended]:
-    """Perform an upgrade in which these steps of these boards fail; return the steps and the end."""
+    """Perform an upgrade in which these steps fail; return all steps and the end."""
     core = Upgrade(boards)
     actions = core.handle(Begun())
     steps = []
@@ -103,5 +103,3 @@ def test_a_former_version_that_does_not_work_either_is_said() -> None:
 
 def test_older_versions_that_cannot_be_removed_do_not_stop_an_upgrade() -> None:
     assert run(("a",), {("a", Step.PRUNE)})[1].upgraded == ("a",)
-
-
