@@ -35,7 +35,9 @@ Requires-Dist: onnxruntime; extra == "cpu"
 BROKEN = """
 
 def main(arguments=None):
-    raise SystemExit(70 if "--listen" in sys.argv else 0)
+    if "--listen" in sys.argv:
+        raise SystemExit(70)
+    return _former_main(arguments)
 """
 """An agent that says what it is, and does not start."""
 
@@ -53,6 +55,7 @@ def make_wheel(folder: Path, version: str, broken: str = "") -> Path:
                 if broken:
                     text = text.replace("def main(", "def _former_main(", 1) + broken
             wheel.writestr(str(file.relative_to(ROOT)), text)
+        wheel.writestr("dependencies.pth", f"{folder / 'dependencies'}\n")
         scripts = "[console_scripts]\nnode-agent = csdf_edge.entry:node_agent\n"
         files = {
             "METADATA": METADATA.format(version=version),
@@ -105,7 +108,9 @@ class Board:
         )
         program.chmod(0o755)
         (self.prefix / "current").symlink_to("versions/0.1.0-aaaaaaaaaaaa")
-        self._program("python3", f'exec {sys._base_executable} "$@"')  # type: ignore[attr-defined]
+        python = sys._base_executable  # type: ignore[attr-defined]
+        no_pip = f'[ "$2" = venv ] && shift 2 && exec {python} -m venv --without-pip "$@"'
+        self._program("python3", f'{no_pip}\nexec {python} "$@"')  # pip is among `dependencies`
         stand_in = ROOT / "tests" / "upgrade" / "service_stand_in.py"
         words = f"{sys.executable} {stand_in} {self.folder} {self.address} {self.name}"
         self._program("systemctl", f'[ "$*" = "restart node-agent" ] && exec {words}')

@@ -36,13 +36,14 @@ def restart(board: Path, address: str, name: str) -> int:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
         ready.bind(str(told))
         program = board / "home" / "csdf-edge" / "current" / "bin" / "node-agent"
+        environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
         agent = subprocess.Popen(
             [program, "--listen", address, "--name", name, "--cache", board / "cache"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, "NOTIFY_SOCKET": str(told)},
+            env={**environment, "NOTIFY_SOCKET": str(told)},
         )
         noted.write_text(str(agent.pid))
         handle = os.pidfd_open(agent.pid)

@@ -105,6 +105,7 @@ def test_three_boards_are_upgraded_under_load_and_a_broken_version_is_returned_f
         finally:
             load.stop.set()
             load.join()
+    sys.stderr.write(errors + errors_bad)
     assert code == 0, errors
     assert said["upgraded"] == list(NAMES)
     assert answered > 0
