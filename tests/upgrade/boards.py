@@ -55,7 +55,7 @@ def make_wheel(folder: Path, version: str, broken: str = "") -> Path:
                 if broken:
                     text = text.replace("def main(", "def _former_main(", 1) + broken
             wheel.writestr(str(file.relative_to(ROOT)), text)
-        wheel.writestr("dependencies.pth", f"{folder / 'dependencies'}\n")
+        wheel.writestr("dependencies.pth", f"{SITE}\n")  # a sandboxed agent can read it
         scripts = "[console_scripts]\nnode-agent = csdf_edge.entry:node_agent\n"
         files = {
             "METADATA": METADATA.format(version=version),
