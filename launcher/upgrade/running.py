@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from launcher.errors import BadInputError, LauncherError
 from launcher.run.access import Access
-from launcher.upgrade.boards import Board
+from launcher.upgrade.boards import UpgradedBoard
 from launcher.upgrade.core import Begun, Ended, Event, Failed, Perform, Step, Succeeded, Upgrade
 from launcher.upgrade.greeting import ask, wait_until_healthy
 from launcher.upgrade.layout import Command, Layout, is_version
@@ -46,7 +46,9 @@ class _Looked:
     in_use: dict[str, bool] = field(default_factory=dict)
 
 
-async def upgrade(boards: Sequence[Board], settings: Settings, say: Callable[[str], None]) -> Ended:
+async def upgrade(
+    boards: Sequence[UpgradedBoard], settings: Settings, say: Callable[[str], None]
+) -> Ended:
     """Upgrade boards one after the other; `say` takes a sentence about each step.
 
     Boards are looked at side by side, before any of them is changed.
@@ -68,7 +70,7 @@ class _Performer:
     """Performs steps, and remembers what the boards were like."""
 
     def __init__(
-        self, boards: dict[str, Board], settings: Settings, say: Callable[[str], None]
+        self, boards: dict[str, UpgradedBoard], settings: Settings, say: Callable[[str], None]
     ) -> None:
         self._boards = boards
         self._settings = settings
@@ -87,7 +89,7 @@ class _Performer:
             return Failed(board.name, step, str(error))
         return Succeeded(board.name, step, is_upgraded)
 
-    async def _step(self, board: Board, step: Step) -> bool:
+    async def _step(self, board: UpgradedBoard, step: Step) -> bool:
         if step is Step.CHECK_BACK:
             await self._check(board, "")
             return False
@@ -99,7 +101,7 @@ class _Performer:
             await self._change(board, step, shell)
         return False
 
-    async def _look(self, board: Board, shell: BoardShell) -> bool:
+    async def _look(self, board: UpgradedBoard, shell: BoardShell) -> bool:
         layout = self._settings.layout
         try:
             former = (await shell.run(layout.look(), SHORT_S)).strip()
@@ -125,7 +127,7 @@ class _Performer:
         self._looked[board.name] = looked
         return former == layout.target
 
-    async def _change(self, board: Board, step: Step, shell: BoardShell) -> None:
+    async def _change(self, board: UpgradedBoard, step: Step, shell: BoardShell) -> None:
         layout, looked = self._settings.layout, self._looked[board.name]
         match step:
             case Step.COPY:
@@ -171,7 +173,7 @@ class _Performer:
                 f"the wheel is version {layout.wheel.version}, its agent says {said!r}"
             )
 
-    async def _check(self, board: Board, version: str) -> None:
+    async def _check(self, board: UpgradedBoard, version: str) -> None:
         """Wait until all agents of a board work as they did before."""
         looked, settings = self._looked[board.name], self._settings
         for node, address in board.nodes:

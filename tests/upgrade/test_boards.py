@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 import csdf_edge
@@ -72,16 +73,18 @@ class Load(threading.Thread):
 
     def run(self) -> None:
         frames = np.load(DIGITS / "test_images.npy")
-        truth = [int(line) for line in (DIGITS / "test_labels.txt").read_text().split()]
+        whole = ort.InferenceSession(DIGITS / "digits.onnx", providers=["CPUExecutionProvider"])
         while not self.stop.is_set():
             index = self.answered % len(frames)
+            frame = frames[index : index + 1]
             try:
-                result = self.cluster.infer({"image": frames[index : index + 1]})
+                result = self.cluster.infer({"image": frame})
             except csdf_edge.LauncherError as error:
                 self.wrong.append(str(error))
                 self.began.set()
                 return
-            if result["probabilities"].argmax() != truth[index]:
+            (wanted,) = whole.run(["probabilities"], {"image": frame})
+            if not np.allclose(result["probabilities"], wanted, rtol=1e-4, atol=1e-5):
                 self.wrong.append(index)
             self.answered += 1
             self.began.set()
@@ -105,7 +108,6 @@ def test_three_boards_are_upgraded_under_load_and_a_broken_version_is_returned_f
         finally:
             load.stop.set()
             load.join()
-    sys.stderr.write(errors + errors_bad)
     assert code == 0, errors
     assert said["upgraded"] == list(NAMES)
     assert answered > 0
@@ -120,9 +122,7 @@ def test_three_boards_are_upgraded_under_load_and_a_broken_version_is_returned_f
         assert board.current == f"versions/{said['version']}"
         kept = {path.name for path in (board.prefix / "versions").iterdir()}
         assert kept == {"0.1.0-aaaaaaaaaaaa", said["version"]}
-    few_labels_are_misread = len(load.wrong) < 0.05 * load.answered
-    assert few_labels_are_misread, load.wrong[:5]
-    assert not [what for what in load.wrong if isinstance(what, str)]
+    assert load.wrong == []
 
 
 def test_a_board_whose_host_key_is_unknown_is_not_touched(
