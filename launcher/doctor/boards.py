@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.config.cluster import NodeConfig
@@ -45,13 +46,14 @@ CLOCK_TOLERANCE = 0.02
 class Board:
     """A node at an address, what is needed to talk with it, and what its share of a plan needs.
 
-    `version` is this package's here. `ring` has the launcher's keys if they could be read;
-    `needed_bytes` is None if no plan is known.
+    `file` is the cluster.yaml, and `version` this package's here. `ring` has the launcher's keys if
+    they could be read; `needed_bytes` is None if no plan is known.
     """
 
     node: NodeConfig
     address: str
     access: Access
+    file: Path
     version: str
     ring: KeyFolder | None = None
     needed_bytes: int | None = None
@@ -234,7 +236,8 @@ def _sentence(text: str) -> str:
 def _send_keys(board: Board) -> str:
     """Return the command that makes what keys are missing and copies the board's to it."""
     folder = shlex.quote(str(board.access.keys / board.node.name))
-    return f"launch cluster.yaml --make-keys && rsync -a --delete {folder}/ {board.host}:csdf-keys/"
+    make = f"launch {shlex.quote(str(board.file))} --make-keys"
+    return f"{make} && rsync -a --delete {folder}/ {board.host}:csdf-keys/"
 
 
 def _other_protocol(board: Board, theirs: str) -> Finding:
@@ -278,11 +281,9 @@ def _engine_command(board: Board) -> str:
     engine = board.node.engine
     if engine in ("openvino", "tensorrt", "tvm"):
         return f"pip install 'csdf-edge[{engine}]'"
-    return (
-        "pip install 'csdf-edge[cpu]'"
-        if engine in (AUTO, "onnxruntime")
-        else ("node-agent --describe")
-    )
+    if engine in (AUTO, "onnxruntime"):
+        return "pip install 'csdf-edge[cpu]'"
+    return "node-agent --describe"
 
 
 def _judge_memory(board: Board, welcome: Welcome) -> list[Finding]:
@@ -330,7 +331,7 @@ def _judge_link(board: Board, talk: ConversationReading) -> list[Finding]:
             f"the link to {board.host}",
             f"It carries {talk.bytes_per_s / 1e6:.2f} MB/s{said}: a WLAN, a bad cable, another "
             "transfer, or a slow card in the board. Plan with what it carries, by a profile.",
-            "csdf-edge partition profile MODEL --cluster cluster.yaml",
+            f"csdf-edge partition profile --cluster {shlex.quote(str(board.file))}",
         )
     ]
 

@@ -37,7 +37,7 @@ def judge_cluster_keys(
 ) -> list[Finding]:
     """Return what is wrong with the keys for connections to the nodes `guarded`."""
     make = f"launch {shlex.quote(str(target))} --make-keys"
-    found = judge_keys(reading.launcher, LAUNCHER, is_launcher=True)
+    found = judge_keys(reading.launcher, LAUNCHER, make)
     if not reading.launcher.secret.is_there:
         return found
     found += [

@@ -151,9 +151,12 @@ class _Talk:
 
     def measure(self, reading: ConversationReading) -> ConversationReading:
         """Measure the round trip, whether long messages pass, the rate, and the agent's clock."""
-        trips = [trip for _ in range(PINGS) if (trip := self._trip()) is not None]
-        if len(trips) < PINGS:
-            return replace(reading, failure="it does not answer pings")
+        trips: list[float] = []
+        while len(trips) < PINGS:
+            trip_s = self._trip()
+            if trip_s is None:
+                return replace(reading, failure="it does not answer pings")
+            trips.append(trip_s)
         reading = replace(reading, round_trip_s=min(trips))
         before = self._clock(1)
         digests = tuple(secrets.token_hex(32) for _ in range(LONG_DIGESTS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,7 +18,8 @@ from launcher.doctor.this_machine import LIMIT_S, NAME, examine_this_machine
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.files import CLUSTER, is_plan, no_target, read_plan
 from launcher.run.access import LAUNCHER
-from nodes.doctor.findings import Check, Checked, Finding, Report, Severity
+from nodes.doctor.disk import judge_folder, read_folder
+from nodes.doctor.findings import Check, Checked, Examination, Finding, Severity
 from nodes.doctor.performing import perform
 from nodes.net.keys import KeyFolder, KeysError
 from partition.errors import PartitionError
@@ -26,7 +28,7 @@ BOARD_S = 45.0
 """How long a board may take; that is more than the sum of the limits of its parts."""
 
 
-def examine(target: Path) -> Report:
+def examine(target: Path) -> Examination:
     """Examine the cluster of a cluster.yaml or a saved plan.
 
     Raises `BadInputError` only if there is no such file. A file with mistakes is a finding, and
@@ -38,12 +40,13 @@ def examine(target: Path) -> Report:
     except BadInputError as error:
         return _examine_here(path, error)
     needed, checked = ({}, []) if plan is None else _plan_needs(cluster, plan)
-    boards = _boards(cluster, needed)
+    boards = _boards(cluster, path, needed)
     nodes = cluster.config.nodes
     here = [node for node in nodes if node.address is None]
     addresses = {node.name: node.address for node in nodes}
     own: tuple[Check[None], ...] = (
         Check("cluster file", lambda _: check_cluster_file(path)),
+        Check("disk of results", lambda _: _check_results(cluster), limit_s=20.0),
         Check("keys", lambda _: check_cluster_keys(cluster.access, addresses, path)),
     )
     facts: dict[str, dict[str, str]] = {board.node.name: {} for board in boards}
@@ -56,7 +59,7 @@ def examine(target: Path) -> Report:
         max(LIMIT_S * max(1, len(here)), BOARD_S),
     )
     checked += [each for group in groups for each in group]
-    return Report(tuple(checked), {name: each for name, each in facts.items() if each})
+    return Examination(tuple(checked), {name: each for name, each in facts.items() if each})
 
 
 def _files(target: Path) -> tuple[Path, Path | None]:
@@ -70,7 +73,7 @@ def _files(target: Path) -> tuple[Path, Path | None]:
     return path, None
 
 
-def _examine_here(path: Path, error: BadInputError) -> Report:
+def _examine_here(path: Path, error: BadInputError) -> Examination:
     """Examine what needs no cluster, because its file has a mistake."""
     mistake = Finding(
         Severity.ERROR,
@@ -82,7 +85,7 @@ def _examine_here(path: Path, error: BadInputError) -> Report:
         Check("cluster", lambda _: [mistake]),
         Check("cluster file", lambda _: check_cluster_file(path)),
     ]
-    return Report((*perform(NAME, checks, None), *examine_this_machine(())), {})
+    return Examination((*perform(NAME, checks, None), *examine_this_machine(())), {})
 
 
 def _plan_needs(cluster: Cluster, folder: Path) -> tuple[dict[str, int], list[Checked]]:
@@ -101,7 +104,7 @@ def _plan_needs(cluster: Cluster, folder: Path) -> tuple[dict[str, int], list[Ch
     return needs, [Checked(NAME, "plan", 0.0, tuple(found))]
 
 
-def _boards(cluster: Cluster, needed: dict[str, int]) -> list[Board]:
+def _boards(cluster: Cluster, file: Path, needed: dict[str, int]) -> list[Board]:
     access = cluster.access
     ring = None
     if not access.insecure:
@@ -111,9 +114,22 @@ def _boards(cluster: Cluster, needed: dict[str, int]) -> list[Board]:
             ring = None
     ours = version("csdf-edge")
     return [
-        Board(node, node.address, access, ours, ring, needed.get(node.name))
+        Board(node, node.address, access, file, ours, ring, needed.get(node.name))
         for node in cluster.config.nodes
         if node.address is not None
+    ]
+
+
+def _check_results(cluster: Cluster) -> list[Finding]:
+    """Check the folder of results and journals, and that of the state of services."""
+    base = os.environ.get("XDG_STATE_HOME")
+    state = (Path(base) if base else Path.home() / ".local" / "state") / "csdf-edge"
+    journal = cluster.config.journal
+    results = cluster.folder if journal is None else cluster.path(journal)
+    return [
+        finding
+        for folder, option in ((results, "--output or --journal"), (state, "XDG_STATE_HOME"))
+        for finding in judge_folder(read_folder(folder), 0, option)
     ]
 
 

@@ -17,6 +17,9 @@ from nodes.doctor.findings import Finding, Severity
 _UNSYNCHRONISED = 0x40
 """STA_UNSYNC of adjtimex(2)."""
 
+_WRITTEN_S = 1_767_225_600.0
+"""The beginning of 2026, before this was written. Some systems date all files to 1970."""
+
 _FUTURE_S = 20 * 365.25 * 86400
 """A clock that is so far behind the installation of this package is certainly wrong."""
 
@@ -39,7 +42,8 @@ class ClockReading:
 
 def read_clock() -> ClockReading:
     """Read the clock, the age of this package's files, and the kernel's state of the clock."""
-    return ClockReading(time.time(), Path(__file__).stat().st_mtime, _is_synchronised())
+    installed_s = max(Path(__file__).stat().st_mtime, _WRITTEN_S)
+    return ClockReading(time.time(), installed_s, _is_synchronised())
 
 
 def _is_synchronised() -> bool | None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodes.doctor.findings import Finding, Severity
-from nodes.doctor.setup import AgentSetup
 from nodes.host.private_files import make_file
 
 LEAST_BYTES = 64 << 20
@@ -172,8 +171,3 @@ def _mount_point(path: Path) -> Path:
     while not os.path.ismount(path):
         path = path.parent
     return path
-
-
-def check_cache(setup: AgentSetup) -> list[Finding]:
-    """Check the folder of an agent's cache."""
-    return judge_folder(read_folder(setup.cache), setup.quotas.cache_bytes, "--cache")

@@ -26,8 +26,6 @@ from nodes.protocol.messages import EngineChoice, EngineOffer
 TRIAL_S = 60.0
 """How long the trial may take: TensorRT builds an engine, and a Jetson loads CUDA for 10 s."""
 
-INSTALL = f"{sys.executable} -m pip install 'csdf-edge[cpu]'"
-
 
 @dataclass(frozen=True, slots=True)
 class EngineReading:
@@ -60,7 +58,8 @@ def read_engine(engine: str, device: str) -> EngineReading:
 
 def _trial(chosen: EngineChoice) -> str:
     """Return why an engine fails to compute; empty if it computes correctly."""
-    command = [sys.executable, "-m", "nodes.doctor.engine_trial", chosen.engine, chosen.device]
+    command = [sys.executable, "-m", "nodes.doctor.engine_trial"]
+    command += [chosen.engine, chosen.device, chosen.precision]
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -119,11 +118,12 @@ PACKAGES = {
 
 
 def _install(engine: str, found: Sequence[EngineOffer]) -> str:
-    if engine == AUTO or engine not in PACKAGES:
-        return (
-            INSTALL if not any(not offer.missing for offer in found) else ("node-agent --describe")
-        )
-    return f"{sys.executable} -m pip install '{PACKAGES[engine]}'"
+    """Return the command that installs the engine, or shows what can be had instead."""
+    if engine in PACKAGES:
+        return f"{sys.executable} -m pip install '{PACKAGES[engine]}'"
+    if engine == AUTO and all(offer.missing for offer in found):
+        return f"{sys.executable} -m pip install '{PACKAGES['onnxruntime']}'"
+    return "node-agent --describe"
 
 
 def _reinstall(engine: str) -> str:

@@ -7,9 +7,9 @@ import os
 import sys
 
 from nodes.doctor.clock import check_clock
-from nodes.doctor.disk import check_cache
+from nodes.doctor.disk import judge_folder, read_folder
 from nodes.doctor.engine import TRIAL_S, check_engine
-from nodes.doctor.findings import Check, Finding, Report, Severity
+from nodes.doctor.findings import Check, Examination, Finding, Severity
 from nodes.doctor.keys import judge_keys, read_keys
 from nodes.doctor.limits import check_limits
 from nodes.doctor.memory import check_memory
@@ -39,6 +39,11 @@ def check_keys(setup: AgentSetup) -> list[Finding]:
     return judge_keys(read_keys(setup.keys), setup.name)
 
 
+def check_cache(setup: AgentSetup) -> list[Finding]:
+    """Check the folder of an agent's cache."""
+    return judge_folder(read_folder(setup.cache), setup.quotas.cache_bytes, "--cache")
+
+
 CHECKS: tuple[Check[AgentSetup], ...] = (
     Check("keys", check_keys),
     Check("ports", check_ports),
@@ -56,10 +61,10 @@ CHECKS: tuple[Check[AgentSetup], ...] = (
 EXIT_FINE, EXIT_ERRORS = 0, 1
 
 
-def examine(setup: AgentSetup) -> Report:
+def examine(setup: AgentSetup) -> Examination:
     """Run every check of an agent with these options."""
     facts = {"machine": machine(), **version_facts(setup.version), "user": str(os.geteuid())}
-    return Report(tuple(perform(setup.name, CHECKS, setup)), {setup.name: facts})
+    return Examination(tuple(perform(setup.name, CHECKS, setup)), {setup.name: facts})
 
 
 def doctor(setup: AgentSetup, *, as_json: bool) -> int:

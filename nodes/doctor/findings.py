@@ -66,7 +66,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Examination:
     """An examination: what every check found, in order, and facts of each machine by name."""
 
     checked: tuple[Checked, ...]
@@ -138,7 +138,7 @@ class Report:
 
 
 def checked_from_json(data: object, machine: str) -> tuple[Checked, ...]:
-    """Return what another process has reported by `Report.as_json`, as found on `machine`.
+    """Return what another process has reported by `Examination.as_json`, as found on `machine`.
 
     Raises `ValueError` if the data is not such a report.
     """

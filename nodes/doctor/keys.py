@@ -104,24 +104,25 @@ def _public_keys(folder: Path) -> dict[str, KeyFile]:
     return {path.name.removesuffix(SUFFIX): _public(path) for path in paths}
 
 
-def judge_keys(reading: KeysReading, name: str, *, is_launcher: bool = False) -> list[Finding]:
+def judge_keys(reading: KeysReading, name: str, make: str = "") -> list[Finding]:
     """Return what is wrong with the keys of the machine that calls itself `name`.
 
-    A launcher admits nobody, so its folder needs no keys of launchers.
+    For a launcher, `make` is the command that makes the keys of its cluster. A launcher admits
+    nobody, so its folder needs no keys of launchers. For an agent, `make` is empty.
     """
     if not reading.secret.is_there:
-        return [_no_secret(reading, is_launcher)]
+        return [_no_secret(reading, make)]
     found = [finding for file in reading.everything for finding in _judge_access(file, reading)]
     if reading.secret.problem and not found:
-        found.append(_unreadable(reading.secret, reading, is_launcher))
+        found.append(_unreadable(reading.secret, reading, make))
     found += [
-        _unreadable(file, reading, is_launcher)
+        _unreadable(file, reading, make)
         for file in (*reading.launchers.values(), *reading.nodes.values())
         if file.problem and not any(str(file.path) == finding.where for finding in found)
     ]
     if reading.secret.key:
         found += _judge_fit(reading, name)
-    if not is_launcher and not any(file.key for file in reading.launchers.values()):
+    if not make and not any(file.key for file in reading.launchers.values()):
         target = reading.folder.path / LAUNCHERS / ("launcher" + SUFFIX)
         found.append(
             Finding(
@@ -135,13 +136,11 @@ def judge_keys(reading: KeysReading, name: str, *, is_launcher: bool = False) ->
     return found
 
 
-def _no_secret(reading: KeysReading, is_launcher: bool) -> Finding:
+def _no_secret(reading: KeysReading, make: str) -> Finding:
     folder = shlex.quote(str(reading.folder.path))
     what = "There is no secret key, so no connection can be encrypted."
-    if is_launcher:
-        return Finding(
-            Severity.ERROR, str(reading.secret.path), what, "launch cluster.yaml --make-keys"
-        )
+    if make:
+        return Finding(Severity.ERROR, str(reading.secret.path), what, make)
     return Finding(
         Severity.ERROR,
         str(reading.secret.path),
@@ -178,16 +177,11 @@ def _judge_access(file: KeyFile, reading: KeysReading) -> Iterator[Finding]:
         )
 
 
-def _unreadable(file: KeyFile, reading: KeysReading, is_launcher: bool) -> Finding:
-    place, folder = shlex.quote(str(file.path)), shlex.quote(str(reading.folder.path))
-    remedy = f"rm {place}"
+def _unreadable(file: KeyFile, reading: KeysReading, make: str) -> Finding:
+    remedy = f"rm {shlex.quote(str(file.path))}"
     if file.path == reading.secret.path:
-        make = (
-            "launch cluster.yaml --make-keys"
-            if is_launcher
-            else (f"node-agent keygen --out {folder}")
-        )
-        remedy = f"rm {place} && {make}"
+        folder = shlex.quote(str(reading.folder.path))
+        remedy += f" && {make or f'node-agent keygen --out {folder}'}"
     return Finding(Severity.ERROR, str(file.path), f"It cannot be used: {file.problem}.", remedy)
 
 

@@ -19,7 +19,7 @@ FEW_PACKETS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
+class NetworkInterface:
     """A network interface that is up, as in /sys/class/net.
 
     `speed_mbit` and `duplex` are None and empty where there is no such thing (WLAN, virtual ones).
@@ -33,7 +33,7 @@ class Interface:
     errors: int
 
 
-def read_interfaces(sys: Path = Path("/sys")) -> tuple[Interface, ...]:
+def read_interfaces(sys: Path = Path("/sys")) -> tuple[NetworkInterface, ...]:
     """Read the interfaces that are up, without loopback."""
     found = []
     for folder in sorted((sys / "class/net").glob("*")):
@@ -43,7 +43,7 @@ def read_interfaces(sys: Path = Path("/sys")) -> tuple[Interface, ...]:
         speed = _number(folder / "speed")
         counters = folder / "statistics"
         found.append(
-            Interface(
+            NetworkInterface(
                 folder.name,
                 _number(folder / "mtu"),
                 speed if speed > 0 else None,
@@ -70,7 +70,7 @@ def _number(path: Path) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def judge_interfaces(interfaces: tuple[Interface, ...]) -> list[Finding]:
+def judge_interfaces(interfaces: tuple[NetworkInterface, ...]) -> list[Finding]:
     """Return what is wrong with the interfaces."""
     found = []
     for each in interfaces:

@@ -41,7 +41,7 @@ def examined(path: Path, version: str = "0.1.0") -> list[Finding]:
     (node,) = cluster.config.nodes
     guarded = cluster.access.guards(str(node.address))
     ring = KeyFolder(cluster.access.keys / LAUNCHER) if guarded else None
-    board = Board(node, str(node.address), cluster.access, version, ring)
+    board = Board(node, str(node.address), cluster.access, path, version, ring)
     return judge_board(board, read_board(board))
 
 
@@ -218,9 +218,8 @@ def test_a_host_name_that_nobody_knows(tmp_path):
 def test_a_saved_plan_that_a_board_has_no_room_for(tmp_path):
     with daemons(("a",), tmp_path) as agents:
         path = write_cluster(tmp_path, agents["a"][0])
-        board = Board(
-            load_cluster(path).config.nodes[0], agents["a"][0], Access(), "0.1.0", None, 10**15
-        )
+        (node,) = load_cluster(path).config.nodes
+        board = Board(node, agents["a"][0], Access(), path, "0.1.0", needed_bytes=10**15)
         (found,) = judge_board(board, read_board(board))
     assert found.severity is Severity.ERROR
     assert "its part of the plan needs 1000000000 MB" in found.what

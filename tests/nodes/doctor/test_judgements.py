@@ -12,10 +12,10 @@ from nodes.core.engines import AUTO
 from nodes.doctor.clock import ClockReading, judge_clock
 from nodes.doctor.disk import FolderReading, judge_folder
 from nodes.doctor.engine import EngineReading, judge_engine
-from nodes.doctor.findings import Check, Checked, Finding, Report, Severity, checked_from_json
+from nodes.doctor.findings import Check, Checked, Examination, Finding, Severity, checked_from_json
 from nodes.doctor.limits import DescriptorReading, judge_descriptors
 from nodes.doctor.memory import GroupMemory, MemoryReading, judge_memory, read_memory
-from nodes.doctor.network import Interface, judge_interfaces, read_interfaces
+from nodes.doctor.network import NetworkInterface, judge_interfaces, read_interfaces
 from nodes.doctor.performing import perform
 from nodes.doctor.ports import PortReading, judge_port
 from nodes.doctor.processor import (
@@ -237,13 +237,13 @@ def test_engines():
 
 
 def test_network_interfaces():
-    assert judge_interfaces((Interface("eth0", 1500, 1000, "full", 10**6, 3),)) == []
-    assert judge_interfaces((Interface("wlan0", 1500, None, "", 10**6, 0),)) == []
-    (small,) = judge_interfaces((Interface("eth0", 600, 1000, "full", 0, 0),))
+    assert judge_interfaces((NetworkInterface("eth0", 1500, 1000, "full", 10**6, 3),)) == []
+    assert judge_interfaces((NetworkInterface("wlan0", 1500, None, "", 10**6, 0),)) == []
+    (small,) = judge_interfaces((NetworkInterface("eth0", 600, 1000, "full", 0, 0),))
     assert small.remedy == "sudo ip link set dev eth0 mtu 1500"
-    (half,) = judge_interfaces((Interface("eth0", 1500, 10, "half", 0, 0),))
+    (half,) = judge_interfaces((NetworkInterface("eth0", 1500, 10, "half", 0, 0),))
     assert "10 Mbit/s, half duplex" in half.what
-    (cable,) = judge_interfaces((Interface("eth0", 1500, 1000, "full", 10**6, 5000),))
+    (cable,) = judge_interfaces((NetworkInterface("eth0", 1500, 1000, "full", 10**6, 5000),))
     assert "5000 of 1000000 packets" in cable.what
     assert all(each.name != "lo" for each in read_interfaces())
 
@@ -282,14 +282,14 @@ def test_a_report_says_the_worst_first_and_survives_its_json():
     bad = Finding(ERROR, "/keys\x1b[2J", "It is missing.", "make keys")
     slow = Finding(WARNING, "eth0", "It is slow.", "ip link")
     checked = (Checked("a", "network", 0.25, (slow,)), Checked("a", "keys", 0.5, (bad,)))
-    report = Report(checked, {"a": {"protocol": "8"}})
+    report = Examination(checked, {"a": {"protocol": "8"}})
     text = report.text()
     assert text.index("It is missing.") < text.index("It is slow.")
     assert "  $ make keys\n" in text
     assert text.endswith("2 checks: 1 error, 1 warning\n")
     assert "\x1b" not in text
     assert checked_from_json(report.as_json(1), "a") == checked
-    assert Report((), {}).text() == "0 checks: nothing found\n"
+    assert Examination((), {}).text() == "0 checks: nothing found\n"
 
 
 @pytest.mark.parametrize(
