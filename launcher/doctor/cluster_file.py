@@ -11,7 +11,7 @@ from pathlib import Path
 from nodes.doctor.findings import Finding, Severity
 
 _SECRET = re.compile(
-    r"^\s*(?:-\s*)?(?:token|password)\s*:\s*\S|://[^/\s:@]+:[^/\s@]+@", re.MULTILINE
+    r"""(?:^|[\s{,])["']?(?:token|password)["']?\s*:\s*\S|://[^/\s:@]+:[^/\s@]+@""", re.MULTILINE
 )
 """A token, a password, or an address that has one in it."""
 

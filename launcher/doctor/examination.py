@@ -125,7 +125,7 @@ def _check_results(cluster: Cluster) -> list[Finding]:
     base = os.environ.get("XDG_STATE_HOME")
     state = (Path(base) if base else Path.home() / ".local" / "state") / "csdf-edge"
     journal = cluster.config.journal
-    results = cluster.folder if journal is None else cluster.path(journal)
+    results = cluster.folder if journal is None else cluster.path(journal.folder)
     return [
         finding
         for folder, option in ((results, "--output or --journal"), (state, "XDG_STATE_HOME"))

@@ -7,15 +7,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from launcher.config.load import load_cluster
-from tests.launcher_runtime.clusters import WAIT_S, stop
+from tests.launcher_runtime.clusters import WAIT_S
 from tests.namespaces.lab import PORT, ip, namespaces, why_not
-from tests.nodes.doctor.examined import apply, doctor
+from tests.nodes.doctor.examined import agent, apply, doctor
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.alone]
 
@@ -30,21 +30,10 @@ def lab() -> Iterator[dict[str, str]]:
         yield made
 
 
-@contextmanager
-def agent(namespace: str, cache: Path, *options: str) -> Iterator[None]:
-    """An agent without keys on all addresses of a namespace; it is ready."""
-    command = [sys.executable, "-m", "nodes.cli", "--listen", f"tcp://0.0.0.0:{PORT}"]
-    with subprocess.Popen(
-        ["ip", "netns", "exec", namespace, *command, "--insecure", "--cache", str(cache), *options],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stderr is not None
-        assert b"ready" in process.stderr.readline()
-        try:
-            yield
-        finally:
-            stop(process)
+def board(namespace: str, cache: Path, *options: str) -> AbstractContextManager[str]:
+    """An agent without keys on all addresses of a namespace."""
+    place = ("--listen", f"tcp://0.0.0.0:{PORT}", "--insecure", "--cache", cache)
+    return agent(*place, *options, prefix=("ip", "netns", "exec", namespace))
 
 
 def write_cluster(folder: Path, address: str) -> Path:
@@ -60,7 +49,7 @@ def test_a_smaller_mtu_on_the_way_that_nobody_tells_of(lab, tmp_path):
     (here, _), (there, address) = lab.items()
     inside = ("ip", "netns", "exec", here)
     path = write_cluster(tmp_path, address)
-    with agent(there, tmp_path / "cache"):
+    with board(there, tmp_path / "cache"):
         assert doctor("launch", path, prefix=inside).of("board") == []
         ip("link", "set", f"cv{os.getpid()}n1", "mtu", "1200")  # the switch's port to the board
         found = doctor("launch", path, prefix=inside).of("board", severity="error")
@@ -74,7 +63,7 @@ def test_a_board_whose_network_is_down(lab, tmp_path):
     (here, _), (there, address) = lab.items()
     inside = ("ip", "netns", "exec", here)
     path = write_cluster(tmp_path, address)
-    with agent(there, tmp_path / "cache"):
+    with board(there, tmp_path / "cache"):
         ip("-n", there, "link", "set", "eth0", "down")
         (found,) = doctor("launch", path, prefix=inside).of("board")
         assert found["severity"] == "error"
@@ -97,7 +86,7 @@ def discovered(namespace: str, *arguments: str) -> subprocess.CompletedProcess[s
 def test_an_agent_that_announces_itself_is_found_and_written(lab, tmp_path):
     (here, _), (there, address) = lab.items()
     path = tmp_path / "cluster.yaml"
-    with agent(there, tmp_path / "cache", "--announce", "--name", "board"):
+    with board(there, tmp_path / "cache", "--announce", "--name", "board"):
         done = discovered(here, "--seconds", "4", "--write", str(path), "--json")
         assert done.returncode == 0, done.stderr
         (found,) = json.loads(done.stdout)["agents"]
@@ -109,7 +98,7 @@ def test_an_agent_that_announces_itself_is_found_and_written(lab, tmp_path):
 
 def test_an_agent_is_silent_unless_it_is_asked_to_announce_itself(lab, tmp_path):
     (here, _), (there, _) = lab.items()
-    with agent(there, tmp_path / "cache"):
+    with board(there, tmp_path / "cache"):
         done = discovered(here, "--seconds", "2")
     assert done.returncode == 1
     assert "start agents with --announce" in done.stdout

@@ -6,8 +6,6 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from launcher.commands.make_keys import make_keys
@@ -19,9 +17,10 @@ from launcher.run.access import LAUNCHER, Access
 from nodes.doctor.findings import Finding, Severity
 from nodes.net.keys import KeyFolder
 from nodes.protocol.messages import PROTOCOL, Refused
-from tests.launcher_runtime.clusters import daemons, foreign_agent, free_port, stop
-from tests.nodes.doctor.examined import apply, doctor, on_board
+from tests.launcher_runtime.clusters import foreign_agent, free_port
+from tests.nodes.doctor.examined import agent, apply, doctor, on_board
 
+HERE = "tcp://127.0.0.1:0"
 AWAY = "tcp://192.0.2.7:5500"
 """An address that nobody has (RFC 5737)."""
 
@@ -52,8 +51,8 @@ def keys_of(path: Path) -> list[Finding]:
 
 
 def test_a_sound_cluster_has_no_error(tmp_path):
-    with daemons(("a",), tmp_path) as agents:
-        path = write_cluster(tmp_path, agents["a"][0], node=", link: 100Mbit/s")
+    with agent("--listen", HERE, "--cache", tmp_path / "a") as address:
+        path = write_cluster(tmp_path, address, node=", link: 100Mbit/s")
         found = doctor("launch", path)
         assert found.code == 0, found.data["findings"]
         assert {each["machine"] for each in found.data["checks"]} == {"this machine", "a"}
@@ -73,9 +72,9 @@ def test_what_a_node_that_launch_starts_needs_is_checked_on_this_machine(tmp_pat
 
 def test_a_board_that_is_off_hides_nothing_of_the_others(tmp_path):
     path = write_cluster(tmp_path, None)
-    with daemons(("a",), tmp_path) as agents:
+    with agent("--listen", HERE, "--cache", tmp_path / "a") as address:
         closed = f"tcp://127.0.0.1:{free_port()}"
-        both = {"a": agents["a"][0], "b": closed}
+        both = {"a": address, "b": closed}
         nodes = [{"name": name, "address": address} for name, address in both.items()]
         path.write_text(f"model: builtin:digits\ninput: random\nnodes: {json.dumps(nodes)}\n")
         found = doctor("launch", path)
@@ -155,13 +154,14 @@ def test_a_cluster_without_encryption(tmp_path):
 def test_an_agent_with_the_keys_of_another_cluster(tmp_path):
     make_keys(tmp_path / "keys", {"a": None})
     make_keys(tmp_path / "others", {"a": None})
-    with daemons(("a",), tmp_path, keys=tmp_path / "others") as agents:
-        path = write_cluster(tmp_path, agents["a"][0], "keys: keys\n")
+    here = ("--listen", HERE, "--cache", tmp_path / "cache")
+    with agent(*here, "--keys", tmp_path / "others" / "a") as address:
+        path = write_cluster(tmp_path, address, "keys: keys\n")
         (found,) = examined(path)
         assert found.severity is Severity.ERROR
         assert "rsync -a --delete" in found.remedy
-    with daemons(("a",), tmp_path, keys=tmp_path / "keys") as agents:
-        assert examined(write_cluster(tmp_path, agents["a"][0], "keys: keys\n")) == []
+    with agent(*here, "--keys", tmp_path / "keys" / "a") as address:
+        assert examined(write_cluster(tmp_path, address, "keys: keys\n")) == []
 
 
 def test_a_port_on_which_nobody_listens(tmp_path):
@@ -169,21 +169,10 @@ def test_a_port_on_which_nobody_listens(tmp_path):
     path = write_cluster(tmp_path, address)
     (found,) = examined(path)
     assert "nothing listens on that port" in found.what
-    with started(found, tmp_path):
+    name, *options = on_board(found)
+    assert name == "node-agent"
+    with agent(*options, "--cache", tmp_path / "cache"):
         assert examined(path) == []
-
-
-@contextmanager
-def started(finding: Finding, cache: Path) -> Iterator[None]:
-    """The agent that a remedy starts on a board."""
-    command = [*on_board(finding), "--cache", str(cache / "cache")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as agent:
-        assert agent.stderr is not None
-        assert "ready" in agent.stderr.readline()
-        try:
-            yield
-        finally:
-            stop(agent)  # type: ignore[arg-type]
 
 
 def test_an_agent_of_another_protocol(tmp_path):
@@ -194,8 +183,8 @@ def test_an_agent_of_another_protocol(tmp_path):
 
 
 def test_an_agent_of_another_version_with_too_little_of_everything(tmp_path):
-    with daemons(("a",), tmp_path) as agents:
-        path = write_cluster(tmp_path, agents["a"][0], node=", engine: openvino, memory: 99TB")
+    with agent("--listen", HERE, "--cache", tmp_path / "a") as address:
+        path = write_cluster(tmp_path, address, node=", engine: openvino, memory: 99TB")
         version, engine, memory = examined(path, version="9.9")
     assert "of version 0.1.0, and this launcher of 9.9" in version.what
     assert (engine.severity, engine.remedy.endswith("'")) == (Severity.ERROR, True)
@@ -216,10 +205,10 @@ def test_a_host_name_that_nobody_knows(tmp_path):
 
 
 def test_a_saved_plan_that_a_board_has_no_room_for(tmp_path):
-    with daemons(("a",), tmp_path) as agents:
-        path = write_cluster(tmp_path, agents["a"][0])
+    with agent("--listen", HERE, "--cache", tmp_path / "a") as address:
+        path = write_cluster(tmp_path, address)
         (node,) = load_cluster(path).config.nodes
-        board = Board(node, agents["a"][0], Access(), path, "0.1.0", needed_bytes=10**15)
+        board = Board(node, address, Access(), path, "0.1.0", needed_bytes=10**15)
         (found,) = judge_board(board, read_board(board))
     assert found.severity is Severity.ERROR
     assert "its part of the plan needs 1000000000 MB" in found.what

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,23 @@ def examined(check: str, *arguments: object) -> list[Finding]:
     return list(checked.findings)
 
 
+@contextmanager
+def agent(*arguments: object, prefix: Sequence[str] = ()) -> Iterator[str]:
+    """A `node-agent` that is ready; yields its control address."""
+    command = [*prefix, sys.executable, "-m", "nodes.cli", *map(str, arguments)]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        ready = process.stderr.readline()
+        try:
+            assert " ready: control " in ready, ready
+            yield ready.partition("control ")[2].partition(",")[0]
+        finally:
+            process.terminate()
+            process.wait(LIMIT_S)
+
+
 def apply(finding: Mapping[str, str] | Finding, folder: Path) -> None:
     """Type the remedy of a finding into a shell, as root if it says `sudo`."""
     remedy = finding.remedy if isinstance(finding, Finding) else finding["remedy"]
@@ -98,9 +115,8 @@ def apply(finding: Mapping[str, str] | Finding, folder: Path) -> None:
     assert done.returncode == 0, f"{remedy}: {done.stderr}"
 
 
-def on_board(finding: Mapping[str, str]) -> list[str]:
-    """The command that a remedy runs on a board by ssh, here the one that the tests run on."""
-    ssh, _, command = shlex.split(finding["remedy"])
+def on_board(finding: Finding) -> list[str]:
+    """The words of the command that a remedy runs on a board by ssh."""
+    ssh, _, command = shlex.split(finding.remedy)
     assert ssh == "ssh"
-    name, *arguments = shlex.split(command)
-    return [shutil.which(name, path=f"{SCRIPTS}:{os.environ['PATH']}") or name, *arguments]
+    return shlex.split(command)
