@@ -7,8 +7,9 @@ asked for: without it an agent is smaller by several megabytes (decision 062).
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 
 from nodes.protocol.addresses import host_of, is_exposed
@@ -16,6 +17,8 @@ from nodes.protocol.announcements import MOST_ADDRESSES, SERVICE, Announcement
 from nodes.protocol.errors import NodeError
 
 MISSING = "--announce needs the package zeroconf: pip install 'csdf-edge[discover]'"
+
+log = logging.getLogger("node-agent")
 
 _ANY = ("0.0.0.0", "*", "::")  # noqa: S104 - compared, not bound
 
@@ -53,7 +56,11 @@ def hosts_of(address: str) -> tuple[str, ...]:
 
 @contextmanager
 def announced(announcement: Announcement) -> Iterator[None]:
-    """Announce the agent within the block, and take it back at its end."""
+    """Announce the agent within the block, and take it back at its end.
+
+    Where that is impossible, such as without a network, a warning is logged; the agent works all
+    the same.
+    """
     import zeroconf  # noqa: PLC0415 - most agents do without
 
     hosts = announcement.hosts[:MOST_ADDRESSES]
@@ -64,12 +71,11 @@ def announced(announcement: Announcement) -> Iterator[None]:
         port=announcement.port,
         properties=announcement.texts(),
     )
-    try:
-        responder = zeroconf.Zeroconf(interfaces=list(hosts))
-    except OSError as error:
-        raise AnnouncingError(f"--announce: multicast is impossible here: {error}") from error
-    try:
-        responder.register_service(info, allow_name_change=True)
+    with ExitStack() as ending:
+        try:
+            responder = zeroconf.Zeroconf(interfaces=list(hosts))
+            ending.callback(responder.close)
+            responder.register_service(info, allow_name_change=True)
+        except (OSError, RuntimeError, zeroconf.Error) as error:
+            log.warning("this agent is not announced: %s", error or type(error).__name__)
         yield
-    finally:
-        responder.close()

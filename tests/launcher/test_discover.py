@@ -17,6 +17,7 @@ from launcher.config.load import load_cluster
 from launcher.config.source import parse_source
 from launcher.discover.writing import with_nodes
 from launcher.errors import BadInputError
+from nodes.net.announcing import announced
 from nodes.protocol.announcements import LONGEST_TEXT, Announcement, heard
 
 BOARD = Announcement("board", ("192.0.2.9",), 5500, "0.1.0", 8, "ONNX Runtime", "a Pi", 4, 10**9)
@@ -160,6 +161,13 @@ def test_an_agent_that_nobody_else_can_reach_is_not_announced(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--announce: no other machine can reach tcp://127.0.0.1:5500" in done.stderr
+
+
+def test_an_agent_that_cannot_be_announced_works_all_the_same(caplog):
+    for hosts in ((), ("192.0.2.55",)):
+        with announced(Announcement("a", hosts, 5500)):
+            assert "this agent is not announced" in caplog.text
+        caplog.clear()
 
 
 def test_without_zeroconf_a_sentence_says_what_to_install(tmp_path):
