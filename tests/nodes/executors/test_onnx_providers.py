@@ -69,8 +69,6 @@ class TestOpenVinoOnTheCpu(EngineContract):
 
 @pytest.mark.alone
 class TestCudaOnTheFirstGpu(EngineContract):
-    """Has been skipped so far, for want of a GPU."""
-
     device = "gpu"
     wrong_options: ClassVar = {"allow_spinning": "perhaps"}
 
@@ -117,7 +115,7 @@ def test_openvinos_provider_is_offered_where_it_computes_and_not_elsewhere(tmp_p
 def test_a_test_of_a_device_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = PreparedFiles(tmp_path)
     found = devices_of(OPENVINO, notes)
-    monkeypatch.setattr(probing, "_test", lambda *_: ((), "it was tested again"))
+    monkeypatch.setattr(probing, "_test", lambda *_: probing.Tested(why="again"))
     assert devices_of(OPENVINO, PreparedFiles(tmp_path))[0] == found[0]
     assert devices_of(OPENVINO)[0] == ()
 
@@ -128,6 +126,13 @@ def test_a_provider_that_takes_no_layer_fails_its_test() -> None:
         [],
         "it left a convolution to the CPU",
     )
+
+
+@with_azure
+def test_a_test_of_a_device_measures_the_memory_of_its_process() -> None:
+    tested = probing._test("azure", "cpu", ("fp32",))
+    assert tested.why == "it left a convolution to the CPU"
+    assert 20e6 < tested.memory_bytes < 200e6
 
 
 @pytest.mark.parametrize(
@@ -196,7 +201,7 @@ def test_a_provider_that_is_not_installed_is_refused_with_what_to_install(
         open_executor(f"onnxruntime-{word}", tmp_path)
 
 
-@without_openvino
+@pytest.mark.skipif(CUDA.full_name in AVAILABLE, reason="this wheel has CUDA")
 def test_an_executor_without_its_provider_says_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(ExecutorError, match=r"has no provider CUDA: .*install onnxruntime-gpu"):
         ProviderExecutor(tmp_path, "gpu", (CUDA,))
@@ -210,9 +215,11 @@ def test_a_provider_that_cannot_be_opened_is_an_error_and_not_the_cpu(tmp_path: 
     ort = import_onnxruntime()
     with pytest.raises(ExecutorError, match=r"subnet residual0: .*OpenVINO.* on gpu"):
         open_session(ort, "residual0", graph, OPTIONS, (OPENVINO,), "gpu", tmp_path)
-    passed, why = probing._test("openvino", "gpu", ("fp32", "fp16"))
-    assert passed == ()
-    assert re.fullmatch(r"ONNX Runtime \S+ cannot open it; .*Device GPU is not available\)", why)
+    tested = probing._test("openvino", "gpu", ("fp32", "fp16"))
+    assert tested.precisions == ()
+    assert re.fullmatch(
+        r"ONNX Runtime \S+ cannot open it; .*Device GPU is not available\)", tested.why
+    )
 
 
 @pytest.mark.parametrize("name", ["onnxruntime-abacus", "onnxruntime-cuda", "onnxruntime-tensorrt"])
