@@ -79,6 +79,12 @@ def gpu_used_bytes() -> int:
     return sum(int(line) for line in answer.split()) << 20
 
 
+def gpu_name() -> str:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    return answer.splitlines()[0]
+
+
 def label(engine: str, device: str, threads: int) -> str:
     return f"{engine} on {device}" + (f", {threads} threads" if device == "cpu" else "")
 
@@ -200,7 +206,12 @@ def main() -> int:
                 print(" | ".join(row), flush=True)
     if options.json:
         table = Table("A GPU beside the CPU", COLUMNS, tuple(rows))
-        settings = {"turns": options.turns, "seconds": options.seconds, "threads": options.threads}
+        settings = {
+            "GPU": gpu_name(),
+            "turns": options.turns,
+            "seconds": options.seconds,
+            "threads": options.threads,
+        }
         print_json(report("gpu", "A GPU beside the CPU", [], settings=settings, tables=[table]))
     return 0
 

@@ -1,6 +1,7 @@
 """A GPU and the CPU of one machine compute one pipeline, which goes on without each of them.
 
-It needs an NVIDIA GPU and onnxruntime-gpu (`make test-cuda`).
+It needs an NVIDIA GPU and onnxruntime-gpu (`make test-cuda`); OpenVINO has a node on the CPU, too,
+where it is installed.
 """
 
 from __future__ import annotations
@@ -14,26 +15,32 @@ import pytest
 from launcher.run.processes import start_agents
 from nodes.executors.onnx.providers.probing import devices_of
 from nodes.executors.onnx.providers.table import CUDA
+from nodes.executors.openvino.engine import OpenVinoEngine
 from nodes.protocol.messages import EngineChoice
 from tests.launcher_runtime.clusters import RandomFrames, make_cluster
 from tests.launcher_runtime.test_recovery import FRAMES, Dealer, Strikes, check, options
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
-DEVICES = ("gpu", "cpu")
+PLACES = (
+    EngineChoice("onnxruntime", "gpu"),
+    EngineChoice("onnxruntime", "cpu"),
+    *(() if OpenVinoEngine().missing() else (EngineChoice("openvino", "cpu"),)),
+)
 
 
-@pytest.mark.parametrize("lost", DEVICES)
-def test_a_pipeline_of_gpu_and_cpu_survives_the_loss_of_each(tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize("lost", PLACES, ids=lambda place: f"{place.engine}-{place.device}")
+def test_a_pipeline_of_gpu_and_cpu_survives_the_loss_of_each(
+    tmp_path: Path, lost: EngineChoice
+) -> None:
     gpus, why = devices_of(CUDA)
     if not gpus:
         pytest.skip(why)
-    cluster = make_cluster(tmp_path, nodes=2)
+    cluster = make_cluster(tmp_path, nodes=len(PLACES))
     nodes = tuple(
-        replace(node, engine=EngineChoice("onnxruntime", device))
-        for node, device in zip(cluster.nodes(), DEVICES, strict=True)
+        replace(node, engine=place) for node, place in zip(cluster.nodes(), PLACES, strict=True)
     )
-    victim = nodes[DEVICES.index(lost)].name
+    victim = nodes[PLACES.index(lost)].name
     with start_agents(nodes, tmp_path / "cache") as agents:
         take = Strikes({20: (agents[victim].pid, signal.SIGKILL)})
         result = cluster.run(
@@ -45,4 +52,5 @@ def test_a_pipeline_of_gpu_and_cpu_survives_the_loss_of_each(tmp_path: Path, los
         )
     cluster.check(take.results.outputs, FRAMES)
     check(result, (victim,))
-    assert {choice.device for choice in result.engines.values()} == set(DEVICES) - {lost}
+    left = {(choice.engine, choice.device) for choice in result.engines.values()}
+    assert left == {(place.engine, place.device) for place in PLACES if place != lost}

@@ -39,7 +39,7 @@ from nodes.executors.onnx.providers.table import (
 from nodes.executors.onnx.sessions import import_onnxruntime
 from nodes.executors.preparing.entries import PreparedFiles
 from nodes.executors.registry import offers, open_executor
-from nodes.protocol.messages import DeviceOffer, EngineChoice
+from nodes.protocol.messages import DeviceOffer, EngineChoice, EngineMemory
 from tests.nodes.executors.restricted import compute_in_a_restricted_agent
 from tests.nodes.test_sandbox import is_offered
 
@@ -133,6 +133,16 @@ def test_a_test_of_a_device_measures_the_memory_of_its_process() -> None:
     tested = probing._test("azure", "cpu", ("fp32",))
     assert tested.why == "it left a convolution to the CPU"
     assert 20e6 < tested.memory_bytes < 200e6
+
+
+def test_planners_count_on_the_memory_that_a_devices_test_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured = probing.Tested(("fp32",), memory_bytes=400_000_000)
+    monkeypatch.setattr(probing, "_test", lambda *_: measured)
+    engine = ProviderEngine(BY_WORD["xnnpack"])
+    assert engine.memory_on("cpu").idle_bytes == 400_000_000
+    assert engine.memory_on("gpu") == EngineMemory(), "it has no such device"
 
 
 @pytest.mark.parametrize(

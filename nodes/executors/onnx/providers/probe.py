@@ -3,7 +3,7 @@
 `python -m nodes.executors.onnx.providers.probe WORD DEVICE PRECISION…` prints a JSON line:
 `{"precisions": [those that passed], "why": sentence, "memory_bytes": memory}`; ONNX Runtime logs
 errors to standard error. The memory is that of this process afterwards, most of which drivers and
-their libraries have taken: half a gigabyte with CUDA.
+their libraries have taken.
 Providers load drivers, which may crash or hang; an agent that asked them itself would end with
 them.
 
