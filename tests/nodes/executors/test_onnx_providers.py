@@ -2,7 +2,8 @@
 
 `make test-providers` installs the wheel with OpenVINO's provider, which computes on the CPU. The
 usual wheel has Azure's, which takes no layer, so with it the executor itself can be tested
-everywhere. No other provider has been run.
+everywhere. `make test-cuda` installs the wheel with CUDA's, for a machine with an NVIDIA GPU. No
+other provider has been run.
 """
 
 from __future__ import annotations
