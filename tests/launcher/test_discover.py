@@ -164,10 +164,8 @@ def test_an_agent_that_nobody_else_can_reach_is_not_announced(tmp_path):
 
 
 def test_an_agent_that_cannot_be_announced_works_all_the_same(caplog):
-    for hosts in ((), ("192.0.2.55",)):
-        with announced(Announcement("a", hosts, 5500)):
-            assert "this agent is not announced" in caplog.text
-        caplog.clear()
+    with announced(Announcement("a", (), 5500)):
+        assert "this agent is not announced: this machine has no address" in caplog.text
 
 
 def test_without_zeroconf_a_sentence_says_what_to_install(tmp_path):
