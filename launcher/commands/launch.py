@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from launcher.commands.discover import main as discover
+from launcher.commands.doctor import main as doctor
 from launcher.commands.serve import main as serve
 from launcher.console import print_error, print_json, print_text, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
@@ -23,6 +26,13 @@ if TYPE_CHECKING:
     from launcher.progress import ProgressDisplay
     from launcher.run.job import LoadedTarget, Outcome
 
+SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "serve": serve,
+    "doctor": doctor,
+    "discover": discover,
+}
+"""What the first argument may be instead of a cluster; each takes the others, and never returns."""
+
 _STARTED_S = time.monotonic()
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -32,8 +42,8 @@ app.command("launch")(Request)
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script `launch`; never returns."""
     given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] == ["serve"]:
-        serve(given[1:])
+    if given and (subcommand := SUBCOMMANDS.get(given[0])) is not None:
+        subcommand(given[1:])
     ignore_consent()
     stopped = "interrupted; everything that was started has been stopped"
     run_command(app, "launch", _launch, given, stopped)
