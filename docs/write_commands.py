@@ -23,9 +23,9 @@ from launcher.commands.ga import app as ga_app
 from launcher.commands.launch import app as launch_app
 from launcher.commands.partition import app as partition_app
 from launcher.commands.serve import app as serve_app
-from launcher.commands.top import app as top_app
 from launcher.commands.service.commands import COMMANDS as SERVICE_COMMANDS
 from launcher.commands.service.commands import app_of
+from launcher.commands.top import app as top_app
 from nodes.cli import _parser as agent_parser
 from nodes.net.curve import _parser as keygen_parser
 

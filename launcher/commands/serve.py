@@ -108,7 +108,8 @@ def _serve(options: ServeOptions, _: bool) -> int:
     request = Request(
         options.target, strategy=options.strategy, profile=options.profile, report=options.report
     )
-    keys = {key.name for key in fields(options)} - {"target", "strategy", "profile", "report", "log_format"}
+    own = {"target", "strategy", "profile", "report", "log_format"}
+    keys = {key.name for key in fields(options)} - own
     given = {key: _as_written(value) for key in keys if (value := getattr(options, key))}
     check_log_format(options.log_format)
     with JsonProgress() if is_json() else LineProgress(sys.stderr) as progress:
