@@ -31,6 +31,10 @@ class BarredError(BadInputError):
     """Two nodes cannot authenticate each other, so no frame can pass between them."""
 
 
+class NoRoomError(BadInputError):
+    """The nodes have no room for what is to run on them; it may fit once something else ends."""
+
+
 class FullError(LauncherError):
     """As many frames are under way as were agreed; the same frame may be tried again later."""
 

@@ -30,8 +30,9 @@ from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
 from launcher.serve.grpc_server import grpc_server
 from launcher.serve.http_server import http_server
+from launcher.serve.routes import Routes, ServedVersion
 from launcher.serve.service import Service
-from launcher.serve.tensors import ModelRepository, ServedModel
+from launcher.serve.tensors import ServedModel
 from nodes.host.heap import keep_one_heap
 
 SERVED_TO_DIRECT = 0.9
@@ -137,8 +138,9 @@ def served(cluster: LiveCluster) -> Iterator[dict[str, int]]:
     stop = asyncio.Event()
 
     async def run() -> None:
-        model = ServedModel("model", cluster.inputs, cluster.outputs)
-        service = Service(cluster, ModelRepository((model,)))
+        served = ServedModel("model", cluster.inputs, cluster.outputs)
+        routes = Routes([ServedVersion(served, cluster)])
+        service = Service(routes, views=lambda: (cluster.view(),))
         async with (
             http_server(service, "127.0.0.1", 0) as http,
             grpc_server(service, "127.0.0.1", 0, tls=None, most=1000) as grpc,

@@ -22,7 +22,14 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from cnn.errors import ModelError
 from cnn.operators.supported import check_element_type, describe
 from cnn.reading.regular_files import open_regular
-from cnn.reading.weights import Array, detach, external_contents, is_external
+from cnn.reading.weights import (
+    Array,
+    detach,
+    external_contents,
+    external_location,
+    file_of,
+    is_external,
+)
 
 WHEEL = "onnx-wheel:"
 BUILTIN = "builtin:"
@@ -138,6 +145,19 @@ class LocatedModel:
         for location, contents in external.items():
             digest.update(location.encode() + b"\0" + contents.digest)
         return lean, weights, digest.digest()
+
+
+def model_files(path: Path) -> dict[str, Path]:
+    """Return an ONNX file and the files that its weights lie in, by their names in its folder.
+
+    Raises `ModelError` if one is missing, truncated, not ONNX, or outside the model's folder.
+    """
+    proto = _parse(_read(path, str(path)), str(path))
+    files = {path.name: path}
+    for tensor in filter(is_external, proto.graph.initializer):
+        file = file_of(tensor, path.parent, f"{path}: weight {tensor.name!r}")
+        files[external_location(tensor)] = file
+    return files
 
 
 def locate(path: str | Path) -> LocatedModel:

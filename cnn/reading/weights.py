@@ -204,7 +204,7 @@ def external_contents(proto: onnx.ModelProto, directory: Path, label: str) -> di
     Raises `ModelError` unless all of them are regular files inside `directory`.
     """
     files = {
-        _location(tensor): file_of(tensor, directory, _called(tensor, label))
+        external_location(tensor): file_of(tensor, directory, _called(tensor, label))
         for tensor in proto.graph.initializer
         if is_external(tensor)
     }
@@ -241,7 +241,8 @@ def widened(array: Array) -> Array:
     return array.astype(np.float32)
 
 
-def _location(proto: onnx.TensorProto) -> str:
+def external_location(proto: onnx.TensorProto) -> str:
+    """Return the name of the file that a weight lies in, relative to the model's folder."""
     return next((entry.value for entry in proto.external_data if entry.key == "location"), "")
 
 
@@ -258,7 +259,7 @@ def _array(proto: onnx.TensorProto, external: Mapping[str, Contents], label: str
         raise ModelError(f"{what} has no possible shape; export the model again")
     try:
         if is_external(proto):
-            array = array_in(external[_location(proto)], proto, shape, dtype, what)
+            array = array_in(external[external_location(proto)], proto, shape, dtype, what)
         else:
             array = np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(shape)
         return widened(array) if is_bfloat16 else array

@@ -21,8 +21,9 @@ from launcher.commands.problems import (
 from launcher.commands.solve import Solved, solve
 from launcher.errors import BadInputError
 from launcher.progress import open_progress
+from launcher.quantities import megabytes
 from launcher.results.energy_text import joules
-from launcher.results.report_text import megabytes, open_console
+from launcher.results.report_text import open_console
 from partition.objective import Objective
 from partition.prediction.timing import energy_j, power_w
 

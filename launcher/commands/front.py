@@ -36,7 +36,8 @@ from launcher.plan.front import (
 )
 from launcher.plan.planning import configured
 from launcher.progress import ProgressDisplay, open_progress
-from launcher.results.report_text import megabytes, open_console, seconds
+from launcher.quantities import megabytes, seconds
+from launcher.results.report_text import open_console
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.strategies.base import SearchProgress, Strategy

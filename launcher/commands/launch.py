@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,12 @@ import typer
 from launcher.commands.discover import main as discover
 from launcher.commands.doctor import main as doctor
 from launcher.commands.serve import main as serve
+from launcher.commands.service.commands import COMMANDS as SERVICE_COMMANDS
+from launcher.commands.service.commands import main as service
+from launcher.commands.top import main as top
 from launcher.console import print_error, print_json, print_text, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
+from launcher.logs import JsonProgress, check_log_format, is_json
 from launcher.run.consent import ignore_consent
 from launcher.run.request import Request
 
@@ -26,14 +31,16 @@ if TYPE_CHECKING:
     from launcher.progress import ProgressDisplay
     from launcher.run.job import LoadedTarget, Outcome
 
+_STARTED_S = time.monotonic()
+
 SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
     "serve": serve,
+    "top": top,
     "doctor": doctor,
     "discover": discover,
+    **{name: partial(service, name) for name in SERVICE_COMMANDS},
 }
 """What the first argument may be instead of a cluster; each takes the others, and never returns."""
-
-_STARTED_S = time.monotonic()
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command("launch")(Request)
@@ -55,7 +62,8 @@ def _launch(request: Request, as_json: bool) -> int:
     from launcher.progress import open_progress  # noqa: PLC0415
     from launcher.run import job  # noqa: PLC0415
 
-    with open_progress() as progress:
+    check_log_format(request.log_format)
+    with JsonProgress() if is_json() else open_progress() as progress:
         loaded = job.load_target(request)
         if loaded.cluster.config.is_stream and not request.plan_only:
             return _stream(request, progress, loaded, as_json)
@@ -112,11 +120,7 @@ def _finish(outcome: Outcome, as_json: bool) -> int:
     code, problem = EXIT_FINE, None
     if ran is not None and ran.agreement is not None and not ran.agrees:
         code, found = EXIT_FAILED, ran.agreement
-        problem = (
-            f"the results differ from the whole model's, most at output {found.worst_output!r} "
-            f"of frame {found.worst_input}, by more than the tolerance of {found.allowed:g} allows"
-            + (f"; {found.begins.sentence}" if found.begins is not None else "")
-        )
+        problem = found.disagreement
     if as_json:
         data = {}
         if ran is not None:

@@ -20,7 +20,8 @@ from launcher.profile.file import NodeEntry, ProfileFile, default_cache, write_a
 from launcher.profile.measuring import NewMeasurements, measure
 from launcher.profile.use import check_unbatched
 from launcher.progress import open_progress
-from launcher.results.report_text import megabytes, open_console
+from launcher.quantities import megabytes
+from launcher.results.report_text import open_console
 from partition.errors import PartitionError
 from partition.plan import Plan
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from launcher.console import run_command
+from launcher.logs import JsonProgress, check_log_format, is_json
 from launcher.run.request import Request
 
 
@@ -58,6 +59,17 @@ class ServeOptions:
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let other machines use it without a token")
     ] = False
+    traces: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="OTLP receiver for traces of requests with a traceparent, such as "
+            "http://127.0.0.1:4318",
+        ),
+    ] = None
+    metrics: Annotated[
+        str | None, typer.Option(help="'guarded': /metrics needs the token; 'open': it does not")
+    ] = None
     most_in_flight: Annotated[
         int | None, typer.Option(min=1, help="Requests under way; more are refused at once")
     ] = None
@@ -67,6 +79,12 @@ class ServeOptions:
     profile: Annotated[
         Path | None,
         typer.Option(help="File of csdf-edge partition profile: measured times for the search"),
+    ] = None
+    log_format: Annotated[
+        str, typer.Option(metavar="text|json", help="json: one JSON object per line of the log")
+    ] = "text"
+    report: Annotated[
+        Path | None, typer.Option(help="File for a page on the run, in HTML, written at its end")
     ] = None
 
 
@@ -87,10 +105,14 @@ def _serve(options: ServeOptions, _: bool) -> int:
 
     keep_one_heap()  # a server has many threads, and frees in one what another allocates
 
-    request = Request(options.target, strategy=options.strategy, profile=options.profile)
-    keys = {key.name for key in fields(options)} - {"target", "strategy", "profile"}
+    request = Request(
+        options.target, strategy=options.strategy, profile=options.profile, report=options.report
+    )
+    own = {"target", "strategy", "profile", "report", "log_format"}
+    keys = {key.name for key in fields(options)} - own
     given = {key: _as_written(value) for key in keys if (value := getattr(options, key))}
-    with LineProgress(sys.stderr) as progress:
+    check_log_format(options.log_format)
+    with JsonProgress() if is_json() else LineProgress(sys.stderr) as progress:
         return serve(request, given, progress)
 
 

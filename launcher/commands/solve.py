@@ -30,8 +30,9 @@ from launcher.plan.engine_check import EngineCheck, check_tensorrt, tensorrt_unc
 from launcher.plan.files import SUBNETS, check_save_folder, save_plan
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay, open_progress
+from launcher.quantities import megabytes
 from launcher.results.energy_text import energy_text, joules
-from launcher.results.report_text import batches_text, megabytes, open_console
+from launcher.results.report_text import batches_text, open_console
 from partition.errors import PartitionError
 from partition.measured.profiles import measured_part
 from partition.plan import Plan

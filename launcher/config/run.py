@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from launcher.core.watch import Rebalance
+from launcher.core.watch import Rebalance, Start
 from nodes.protocol.messages import Order
 
 
@@ -49,6 +49,22 @@ class RunConfig(StrictModel):
             "after the other, which is slower and serves comparisons"
         ),
     ] = "pipelined"
+    start: Annotated[
+        Start,
+        Field(
+            description="Which nodes a run begins with: those that answer (available), without "
+            "which the others may have a plan; or all of the plan, else it ends (all)"
+        ),
+    ] = "available"
+    start_wait_s: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=86400,
+            description="Seconds to wait for nodes before the first frame, if those that answer "
+            "are too few; by default 30, and without a limit for launch serve and for sources",
+        ),
+    ] = None
     batch_wait_s: Annotated[
         float,
         Field(

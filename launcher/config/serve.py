@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -53,6 +53,17 @@ class ServeConfig(StrictModel):
     insecure: Annotated[
         bool, Field(description="Whether it may be reached from other machines without a token")
     ] = False
+    traces: Annotated[
+        str | None,
+        Field(
+            pattern="^https?://[^/\\s]+",
+            description="URL of an OTLP receiver for traces of requests with a traceparent",
+        ),
+    ] = None
+    metrics: Annotated[
+        Literal["guarded", "open"],
+        Field(description="Whether /metrics needs the token, or is open to who reaches the port"),
+    ] = "guarded"
     most_in_flight: Annotated[
         int, Field(ge=1, le=100_000, description="Requests under way; more are refused at once")
     ] = 64

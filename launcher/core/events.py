@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import ENDLESS
 from launcher.errors import LauncherError
 from nodes.core.events import Tick
-from nodes.protocol.messages import BlobInfo, Control
+from nodes.protocol.messages import BlobInfo, Control, Welcome
 
 # ---------------------------------------------------------------- events
 
@@ -61,6 +62,18 @@ class ClosedEarly:
     """The node's control port accepted a connection and closed it before the handshake ended."""
 
     node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotAdmitted:
+    """A node's agent and this launcher cannot authenticate each other; `error` has the remedy.
+
+    If it is `final`, ZeroMQ does not dial the node again by itself (`Redial` does).
+    """
+
+    node: str
+    error: LauncherError
+    final: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +190,7 @@ NodeEvent = (
     | DataConnected
     | ControlConnected
     | ClosedEarly
+    | NotAdmitted
     | Disconnected
     | AgentExited
 )
@@ -204,6 +218,13 @@ class Send:
 
     node: str
     message: Control
+
+
+@dataclass(frozen=True, slots=True)
+class Redial:
+    """Make the control connection with the node anew, because the node had refused it."""
+
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +261,8 @@ class PlanRequest:
     The planner answers with `PlanReply` or `Unplannable`, or not at all if a later request has
     replaced this one. While frames stream by the plan of the epoch `better_than`, only a plan that
     is predicted to be `least_gain` times as fast is wanted. `slower` maps nodes to the factors by
-    which they were measured to be slower than the cost model assumes.
+    which they were measured to be slower than the cost model assumes. `newcomers` are descriptions
+    of the nodes that were absent when the first plan was made.
     """
 
     epoch: int
@@ -248,6 +270,7 @@ class PlanRequest:
     better_than: int | None = None
     least_gain: float = 1.0
     slower: Mapping[str, float] = field(default_factory=dict)
+    newcomers: Mapping[str, Welcome] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,15 +278,21 @@ class Notice:
     """Show this sentence to the user."""
 
     text: str
+    level: Literal["info", "warning"] = "info"
+    nodes: tuple[str, ...] = ()
+    """The nodes that it is about, where the sentence does not name all nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """Show progress to the user: `done` of `total` in `stage`, and a remark."""
+    """Show progress to the user: `done` of `total` in `stage`, and a remark.
+
+    A stage without an end has no total.
+    """
 
     stage: str
     done: int
-    total: int
+    total: int | None
     note: str = ""
 
 
@@ -274,4 +303,4 @@ class End:
     error: LauncherError | None
 
 
-Action = Send | SendChunk | Stream | Halt | PlanRequest | StageProgress | Notice | End
+Action = Send | Redial | SendChunk | Stream | Halt | PlanRequest | StageProgress | Notice | End

@@ -1,8 +1,9 @@
 """Decides, while frames stream, whether to search a better plan and whether to change to it.
 
-A better plan is searched in the background. Changing to it ends the epoch as a recovery does: all
-nodes pause for some seconds, and frames under way are sent again. This pays only if enough frames
-are left, so three conditions must hold (hysteresis):
+A better plan is searched in the background, and its subnets are brought to the nodes while frames
+stream on (`launcher.core.preloading`). Changing to it ends the epoch as a recovery does: all nodes
+pause while they open their parts, and frames under way are sent again. This pays only if enough
+frames are left, so three conditions must hold (hysteresis):
 
 - The new plan is predicted to be `LEAST_GAIN` times as fast, both under the same cost model.
 - At the measured pace, it saves on the remaining frames `WORTH` times as long as changes take.
@@ -31,7 +32,7 @@ from dataclasses import dataclass
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Notice, PlanReply, PlanRequest, Send, Unplannable
-from launcher.core.recovery import Cause, Change, Recoverer
+from launcher.core.recovery import Cause, Change, Recoverer, newcomers
 from launcher.core.session import Session, SessionState
 from launcher.core.speeds import Factors, SpeedMemory, Speeds, factors_for, largest_change
 from launcher.core.watch import Limits, is_past
@@ -136,23 +137,32 @@ class Improver:
         """Forget the search under way, because the epoch is given up."""
         self._pending = self._look_at_s = None
 
+    def keep_plan(self, change: Change, reason: str, now_s: float) -> list[Action]:
+        """Notify the user that a change was given up, and look for other occasions."""
+        self._look_at_s = now_s + LOOK_EVERY_S
+        return [Notice(f"{change.why}, but the plan is kept: {reason}", "warning")]
+
+    def look_again(self, now_s: float) -> None:
+        """Look for a better plan soon, because the one that was found cannot be carried out."""
+        self._look_at_s, self._considered, self._considered_speeds = now_s, frozenset(), {}
+
     # ------------------------------------------------------------ nodes that return
 
     def node_returned(self, session: Session, members: list[Session], now_s: float) -> list[Action]:
         """Decide whether to use a lost node that has returned; notify the user."""
-        name = repr(session.node)
+        name = f"node {session.node!r} {'has come' if session.was_absent else 'is back'}"
         self._considered -= {session.node}
         if session in members or not self._limits.recovery.enabled:
             return []
         if self._recoverer.life.is_down:
-            return [Notice(f"node {name} is back")]
+            return [Notice(name)]
         if self._limits.recovery.rebalance == "auto":
             if self._look_at_s is None:
                 self._look_at_s = now_s
-            return [Notice(f"node {name} is back; checking whether a plan with it is worth it")]
+            return [Notice(f"{name}; checking whether a plan with it is worth it")]
         if self._limits.recovery.rebalance == "ask" and self._limits.consent:
-            return [Notice(f"node {name} is back and stands by; to use it: {self._limits.consent}")]
-        return [Notice(f"node {name} is back and stands by, in case another node is lost")]
+            return [Notice(f"{name} and stands by; to use it: {self._limits.consent}")]
+        return [Notice(f"{name} and stands by, in case another node is lost")]
 
     def consent(self, members: list[Session]) -> list[Action]:
         """Search a plan that uses the returned nodes, because the user agrees to a change."""
@@ -235,7 +245,8 @@ class Improver:
             wanted |= self._considered
         among = tuple(node for node in self._sessions if node in wanted)
         slower = factors_for(self._recoverer.slower, among)
-        return [PlanRequest(epoch, among, self._streaming, least_gain, slower)]
+        came = newcomers(self._sessions[node] for node in among)
+        return [PlanRequest(epoch, among, self._streaming, least_gain, slower, came)]
 
     # ------------------------------------------------------------ answers
 
@@ -261,9 +272,9 @@ class Improver:
                 "to it takes some seconds",
             )
         names = ", ".join(asked.nodes)
-        reason = (
-            f"{names} is back" if asked.cause == "return" else f"{names} is slower than planned"
-        )
+        is_new = all(self._sessions[node].was_absent for node in asked.nodes)
+        back = "has come" if is_new else "is back"
+        reason = f"{names} {back if asked.cause == 'return' else 'is slower than planned'}"
         why = f"changing to a plan that is {reply.gain:.2f} times as fast: {reason}"
         if asked.cause == "slow":
             self._adapted += 1

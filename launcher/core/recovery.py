@@ -5,6 +5,9 @@ has to be searched. If a better plan has been found already (`launcher.core.impr
 deployed at once. If no node is left, or no plan exists for those that are left, the run waits for
 others to return (`launcher.core.waiting`).
 
+Before the first frame, missing nodes lead the same way, without an epoch to halt: once every other
+node has answered the greeting, or is late, a plan for those that answered is requested.
+
 An epoch is *fruitless* unless every network that was offered frames has a new result. After several
 fruitless epochs in a row, lost nodes are greeted ever later while the run waits. Otherwise a frame
 that crashes every agent, and agents that are restarted each time, would keep the run in an endless
@@ -17,6 +20,7 @@ import operator
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 from launcher.core.blueprint import Blueprint
@@ -27,8 +31,8 @@ from launcher.core.session import Session, SessionState
 from launcher.core.speeds import Factors, factors_for
 from launcher.core.waiting import Waiting, duration
 from launcher.core.watch import Limits
-from launcher.errors import LauncherError, RunFailedError
-from nodes.protocol.messages import Stop
+from launcher.errors import BadInputError, LauncherError, RunFailedError
+from nodes.protocol.messages import Stop, Welcome
 
 HOLDS_A_DEPLOYMENT = (
     SessionState.DEPLOYING,
@@ -98,6 +102,8 @@ class Outage:
     frame: int = 0
     replayed: int = 0
     waited_s: float = 0.0
+    is_start: bool = False
+    """Whether no frame has streamed before; then it is no recovery, but a longer start."""
 
     def add(self, cause: Cause, nodes: Sequence[str], reasons: Sequence[str]) -> None:
         """Add a cause; the loss of a node overrides any other."""
@@ -122,13 +128,15 @@ class Recoverer:
         self.life = life
         self.outage: Outage | None = None
         self.done: deque[Recovery] = deque(maxlen=MOST_KEPT)
+        self.completed = 0
+        """How many changes of epochs were completed in all."""
         self.slower: Factors = {}
         """The measured speeds of nodes, for the next plan."""
         self._epoch = epoch
         self._sessions = sessions
         self._limits = limits
         self._returns = returns
-        self._waiting = Waiting(limits.recovery.wait_s)
+        self._waiting = Waiting(limits.start_wait_s)
         self._hopeless = ""
         """Why the run cannot go on for now."""
         self._furthest: list[int] = []
@@ -161,7 +169,9 @@ class Recoverer:
         The cause are `losses`, or a `dispute`: its nodes and the sentence about it. Returns the
         error with which the run ends if there is nothing to wait for.
         """
-        outage = self.outage = self.outage or Outage(now_s, "loss" if losses else "dispute")
+        outage = self.outage = self.outage or Outage(
+            now_s, "loss" if losses else "dispute", is_start=not self.life.has_streamed
+        )
         if dispute is not None:
             outage.add("dispute", dispute[0], [dispute[1]])
         if losses:
@@ -171,6 +181,9 @@ class Recoverer:
             self._fruitless += 1
         outage.better = None
         actions = self._stop(epoch)
+        if self.life.state in (RunState.PREPARING, RunState.GATHERING):
+            further = self._gather(outage, now_s)
+            return further if isinstance(further, LauncherError) else actions + further
         if not self.life.is_down:
             self.life.step(RunStep.GIVE_UP)
             return [*actions, Halt()]
@@ -178,6 +191,20 @@ class Recoverer:
             return actions
         further = self._go_on(outage, now_s)
         return further if isinstance(further, LauncherError) else actions + further
+
+    def _gather(self, outage: Outage, now_s: float) -> list[Action] | LauncherError:
+        """Go on once no node can answer the greeting any more."""
+        if all(s.state is not SessionState.CONNECTING for s in self._sessions.values()):
+            return self._go_on(outage, now_s)
+        if self.life.state is RunState.PREPARING:
+            self.life.step(RunStep.GATHER)
+        return []
+
+    def node_answered(self, now_s: float) -> list[Action] | LauncherError:
+        """Act on a node's answer to the first greeting, or on its being late."""
+        if self.life.state is not RunState.GATHERING or self.outage is None:
+            return []
+        return self._gather(self.outage, now_s)
 
     def change(self, change: Change, epoch: int, now_s: float) -> list[Action]:
         """End `epoch` on all nodes to change to a better plan."""
@@ -225,7 +252,8 @@ class Recoverer:
         if outage.better is not None:
             return []
         if not self.left:
-            return self._wait("no node is left", "any node", now_s)
+            none = "no node can be used" if outage.is_start else "no node is left"
+            return self._wait(none, "any node", now_s)
         if self.life.state is RunState.WAITING:  # more nodes were too few already
             return []
         return self._replan(outage, now_s)
@@ -251,10 +279,18 @@ class Recoverer:
         self.next_epoch()
         outage.plan_due_s = now_s + self._limits.run.deploy_timeout_s
         nodes = outage.asked = tuple(session.node for session in self.left)
-        notice = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
+        names = ", ".join(nodes)
+        notice = f"{outage.reasons[-1]}; going on with {names}"
         return [
-            Notice(notice),
-            PlanRequest(self._epoch, nodes, slower=factors_for(self.slower, nodes)),
+            Notice(f"planning for {names}")
+            if outage.is_start
+            else Notice(notice, "warning", tuple(outage.nodes)),
+            PlanRequest(
+                self._epoch,
+                nodes,
+                slower=factors_for(self.slower, nodes),
+                newcomers=newcomers(self.left),
+            ),
         ]
 
     # ------------------------------------------------------------ waiting
@@ -262,19 +298,27 @@ class Recoverer:
     def _wait(self, why: str, whom: str, now_s: float) -> list[Action] | LauncherError:
         """Wait for nodes to return; returns the error with which the run ends if none can."""
         self._hopeless = why
-        expected_s = self._returns.expected_s()
+        expected_s = self._expected_s
         if expected_s is None or not self._waiting.is_possible:
             return self._hopeless_error(now_s)
         was_waiting = self.life.state is RunState.WAITING
         self.life.step(RunStep.WAIT)
-        self._waiting.begin(whom, expected_s, now_s)
+        come = "to come" if self.outage is not None and self.outage.is_start else "to come back"
+        self._waiting.begin(f"{whom} {come}", expected_s, now_s)
         within_s = min(FRUITLESS_S, 2.0 ** (self._fruitless - 1)) if self._fruitless else 0.0
         self._returns.hurry(within_s, now_s)
         if was_waiting or self.outage is None:
             return []
         left_s = self._waiting.left_s(now_s)
-        waits = f"waiting {duration(left_s)} at most for {whom} to come back"
-        return [Notice(f"{self.outage.reasons[-1]}; {why}; {waits}")]
+        within = "without a limit" if left_s == inf else f"{duration(left_s)} at most"
+        waits = f"waiting {within} for {whom} {come}"
+        reason = "" if self.outage.is_start else f"{self.outage.reasons[-1]}; "
+        return [Notice(f"{reason}{why}; {waits}", "warning")]
+
+    @property
+    def _expected_s(self) -> float | None:
+        """How long to wait for nodes at most; None if none of them can come."""
+        return self._returns.expected_s(repairs=self._waiting.is_endless)
 
     def _end_waiting(self, outage: Outage, now_s: float) -> None:
         before_s = self._waiting.waited_s
@@ -289,7 +333,7 @@ class Recoverer:
 
     def error_if_nobody_can_return(self, now_s: float) -> LauncherError | None:
         """Return the error with which the run ends if it waits for nodes and none can return."""
-        if self.life.state is not RunState.WAITING or self._returns.expected_s() is not None:
+        if self.life.state is not RunState.WAITING or self._expected_s is not None:
             return None
         return self._hopeless_error(now_s)
 
@@ -306,7 +350,7 @@ class Recoverer:
             return list(self._waiting.reports(now_s))
         if self.life.state is RunState.PLANNING and now_s >= self.outage.plan_due_s:
             waited_s = self._limits.run.deploy_timeout_s
-            self._hopeless = _cannot(f"no plan was found in {waited_s:g} s")
+            self._hopeless = self._cannot(f"no plan was found in {waited_s:g} s")
             return self._hopeless_error(now_s)
         return []
 
@@ -335,7 +379,7 @@ class Recoverer:
             return None
         if set(self.outage.asked) != {session.node for session in self.left}:
             return self._replan(self.outage, now_s)
-        return self._wait(_cannot(reason), "other nodes", now_s)
+        return self._wait(self._cannot(reason), "other nodes", now_s)
 
     def _awaits(self, epoch: int) -> bool:
         """Whether the latest request was for this epoch and is not answered yet."""
@@ -343,10 +387,14 @@ class Recoverer:
 
     def finish(self, now_s: float) -> list[Action]:
         """Record and report the recovery that ends because all nodes stream, if there was one."""
+        self._waiting.patience_s = self._limits.recovery.wait_s
         if self.outage is None:
             return []
         past, self.outage = self.outage, None
+        if past.is_start:
+            return []
         passed_s = now_s - past.began_s
+        self.completed += 1
         self.done.append(
             Recovery(
                 tuple(past.nodes),
@@ -370,6 +418,8 @@ class Recoverer:
         past = [] if outage is None else outage.reasons
         self._waiting.end(now_s)
         waited_s = self._waiting.waited_s
+        if outage is not None and outage.is_start:
+            return self._no_start_error(outage, waited_s)
         none = f", and none came back in {duration(waited_s)}" if waited_s else ""
         if self.left:
             none = f"; no other node came back in {duration(waited_s)}" if waited_s else ""
@@ -379,6 +429,20 @@ class Recoverer:
         earlier = f" Before: {'; '.join(before)}" if before else ""
         return RunFailedError(f"{last}; {self._hopeless}{none}.{earlier}")
 
+    def _no_start_error(self, outage: Outage, waited_s: float) -> LauncherError:
+        """The error of a run that cannot begin; it is the user's to solve unless agents failed."""
+        missing = [session for session in self._sessions.values() if session.why_lost]
+        whys = [session.why_lost for session in missing] or outage.reasons
+        none = f", and none came in {duration(waited_s)}" if waited_s and missing else ""
+        is_users = all(session.was_absent for session in missing)
+        kind = BadInputError if is_users else RunFailedError
+        return kind(f"{'; '.join(whys)}; {self._hopeless}{none}")
 
-def _cannot(reason: str) -> str:
-    return f"the other nodes cannot go on: {reason}"
+    def _cannot(self, reason: str) -> str:
+        is_start = self.outage is not None and self.outage.is_start
+        return f"the {'nodes that answer' if is_start else 'other nodes'} cannot go on: {reason}"
+
+
+def newcomers(sessions: Iterable[Session]) -> dict[str, Welcome]:
+    """Return what those of these nodes say of themselves that were absent at first."""
+    return {s.node: s.welcome for s in sessions if s.was_absent and s.welcome is not None}

@@ -14,19 +14,27 @@ whenever it is used costs one pause in several minutes, and old losses do not co
 cannot go on without lost nodes, strikes are ignored (`hurry`).
 
 A node that *failed* (its engine, its disk, a breach of the protocol) would fail again. It is
-greeted only when its connection is re-established, as it is when its agent is restarted.
+greeted only when its connection is re-established, as it is when its agent is restarted. The same
+holds for one that cannot be used (*unusable*: another protocol, no such engine): waiting does not
+change that, but its agent may be replaced by another one. A node that refuses this launcher's key
+is dialled again every `REDIAL_S`.
+
+Nodes that were absent when the run began are greeted in the same way. Before the first frame, a
+node that is lost `MOST_LOADS` times while it loads its part is left alone until frames stream:
+otherwise a subnet that crashes every agent would keep a run in a loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 
-from launcher.core.events import Action, Notice, Send
-from launcher.core.sentences import other_protocol
+from launcher.core.events import Action, Notice, Redial, Send
 from launcher.core.session import Session, SessionState, Step
 from launcher.core.watch import is_past
-from nodes.protocol.messages import PROTOCOL, Control, Hello, Refused, Stop, Stopped, Welcome
+from launcher.errors import LauncherError
+from nodes.protocol.messages import Bye, Control, Hello, Refused, Stop, Stopped, Welcome
 
 SETTLE_S = 1.0
 """From the first loss of a node to the greeting."""
@@ -45,6 +53,12 @@ LONGEST_REFUSED_S = 30.0
 LONGEST_S = 600.0
 """The longest time until a node is greeted again."""
 
+REDIAL_S = 30.0
+"""From a node's refusal of this launcher's key to the next attempt to connect."""
+
+MOST_LOADS = 3
+"""How many times a node may be lost while it loads its part, before the first frame."""
+
 STANDING_BY = 0.25
 """The strikes for the loss of a node that had no part in the plan."""
 
@@ -53,10 +67,16 @@ RESTART_S = 30.0
 the engine first)."""
 
 
+Unusable = Callable[[Session, Welcome], LauncherError | None]
+"""Why a node cannot be used, by what its agent says of itself; None if it can."""
+
+
 @dataclass(slots=True)
 class _LossRecord:
     """A node's losses. It `is_failed` if the latest was its own failure; it `has_ended` if its
-    process, which this launcher started, is gone for good."""
+    process, which this launcher started, is gone for good. It `is_unusable` if waiting will not
+    make it of use, and `is_barred` if it has to be dialled anew. It was lost `loads` times while it
+    loaded its part, before the first frame."""
 
     strikes: float = 0.0
     struck_s: float = 0.0
@@ -65,6 +85,14 @@ class _LossRecord:
     epoch: int = 0
     is_failed: bool = False
     has_ended: bool = False
+    is_unusable: bool = False
+    is_barred: bool = False
+    loads: int = 0
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the node is not greeted again, until frames stream or for good."""
+        return self.has_ended or self.loads >= MOST_LOADS
 
     def strike(self, strikes: float, now_s: float) -> None:
         """Count another loss."""
@@ -78,9 +106,10 @@ class _LossRecord:
 class Returns:
     """Decides when to greet the lost nodes of `sessions` with `hello`."""
 
-    def __init__(self, sessions: Mapping[str, Session], hello: Hello) -> None:
+    def __init__(self, sessions: Mapping[str, Session], hello: Hello, unusable: Unusable) -> None:
         self._sessions = sessions
         self._hello = hello
+        self._unusable = unusable
         self._greet_at_s: dict[str, float] = {}
         self._records = {node: _LossRecord() for node in sessions}
         self._hurry_s: float | None = None
@@ -97,9 +126,34 @@ class Returns:
         record = self._records[session.node]
         record.refusals, record.epoch, record.is_failed = 0, epoch, failed
         record.strike(strikes, now_s)
+        if record.is_unusable:
+            return
         self._greet_at_s.pop(session.node, None)
         if not failed:
             self._greet(session.node, record.not_before_s, now_s)
+
+    def note_unusable(self, node: str, now_s: float, *, is_barred: bool = False) -> None:
+        """Note that waiting will not make a node of use; `is_barred` if it has to be dialled anew
+        before its connection can be re-established."""
+        record = self._records[node]
+        record.is_unusable, record.is_barred = True, is_barred
+        self._greet_at_s.pop(node, None)
+        if is_barred:
+            self._greet_at_s[node] = now_s + REDIAL_S
+
+    def note_lost_loading(self, node: str) -> None:
+        """Note that a node was lost while it loaded its part, before the first frame."""
+        self._records[node].loads += 1
+        if self._records[node].is_gone:
+            self._greet_at_s.pop(node, None)
+
+    def note_streaming(self, now_s: float) -> None:
+        """Greet the nodes again that were left alone because frames did not stream."""
+        for node, record in self._records.items():
+            was_gone, record.loads = record.is_gone, 0
+            is_lost = self._sessions[node].state is SessionState.LOST
+            if was_gone and is_lost and not record.is_failed and not record.is_unusable:
+                self._greet(node, max(now_s + SETTLE_S, record.not_before_s), now_s)
 
     def process_ended(self, node: str) -> None:
         """Note that the agent's process, which this launcher started, has ended for good."""
@@ -108,7 +162,7 @@ class Returns:
 
     def _greet(self, node: str, at_s: float, now_s: float) -> None:
         record = self._records[node]
-        if record.has_ended:
+        if record.is_gone:
             return
         if self._hurry_s is not None:
             at_s = min(at_s, now_s + self._hurry_s)
@@ -116,31 +170,35 @@ class Returns:
 
     # ------------------------------------------------------------ which nodes can return
 
-    def expected_s(self) -> float | None:
-        """How long to wait for lost nodes at most; None if none of them can return."""
-        missing = [
-            self._records[node]
-            for node, session in self._sessions.items()
-            if not session.is_open and not self._records[node].has_ended
+    def expected_s(self, *, repairs: bool = False) -> float | None:
+        """How long to wait for lost nodes at most; None if none of them can return.
+
+        With `repairs`, somebody may make nodes usable while the run waits.
+        """
+        records = [
+            self._records[node] for node, session in self._sessions.items() if not session.is_open
         ]
+        missing = [r for r in records if not r.is_gone and (repairs or not r.is_unusable)]
         if not missing:
             return None
-        return RESTART_S if all(record.is_failed for record in missing) else float("inf")
+        return RESTART_S if all(record.is_failed for record in missing) else inf
 
     @property
     def is_complete(self) -> bool:
         """Whether every node that can be expected to return has done so."""
         return all(
-            session.is_open or self._records[node].has_ended or self._records[node].is_failed
-            for node, session in self._sessions.items()
+            session.is_open or record.is_gone or record.is_failed or record.is_unusable
+            for session, record in ((self._sessions[n], r) for n, r in self._records.items())
         )
 
     def hurry(self, within_s: float, now_s: float) -> None:
         """Greet lost nodes within `within_s`, because the run waits for them."""
         self._hurry_s = within_s
         for node, session in self._sessions.items():
-            if session.state is SessionState.LOST and not self._records[node].is_failed:
-                self._greet(node, self._greet_at_s.get(node, float("inf")), now_s)
+            record = self._records[node]
+            would_fail = record.is_failed or record.is_unusable
+            if session.state is SessionState.LOST and not would_fail:
+                self._greet(node, self._greet_at_s.get(node, inf), now_s)
 
     def stop_hurrying(self) -> None:
         """Greet lost nodes at their usual times again, because the run goes on."""
@@ -156,6 +214,9 @@ class Returns:
         """Act on the control connection with a lost node being re-established."""
         if session.is_present:
             return []
+        if self._records[session.node].is_barred:
+            self._records[session.node].is_barred = False
+            self._greet_at_s.pop(session.node, None)
         if session.state is SessionState.RETURNING:  # the greeting may be lost
             return [Send(session.node, self._hello)]
         if session.node not in self._greet_at_s:
@@ -179,9 +240,11 @@ class Returns:
                 record.refusals += 1
                 waiting_s = min(LONGEST_REFUSED_S, REFUSED_S * 2 ** (record.refusals - 1))
                 self._greet_at_s[session.node] = now_s + waiting_s
-            case Welcome(protocol) if protocol != PROTOCOL:
-                session.lose()
-                return [Notice(f"{other_protocol(session, protocol)}; it is not used again")]
+            case Welcome() if (why := self._unusable(session, message)) is not None:
+                session.lose(str(why))
+                self.note_unusable(session.node, now_s)
+                notice = Notice(f"{why}; it is not used", "warning", (session.node,))
+                return [Send(session.node, Bye()), notice]
             case Welcome():
                 session.receive(message)
                 session.welcome, session.host = message, host
@@ -192,7 +255,7 @@ class Returns:
                 session.receive(message)
                 session.come_back()
                 self._greet_at_s.pop(session.node, None)
-                record.is_failed = False
+                record.is_failed = record.is_unusable = False
         return []
 
     def due(self, now_s: float) -> list[Action]:
@@ -202,6 +265,10 @@ class Returns:
         for node in found:
             del self._greet_at_s[node]
             session = self._sessions[node]
+            if self._records[node].is_barred:
+                self._greet_at_s[node] = now_s + REDIAL_S
+                actions.append(Redial(node))
+                continue
             if session.state is SessionState.LOST:
                 session.step(Step.GREET)
             if session.state is SessionState.RETURNING:

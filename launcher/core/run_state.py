@@ -1,16 +1,22 @@
 """Defines the states of a run and the transitions between them, as a table.
 
     PREPARING ──Start──▶ STREAMING ──last result taken: Stop──▶ STOPPING
-                          │     ▲
-                        Halt   Start
-                          ▼     │
-        COMPLETE ◀── HALTING   ROLLOUT ◀──PlanReply── PLANNING ◀──▶ WAITING
+        │ │               │     ▲
+        │ │             Halt   Start
+        │ │               ▼     │
+        │ │ COMPLETE ◀── HALTING   ROLLOUT ◀──PlanReply── PLANNING ◀──▶ WAITING
+        │ │                                                  ▲             ▲
+        │ └──a node is missing, and all others have answered─┴─────────────┤
+        └──a node is missing──▶ GATHERING ──all others have answered───────┘
 
 An epoch is given up, and the stream halted, because a node is lost, because nodes accuse each other
 or because there is a better plan. HALTING leads to COMPLETE if every result has arrived, to ROLLOUT
 if there is a better plan, and otherwise to PLANNING, or to WAITING if too few nodes are present.
-ROLLOUT leads back to one of these two if another node is lost. A run can end in every state:
-PREPARING leads to ABANDONED, the others to ENDED.
+ROLLOUT leads back to one of these two if another node is lost.
+
+A run may begin with the nodes that answer (`run.start: available`). A node that is missing or lost
+before the first frame then leads from PREPARING to PLANNING or WAITING, through GATHERING if other
+nodes have not answered the greeting yet. A run can end in every state.
 """
 
 from __future__ import annotations
@@ -29,11 +35,11 @@ class RunState(Enum):
     HALTING = "the epoch is given up, and the stream is being halted"
     COMPLETE = "every result had arrived when the stream was halted"
     WAITING = "too few nodes are present to go on"
+    GATHERING = "a node is missing at the start, and others may still answer"
     PLANNING = "a plan is being searched"
     ROLLOUT = "nodes receive and load their parts of the next plan"
     STOPPING = "the last result is taken, and nodes stop"
     ENDED = "the run has ended"
-    ABANDONED = "the run has ended before any epoch streamed"
 
 
 class RunStep(Enum):
@@ -42,7 +48,8 @@ class RunStep(Enum):
     START = "start all nodes, which are ready"
     GIVE_UP = "give the epoch up and halt the stream"
     FINISH = "note that no frame is left to stream"
-    WAIT = "wait for nodes to come back"
+    GATHER = "wait until every node has answered the greeting, or is late"
+    WAIT = "wait for nodes to come, or to come back"
     PLAN = "request a plan"
     ROLL_OUT = "deploy the next plan"
     STOP = "stop all nodes after the last result"
@@ -51,7 +58,7 @@ class RunStep(Enum):
 
 _S, _T = RunState, RunStep
 
-WITHOUT_PLAN = (_S.HALTING, _S.COMPLETE, _S.WAITING, _S.PLANNING)
+WITHOUT_PLAN = (_S.HALTING, _S.COMPLETE, _S.GATHERING, _S.WAITING, _S.PLANNING)
 """The epoch is given up, and there is no plan for the next one yet."""
 
 DOWN = (*WITHOUT_PLAN, _S.ROLLOUT)
@@ -69,11 +76,14 @@ RUN_TRANSITIONS: Mapping[tuple[RunState, RunStep], RunState] = {
     (_S.ROLLOUT, _T.START): _S.STREAMING,
     **{
         (state, step): after
-        for state in (_S.HALTING, _S.WAITING, _S.PLANNING, _S.ROLLOUT)
+        for state in (
+            *(_S.PREPARING, _S.GATHERING),
+            *(_S.HALTING, _S.WAITING, _S.PLANNING, _S.ROLLOUT),
+        )
         for step, after in ((_T.PLAN, _S.PLANNING), (_T.WAIT, _S.WAITING))
     },
-    (_S.PREPARING, _T.END): _S.ABANDONED,
-    **{(state, _T.END): _S.ENDED for state in (_S.STREAMING, *DOWN, _S.STOPPING)},
+    (_S.PREPARING, _T.GATHER): _S.GATHERING,
+    **{(state, _T.END): _S.ENDED for state in _S if state is not _S.ENDED},
 }
 """(state, step) → next state; a step that is missing is forbidden."""
 
@@ -83,6 +93,8 @@ class RunLife:
 
     def __init__(self) -> None:
         self.state = RunState.PREPARING
+        self.has_streamed = False
+        """Whether frames have streamed in any epoch."""
 
     def step(self, step: RunStep) -> None:
         """Take a step; raises `LocalProtocolError` if the table has none."""
@@ -90,6 +102,7 @@ class RunLife:
         if following is None:
             raise LocalProtocolError(f"no {step} while {self.state}")
         self.state = following
+        self.has_streamed |= following is RunState.STREAMING
 
     @property
     def is_down(self) -> bool:
@@ -97,11 +110,6 @@ class RunLife:
         return self.state in DOWN
 
     @property
-    def has_streamed(self) -> bool:
-        """Whether frames have streamed in any epoch."""
-        return self.state not in (RunState.PREPARING, RunState.ABANDONED)
-
-    @property
     def is_over(self) -> bool:
         """Whether the run has ended."""
-        return self.state in (RunState.ENDED, RunState.ABANDONED)
+        return self.state is RunState.ENDED

@@ -7,10 +7,16 @@ from collections.abc import Iterable
 
 from launcher.core.events import AgentExited
 from launcher.core.session import Session, SessionState
-from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
+from launcher.errors import (
+    BadInputError,
+    BarredError,
+    LauncherError,
+    NoRoomError,
+    RunFailedError,
+)
 from nodes.core.engines import EngineLackingError
 from nodes.protocol.encodings import Encoding
-from nodes.protocol.messages import PROTOCOL, Refused
+from nodes.protocol.messages import PROTOCOL, Refused, is_understood
 
 CLOSED = (
     "its agent closed the connection: it was stopped, it crashed, or its machine or the network "
@@ -50,9 +56,9 @@ def unreachable(sessions: Iterable[Session], waited_s: float) -> LauncherError:
 
 def refused(session: Session, answer: Refused) -> LauncherError:
     """The agent refused to open a session."""
-    if answer.protocol != PROTOCOL:
+    if not is_understood(answer.protocol):
         return other_protocol(session, answer.protocol)
-    return BadInputError(f"{where(session)} refused: {answer.reason}")
+    return NoRoomError(f"{where(session)} refused: {answer.reason}")
 
 
 def other_protocol(session: Session, theirs: int) -> LauncherError:

@@ -44,9 +44,11 @@ from nodes.protocol.messages import (
     Bye,
     Control,
     Deployed,
+    EngineChoice,
     Failed,
     Missing,
     Pong,
+    Prepared,
     Progress,
     Refused,
     Shutdown,
@@ -192,6 +194,12 @@ _HEARD: Mapping[tuple[SessionState, Trigger], SessionState] = {
     (_S.STOPPING, Stopped): _S.STOPPED,
     # Once welcome, an agent may at any time answer pings, send statistics, fail, or refuse us
     # because it has received nothing from us for longer than its lease.
+    # Before a change of plans, nodes are brought their next subnets (`launcher.core.preloading`).
+    **{
+        (state, kind): state
+        for state in (_S.IDLE, _S.RUNNING)
+        for kind in (Missing, Stored, Prepared)
+    },
     **{
         (state, kind): {Failed: _S.FAILED, Refused: _S.LOST}.get(kind, state)
         for state in _S
@@ -205,11 +213,17 @@ TRANSITIONS: Mapping[tuple[SessionState, Trigger], SessionState] = {**_OWN_STEPS
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """A node's control address, and whether this launcher started its agent."""
+    """A node's control address, whether this launcher started its agent, and its engine.
+
+    `absence` says in a sentence why the node was found absent just before the run; it is empty for
+    a node that answered, and for one that was not asked.
+    """
 
     name: str
     address: str
     started_by_us: bool
+    engine: EngineChoice = field(default_factory=EngineChoice)
+    absence: str = ""
 
 
 @dataclass(slots=True)
@@ -242,8 +256,13 @@ class Session:
     """How many of these answer abandoned requests; they come first."""
     closes_early: bool = False
     """Whether the latest connections to its control port were closed before the handshake."""
+    engine: EngineChoice = field(default_factory=EngineChoice)
     was_lost: bool = False
     """Whether the node has been lost in this run, in whichever state it is now."""
+    was_absent: bool = False
+    """Whether the node had not answered any greeting when it was lost for the last time."""
+    why_lost: str = ""
+    """Why the node is lost, in a sentence for the user; empty while it is present."""
 
     def step(self, step: Step) -> None:
         """Take a step; raises `LocalProtocolError` if the table has no such transition."""
@@ -255,20 +274,27 @@ class Session:
     def renew(self) -> None:
         """Give the epoch up and wait for the next one; raises `LocalProtocolError` if lost."""
         self.step(Step.RENEW)
-        self.abandoned = Counter(self.unanswered)
+        self.abandon()
         self.upload, self.loaded, self.progress = Upload(), 0, 0
         self.deployed = self.stats = self.deadline_s = None
         self.overdue_reason = ""
 
-    def lose(self) -> None:
+    def abandon(self) -> None:
+        """Expect no answers to what was requested; those that still come are ignored."""
+        self.abandoned = Counter(self.unanswered)
+
+    def lose(self, why: str) -> None:
         """Note that the node is lost; nothing is expected of it any more."""
-        self.was_lost = True
+        if self.state not in AWAY:
+            self.was_absent = self.state is SessionState.CONNECTING
+        self.was_lost, self.why_lost = True, why
         self.step(Step.LOSE)
         self.deadline_s = self.pinged_s = None
 
     def come_back(self) -> None:
         """Note that the node has returned and has dropped what it had deployed before."""
         self.renew()
+        self.why_lost = ""
         self.unanswered.clear()
         self.abandoned.clear()
         self.pinged_s = None

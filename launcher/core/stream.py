@@ -64,6 +64,11 @@ class FrameSource:
             self._outlets[channel.number].places for channel in self.due()
         )
 
+    @property
+    def held(self) -> dict[int, int]:
+        """The frames of each channel that exist, by the channel's number."""
+        return {number: outlet.held for number, outlet in self._outlets.items()}
+
     def channels_to(self, node: str) -> list[ChannelSpec]:
         """The channels that feed `node`."""
         return [channel for channel in self.channels if channel.target_node == node]

@@ -8,11 +8,12 @@ A run has four barriers, which all nodes pass together. No agent deploys before 
 its Welcome, because a deployment names the addresses of its peers. None starts before all are
 ready, none is stopped before every result is taken, and none is released before all have stopped.
 
-An error on one node ends the run on all nodes if it comes before the stream begins, or if recovery
-is not `enabled`. Every open session is then closed, so that agents are free for the next launcher,
-and `End` has the sentence for the user. Otherwise the node counts as lost, and the run goes on
-without it in a new epoch. An epoch is given up on all nodes at once. The next one has a higher
-number, so no message of the old one is acted upon, and it streams the frames that have no result.
+An error on one node ends the run on all nodes if recovery is not `enabled`, or if it comes before
+the stream begins and the run is to begin with all nodes (`run.start`). Every open session is then
+closed, so that agents are free for the next launcher, and `End` has the sentence for the user.
+Otherwise the node counts as lost, and the run goes on without it in a new epoch. An epoch is given
+up on all nodes at once. The next one has a higher number, so no message of the old one is acted
+upon, and it streams the frames that have no result.
 
 Nodes without a part in the plan are greeted as well and stand by; the run does not depend on them.
 A lost node is greeted again (`launcher.core.returns`) and then stands by too, until a loss or a
@@ -25,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from launcher.core import sentences
+from launcher.core.absences import Absence, Absences
 from launcher.core.blame import Disputes, stuck
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import PatientClock
@@ -44,6 +46,7 @@ from launcher.core.events import (
     MessageMalformed,
     MessageReceived,
     NodeEvent,
+    NotAdmitted,
     Notice,
     PlanReply,
     ResultsTaken,
@@ -54,6 +57,7 @@ from launcher.core.events import (
 )
 from launcher.core.improving import Improver
 from launcher.core.intake import ENDLESS
+from launcher.core.preloading import Preloading
 from launcher.core.recovery import Change, Loss, Recoverer, Recovery
 from launcher.core.returns import STANDING_BY, Returns
 from launcher.core.rollout import Rollout
@@ -66,7 +70,6 @@ from nodes.core.events import Tick
 from nodes.protocol.errors import RemoteProtocolError
 from nodes.protocol.messages import (
     HOST,
-    PROTOCOL,
     Bye,
     ChannelSpec,
     Control,
@@ -76,6 +79,7 @@ from nodes.protocol.messages import (
     Hello,
     Missing,
     Ping,
+    Prepared,
     Progress,
     Refused,
     Stats,
@@ -83,10 +87,24 @@ from nodes.protocol.messages import (
     Stopped,
     Stored,
     Welcome,
+    is_understood,
 )
 
 SUSPECT = 2.0
 """Strikes for a node that is excluded because of its disputes with others."""
+
+PRELOADED = (SessionState.RUNNING, SessionState.IDLE)
+"""The states of a node that is brought the subnets of a better plan."""
+
+LOADING = (
+    SessionState.QUERYING,
+    SessionState.UPLOADING,
+    SessionState.STOCKED,
+    SessionState.DEPLOYING,
+    SessionState.READY,
+    SessionState.FAILED,
+)
+"""The states of a node that has a part in an epoch which does not stream yet."""
 
 STALLS = 2
 """A run ends after this many stalls without a result in between and without a node at fault."""
@@ -109,20 +127,26 @@ class Supervisor:
         self.blueprint = blueprint
         self.frames = frames
         self.taken = 0
+        contacts = tuple(contacts)
         self.sessions = {
-            contact.name: Session(contact.name, contact.address, contact.started_by_us)
+            contact.name: Session(
+                contact.name, contact.address, contact.started_by_us, engine=contact.engine
+            )
             for contact in contacts
         }
         self.life = RunLife()
+        self._absent = {contact.name: contact.absence for contact in contacts if contact.absence}
+        self._absences = Absences(self.sessions)
         self._hello = hello
         self._limits = limits
         self._watch = Watch(self.sessions, limits)
         self._rollout = Rollout(blueprint, self.sessions, limits, renews=False)
-        self._returns = Returns(self.sessions, self._hello)
+        self._returns = Returns(self.sessions, self._hello, self._why_unusable)
         self._recoverer = Recoverer(
             blueprint.epoch, self.sessions, limits, self._returns, self.life
         )
         self._improver = Improver(self.sessions, limits, self._recoverer)
+        self._preloading: Preloading | None = None
         self._disputes = Disputes()
         self._clock = PatientClock()
         self._away_s = self._away_until_s = 0.0
@@ -132,6 +156,21 @@ class Supervisor:
     def recoveries(self) -> list[Recovery]:
         """The completed changes of epochs, in order; the last ones if there are very many."""
         return list(self._recoverer.done)
+
+    @property
+    def recovered(self) -> int:
+        """How many changes of epochs were completed."""
+        return self._recoverer.completed
+
+    @property
+    def absences(self) -> tuple[Absence, ...]:
+        """The nodes without which the run began."""
+        return self._absences.all
+
+    @property
+    def may_do_without(self) -> bool:
+        """Whether the loss of a node does not end the run by itself, as it is now."""
+        return self._may_recover
 
     @property
     def deadline_s(self) -> float | None:
@@ -172,7 +211,8 @@ class Supervisor:
             case Unplannable():
                 return self._unplannable(event, now_s)
             case Consented():
-                return self._improver.consent(self._members) if self._may_recover else []
+                may_ask = self._may_recover and self._preloading is None
+                return self._improver.consent(self._members) if may_ask else []
             case Abandoned(error):
                 return self._end(error)
             case Tick():
@@ -185,6 +225,8 @@ class Supervisor:
 
     def _from_present(self, session: Session, event: NodeEvent, now_s: float) -> list[Action]:
         match event:
+            case MessageReceived(_, Failed() as failure) if self._refuses_blobs(session, failure):
+                return self._keep_plan(session, failure, now_s)
             case MessageReceived(_, message, host):
                 session.host = host or session.host
                 return self._receive(session, message, now_s)
@@ -199,6 +241,10 @@ class Supervisor:
             case ClosedEarly():
                 session.closes_early = True
                 return []
+            case NotAdmitted(_, error, final):
+                if session.welcome is not None:
+                    return []
+                return self._unusable(session, error, now_s, is_barred=final)
             case Disconnected():
                 return self._disconnected(session, now_s)
             case AgentExited():
@@ -215,24 +261,44 @@ class Supervisor:
                 return self._receive_from_lost(session, message, host, now_s)
             case AgentExited():
                 self._returns.process_ended(session.node)
-                hopeless = self._recoverer.error_if_nobody_can_return(now_s)
-                return [] if hopeless is None else self._end(hopeless)
+                return self._end_if_nobody_can_return(now_s)
+            case NotAdmitted(_, error, final):
+                return self._barred_from_lost(session, error, now_s, final=final)
             case _:
                 return []
+
+    def _barred_from_lost(
+        self, session: Session, error: LauncherError, now_s: float, *, final: bool
+    ) -> list[Action]:
+        if final:
+            self._returns.note_unusable(session.node, now_s, is_barred=True)
+        if session.why_lost == str(error):
+            return []
+        session.why_lost = str(error)
+        self._absences.note(session, has_streamed=self.life.has_streamed)
+        notice = Notice(str(error), "warning", (session.node,))
+        return [notice, *self._end_if_nobody_can_return(now_s)]
+
+    def _end_if_nobody_can_return(self, now_s: float) -> list[Action]:
+        hopeless = self._recoverer.error_if_nobody_can_return(now_s)
+        return [] if hopeless is None else self._end(hopeless)
 
     def _receive_from_lost(
         self, session: Session, message: Control, host: str | None, now_s: float
     ) -> list[Action]:
         actions = self._returns.receive(session, message, host, now_s)
         if session.is_present:
+            self._absences.came(session.node, now_s)
             self._recoverer.node_returned(now_s)
-            actions += self._improver.node_returned(session, self._members, now_s)
-        return actions
+            return actions + self._improver.node_returned(session, self._members, now_s)
+        return actions + self._end_if_nobody_can_return(now_s)
 
     @property
     def _due_s(self) -> float | None:
-        watchers = (self._watch, self._recoverer, self._returns, self._improver)
-        due = [watcher.deadline_s for watcher in watchers]
+        due = [w.deadline_s for w in (self._watch, self._recoverer, self._returns)]
+        due.append(
+            self._improver.deadline_s if self._preloading is None else self._preloading.until_s
+        )
         return min((at_s for at_s in due if at_s is not None), default=None)
 
     @property
@@ -242,12 +308,15 @@ class Supervisor:
 
     def _needs(self, session: Session) -> bool:
         """Whether a node has a part in the epoch, or may get one in the next."""
-        is_welcome = session.state is not SessionState.CONNECTING
-        return session in self._rollout.members or (self.life.state in WITHOUT_PLAN and is_welcome)
+        if self.life.state in WITHOUT_PLAN:
+            return session.state is not SessionState.CONNECTING
+        return session in self._rollout.members
 
     @property
     def _may_recover(self) -> bool:
-        return self._limits.recovery.enabled and self.life.has_streamed
+        if self.life.has_streamed:
+            return self._limits.recovery.enabled
+        return self._limits.starts_with_available
 
     @property
     def _all_taken(self) -> bool:
@@ -284,11 +353,16 @@ class Supervisor:
     # ------------------------------------------------------------ greeting, deploying, starting
 
     def _begin(self, now_s: float) -> list[Action]:
+        self._absences.begin(now_s)
         for session in self.sessions.values():
             session.deadline_s = now_s + self._limits.patience_s([session])
+        known = [
+            (self.sessions[node], BadInputError(absence)) for node, absence in self._absent.items()
+        ]
         return [
             StageProgress("connecting", 0, len(self._members)),
-            *(Send(node, self._hello) for node in self.sessions),
+            *(Send(node, self._hello) for node in self.sessions if node not in self._absent),
+            *self._handle_losses(known, now_s, strikes=0.0, is_known=True),
         ]
 
     def _receive(self, session: Session, message: Control, now_s: float) -> list[Action]:
@@ -309,9 +383,8 @@ class Supervisor:
                     return self._welcomed(session, message, now_s)
                 case Refused():
                     return self._refused(session, message, state, now_s)
-                case Missing() | Stored() | Progress() | Deployed():
-                    actions = self._rollout.receive(session, message, now_s)
-                    return actions + (self._start(now_s) if self._rollout.is_ready else [])
+                case Missing() | Stored() | Prepared() | Progress() | Deployed():
+                    return self._received(session, message, now_s)
                 case Failed(_, reason, peer, barred):
                     why = sentences.failed(session, state, reason, self._progress(state), barred)
                     if not self._needs(session):
@@ -332,47 +405,78 @@ class Supervisor:
             return self._end(error)
         return []
 
+    def _received(
+        self,
+        session: Session,
+        answer: Missing | Stored | Prepared | Progress | Deployed,
+        now_s: float,
+    ) -> list[Action]:
+        """Act on an answer about subnets, of the epoch that is rolled out or of a better plan."""
+        if session.state in PRELOADED or isinstance(answer, Prepared):
+            if self._preloading is None or isinstance(answer, Progress | Deployed):
+                return []
+            actions = self._preloading.receive(session, answer)
+            return actions + self._change_if_preloaded(now_s)
+        actions = self._rollout.receive(session, answer, now_s)
+        return actions + (self._start(now_s) if self._rollout.is_ready else [])
+
     def _refused(
         self, session: Session, answer: Refused, state: SessionState, now_s: float
     ) -> list[Action]:
         if state is SessionState.CONNECTING:
-            return self._unusable(session, sentences.refused(session, answer))
+            error = sentences.refused(session, answer)
+            if not is_understood(answer.protocol):
+                return self._unusable(session, error, now_s)
+            return self._handle_losses([(session, error)], now_s, strikes=0.0)
         if now_s < self._away_until_s:
             return self._greet_all_again(session, now_s)
         how = f"its agent no longer knows this launcher ({answer.reason})"
         return self._handle_losses([(session, self._loss_error(session, how, state))], now_s)
 
     def _welcomed(self, session: Session, welcome: Welcome, now_s: float) -> list[Action]:
-        if welcome.protocol != PROTOCOL:
-            return self._unusable(session, sentences.other_protocol(session, welcome.protocol))
-        needed = {channel.encoding for channel in self._channels_of(session.node)} - {"raw"}
-        if missing := needed.difference(welcome.encodings):
-            return self._unusable(session, sentences.lacks_encoding(session, min(missing)))
-        if (deployment := self.blueprint.deployments.get(session.node)) is not None:
-            try:
-                resolve(deployment.engine, welcome.engines)
-            except EngineLackingError as error:
-                return self._unusable(session, sentences.lacks_engine(session, error))
+        if (why := self._why_unusable(session, welcome)) is not None:
+            return [*self._unusable(session, why, now_s), Send(session.node, session.goodbye)]
         session.welcome = welcome
         session.deadline_s = None
         self._watch.begin_pinging(now_s)
+        if self.life.state in WITHOUT_PLAN:
+            return self._answered(now_s)
         if session not in self._rollout.members:
             return []
         welcomed = sum(other.welcome is not None for other in self._members)
         report = StageProgress("connecting", welcomed, len(self._members))
         return [report, *self._rollout.join(session, now_s)]
 
-    def _channels_of(self, node: str) -> tuple[ChannelSpec, ...]:
-        """The channels of a node in the current epoch; none if it has no part in it."""
-        deployment = self.blueprint.deployments.get(node)
-        return () if deployment is None else deployment.channels
+    def _answered(self, now_s: float) -> list[Action]:
+        """Act on a node's answer to the first greeting, or on its being late, without a plan."""
+        self._recoverer.node_returned(now_s)
+        return self._end_on_error(self._recoverer.node_answered(now_s))
 
-    def _unusable(self, session: Session, error: LauncherError) -> list[Action]:
-        """An agent has never accepted our session: the run ends, unless it can do without."""
-        if session in self._rollout.members:
-            return self._end(error)
-        session.lose()
-        return [Notice(f"{error}; the run goes on without it")]
+    def _why_unusable(self, session: Session, welcome: Welcome) -> LauncherError | None:
+        """Why a node cannot be used, by what its agent says of itself; None if it can."""
+        if not is_understood(welcome.protocol):
+            return sentences.other_protocol(session, welcome.protocol)
+        needed = {channel.encoding for channel in self._channels_of(session.node)} - {"raw"}
+        if missing := needed.difference(welcome.encodings):
+            return sentences.lacks_encoding(session, min(missing))
+        try:
+            resolve(session.engine, welcome.engines)
+        except EngineLackingError as error:
+            return sentences.lacks_engine(session, error)
+        return None
+
+    def _channels_of(self, node: str) -> Iterable[ChannelSpec]:
+        """The channels of a node in the current epoch; all channels if it has no part in it."""
+        deployments = self.blueprint.deployments
+        of = [deployments[node]] if node in deployments else deployments.values()
+        return (channel for deployment in of for channel in deployment.channels)
+
+    def _unusable(
+        self, session: Session, error: LauncherError, now_s: float, *, is_barred: bool = False
+    ) -> list[Action]:
+        """An agent has never accepted our session, and waiting will not change that."""
+        self._returns.note_unusable(session.node, now_s, is_barred=is_barred)
+        return self._handle_losses([(session, error)], now_s, strikes=0.0)
 
     def _start(self, now_s: float) -> list[Action]:
         actions = self._rollout.start()
@@ -380,6 +484,9 @@ class Supervisor:
         addresses = {peer: every[peer] for peer in self.blueprint.host_peers()}
         self._watch.expect_links(addresses, now_s)
         self._watch.expect_results(now_s)
+        if not self.life.has_streamed:
+            self._absences.note_streaming()
+            self._returns.note_streaming(now_s)
         self.life.step(RunStep.START)
         actions.append(Stream(addresses, self.blueprint))
         actions += self._recoverer.finish(now_s)
@@ -425,19 +532,19 @@ class Supervisor:
 
     def _tick(self, now_s: float) -> list[Action]:
         unreached = self._watch.unreached(now_s)
-        needed = [session for session in unreached if session in self._rollout.members]
-        if needed:
+        needed = [session for session in unreached if self._needs(session)]
+        if needed and not self._may_recover:
             return self._end(sentences.unreachable(needed, self._limits.patience_s(needed)))
-        actions: list[Action] = []
-        for session in unreached:
-            waited_s = self._limits.patience_s([session])
-            actions += self._unusable(session, sentences.unreachable([session], waited_s))
+        absent = [(s, sentences.unreachable([s], self._limits.patience_s([s]))) for s in unreached]
+        actions = self._handle_losses(absent, now_s, strikes=0.0)
+        if self.life.is_over:
+            return actions
         return [*actions, *self._returns.due(now_s), *self._check_members(now_s)]
 
     def _check_members(self, now_s: float) -> list[Action]:
         silence = self._watch.common_silence(now_s)
         if silence:
-            return [Notice(silence)]
+            return [Notice(silence, "warning")]
         gone = [
             (session, self._loss_error(session, how))
             for session, how in self._watch.find_lost(now_s)
@@ -455,6 +562,8 @@ class Supervisor:
         questions: list[Action] = [Send(node, Ping()) for node in self._watch.to_ping(now_s)]
         if self._watch.inquiry_is_due(now_s):
             questions += [Send(session.node, GetStats()) for session in self._members]
+        if self._preloading is not None:
+            return due + questions + self._change_if_preloaded(now_s)
         return due + questions + self._improver.due(self._members, now_s)
 
     # ------------------------------------------------------------ stopping and ending
@@ -468,6 +577,7 @@ class Supervisor:
         self._watch.expect_no_results()
         self._returns.give_up()
         self._improver.cancel()
+        self._stop_preloading()
         actions: list[Action] = []
         for session in self._members:
             if session.state is SessionState.RUNNING:
@@ -490,42 +600,68 @@ class Supervisor:
     # ------------------------------------------------------------ losses and changes of epochs
 
     def _handle_losses(
-        self, losses: Sequence[Loss], now_s: float, *, failed: bool = False, strikes: float = 1.0
+        self,
+        losses: Sequence[Loss],
+        now_s: float,
+        *,
+        failed: bool = False,
+        strikes: float = 1.0,
+        is_known: bool = False,
     ) -> list[Action]:
         """Go on without these nodes if recovery is enabled and possible, or end the run.
 
         They `failed` by themselves, or else are out of reach. The loss counts `strikes` against
-        them (`launcher.core.returns`).
+        them (`launcher.core.returns`). The user has been notified already if it `is_known`.
         """
         if not losses:
             return []
         needed = [loss for loss in losses if self._needs(loss[0])]
         if needed and not self._may_recover:
             return self._end(needed[0][1])
-        actions = [
-            action
-            for session, _ in losses
-            for action in self._lose(session, now_s, strikes, failed=failed)
-        ]
+        actions: list[Action] = [] if is_known else self._loss_notices(losses)
+        for session, error in losses:
+            actions += self._lose(session, error, now_s, strikes, failed=failed)
         if needed and self._all_taken:  # nodes that failed have no more work
             for session in [s for s in self._members if s.state is SessionState.FAILED]:
-                actions += self._lose(session, now_s, failed=True)
+                error = self._watch.reported_failure(session)
+                actions += self._lose(session, error, now_s, failed=True)
             self._watch.expect_nothing()
             return actions + self._stop_if_done(now_s)
         if needed:
             return actions + self._give_up_epoch(needed, now_s)
-        return actions + [Notice(f"{error}; it stood by") for _, error in losses]
+        return actions + self._end_on_error(self._recoverer.node_answered(now_s))
+
+    def _loss_notices(self, losses: Sequence[Loss]) -> list[Action]:
+        """Notices of losses that no notice of a recovery mentions."""
+        notices: list[Action] = []
+        for session, error in losses:
+            if not self._needs(session):
+                goes_on = "it stood by" if session.is_open else "the run goes on without it"
+                notices.append(Notice(f"{error}; {goes_on}", "warning", (session.node,)))
+            elif not self.life.has_streamed:
+                notices.append(Notice(str(error), "warning", (session.node,)))
+        return notices
 
     def _lose(
-        self, session: Session, now_s: float, strikes: float = 1.0, *, failed: bool
+        self,
+        session: Session,
+        error: LauncherError,
+        now_s: float,
+        strikes: float = 1.0,
+        *,
+        failed: bool,
     ) -> list[Action]:
         """Say goodbye to a node; an agent that we started keeps running if it may be used again."""
         goodbye = session.goodbye
         was_open, is_member = session.is_open, session in self._rollout.members
-        session.lose()
+        was_loading = session.state in LOADING and not self.life.has_streamed
+        session.lose(str(error))
         epoch = self.blueprint.epoch if is_member else 0
         strikes = strikes if is_member else min(strikes, STANDING_BY)
         self._returns.note_loss(session, now_s, epoch, strikes, failed=failed)
+        if was_loading and strikes:
+            self._returns.note_lost_loading(session.node)
+        self._absences.note(session, has_streamed=self.life.has_streamed)
         if not failed and self._limits.recovery.enabled:
             goodbye = Bye()
         self._rollout.leave(session)
@@ -544,16 +680,21 @@ class Supervisor:
             for s in self.sessions.values()
             if s.state is SessionState.FAILED and s.unanswered.total()
         ]
-        losses = [*losses, *((s, self._watch.reported_failure(s)) for s in broken)]
-        goodbyes = [action for s in broken for action in self._lose(s, now_s, failed=True)]
+        failures = [(s, self._watch.reported_failure(s)) for s in broken]
+        losses = [*losses, *failures]
+        goodbyes = [a for s, error in failures for a in self._lose(s, error, now_s, failed=True)]
         self._watch.expect_nothing()
         self._improver.cancel()
+        self._stop_preloading()
         given_up = self._recoverer.give_up(losses, self.blueprint.epoch, now_s, dispute)
         return goodbyes + self._unless_hopeless(given_up, now_s)
 
     def _halted(self, event: Halted, now_s: float) -> list[Action]:
         found = self._recoverer.halted(event, self.frames, now_s)
         return self._unless_hopeless(found, now_s)
+
+    def _end_on_error(self, found: list[Action] | LauncherError) -> list[Action]:
+        return self._end(found) if isinstance(found, LauncherError) else found
 
     def _unless_hopeless(self, found: list[Action] | LauncherError, now_s: float) -> list[Action]:
         if isinstance(found, LauncherError):
@@ -570,15 +711,47 @@ class Supervisor:
     def _planned(self, event: PlanReply, now_s: float) -> list[Action]:
         blueprint = event.blueprint
         if not self.life.is_down:
+            if self._preloading is not None:
+                return []
             left = self.frames - self.taken
             found = self._improver.planned(event, self._members, left)
             if not isinstance(found, Change) or self._watch.suspicions:
                 return [] if isinstance(found, Change) else found
-            self._watch.expect_nothing()
-            self._improver.cancel()
-            return self._recoverer.change(found, self.blueprint.epoch, now_s)
+            until_s = now_s + self._limits.run.deploy_timeout_s
+            self._preloading = Preloading(found, self.sessions, until_s)
+            return [*self._preloading.begin(), *self._change_if_preloaded(now_s)]
         instead = self._recoverer.planned(blueprint.epoch, blueprint.deployments, now_s)
         return self._roll_out(blueprint, now_s) if instead is None else instead
+
+    def _change_if_preloaded(self, now_s: float) -> list[Action]:
+        """Change to the better plan whose subnets are prepared, if that is still possible."""
+        preloading = self._preloading
+        if preloading is None or (preloading.can_be_carried_out and not preloading.is_over(now_s)):
+            return []
+        self._stop_preloading()
+        if not preloading.can_be_carried_out or self._watch.suspicions:
+            self._improver.look_again(now_s)
+            return []
+        self._watch.expect_nothing()
+        self._improver.cancel()
+        return self._recoverer.change(preloading.change, self.blueprint.epoch, now_s)
+
+    def _refuses_blobs(self, session: Session, failure: Failed) -> bool:
+        return self._preloading is not None and self._preloading.is_refusal(session, failure)
+
+    def _keep_plan(self, session: Session, failure: Failed, now_s: float) -> list[Action]:
+        """Give up the change for which a node cannot store its blobs."""
+        preloading = self._preloading
+        self._stop_preloading()
+        if preloading is None:
+            return []
+        why = f"{sentences.where(session)}: {failure.reason}"
+        return self._improver.keep_plan(preloading.change, why, now_s)
+
+    def _stop_preloading(self) -> None:
+        if self._preloading is not None:
+            self._preloading.cancel()
+        self._preloading = None
 
     def _roll_out(self, blueprint: Blueprint, now_s: float) -> list[Action]:
         self.blueprint = blueprint
@@ -659,7 +832,7 @@ class Supervisor:
         gone = [s for s in self.sessions.values() if s.is_open or s is first]
         self._watch.expect_nothing()
         all_welcome = all(s.welcome is not None for s in self._rollout.members)
-        if all_welcome and not self.life.has_streamed:
+        if all_welcome and not self.life.has_streamed and not self._may_recover:
             self.life.step(RunStep.START)  # it would have
         losses = [(s, sentences.was_away(s, self._away_s)) for s in gone]
         return self._handle_losses(losses, now_s, strikes=0.0)

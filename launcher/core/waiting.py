@@ -2,13 +2,14 @@
 
 If a switch reboots or a power strip fails, all nodes are lost and return within seconds or minutes.
 The run therefore waits, for at most `patience_s` in all without a new result; each new result
-restores the whole of it. Nodes seldom return alone, so a plan is requested once no other node is
-expected, or `REGROUP_S` after the last one that returned.
+restores the whole of it. A service waits for its first nodes without a limit. Nodes seldom come
+alone, so a plan is requested once no other node is expected, or `REGROUP_S` after the last one that
+came.
 """
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, inf
 
 from launcher.core.events import StageProgress
 from launcher.core.watch import is_past
@@ -32,6 +33,11 @@ class Waiting:
         self._regroup_s: float | None = None
         self._report_s = 0.0
         self._for = ""
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the patience has no limit."""
+        return self.patience_s == inf
 
     @property
     def is_possible(self) -> bool:
@@ -76,10 +82,12 @@ class Waiting:
         if self._since_s is None or now_s < self._report_s:
             return []
         self._report_s = now_s + REPORT_EVERY_S
+        stage, passed_s = f"waiting for {self._for} (s)", int(now_s - self._since_s)
+        if self._until_s == inf:
+            return [StageProgress(stage, passed_s, None, "without a limit")]
         total_s = ceil(self._until_s - self._since_s)
-        passed_s = min(total_s, int(now_s - self._since_s))
         note = f"{duration(self.left_s(now_s))} left"
-        return [StageProgress(f"waiting for {self._for} to come back (s)", passed_s, total_s, note)]
+        return [StageProgress(stage, min(total_s, passed_s), total_s, note)]
 
     @property
     def deadline_s(self) -> float:

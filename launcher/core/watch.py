@@ -44,12 +44,19 @@ EXIT_GRACE_S = 2.0
 COMMON_S = 10.0
 """How long most agents may be silent at once."""
 
+START_WAIT_S = 30.0
+"""How long a run waits for nodes before its first frame if the user sets no other time."""
+
 STALL_AT_LEAST_S, STALL_WARM_UPS = 60.0, 50.0
 """A run is stuck if no result comes for the former, and for as many times as the latter the sum of
 all phases' warm-up times."""
 
 Rebalance = Literal["auto", "ask", "never"]
 """What to do with a node that returns, see `launcher.core.improving`."""
+
+
+Start = Literal["all", "available"]
+"""Whether a run begins only with all nodes of its plan, or with those that answer."""
 
 
 class Timeouts(Protocol):
@@ -59,6 +66,7 @@ class Timeouts(Protocol):
     deploy_timeout_s: float
     silence_timeout_s: float
     lease_s: float
+    start: Start
 
 
 class RecoveryRules(Protocol):
@@ -77,18 +85,26 @@ class Limits:
     """How long a run waits for what, from the user's sections `run` and `recovery`.
 
     Agents that this launcher started have to import their engines first, so they have
-    `start_timeout_s` in place of `run.connect_timeout_s`. `consent` is the command by which the
-    user agrees to the use of nodes that returned; empty if there is none. A source with a pace of
-    its own makes at most one frame in `source_period_s`. Of the user's frames, `batch` are one
+    `start_timeout_s` in place of `run.connect_timeout_s`. If too few nodes answer, the run waits
+    for others for `start_wait_s` before its first frame, and for `recovery.wait_s` later. `consent`
+    is the command by which the user agrees to the use of nodes that returned; empty if there is
+    none. A source with a pace of its own makes at most one frame in `source_period_s`. Of the
+    user's frames, `batch` are one
     frame to the core, and are called a batch in messages.
     """
 
     run: Timeouts
     recovery: RecoveryRules
     start_timeout_s: float = 60.0
+    start_wait_s: float = START_WAIT_S
     consent: str = ""
     source_period_s: float = 0.0
     batch: int = 1
+
+    @property
+    def starts_with_available(self) -> bool:
+        """Whether a node that is missing or lost before the first frame does not end the run."""
+        return self.recovery.enabled and self.run.start == "available"
 
     def patience_s(self, sessions: Iterable[Session]) -> float:
         """How long these agents may take to answer the greeting."""

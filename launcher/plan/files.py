@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,10 @@ class SavedPlan:
     rewrites: tuple[Rewrite, ...] = ()
     optimal: bool | None = None
     gap: float | None = None
+
+    def fits(self, nodes: Collection[str] | None) -> bool:
+        """Whether these nodes suffice for the plan; None stands for all nodes."""
+        return nodes is None or set(self.assignment.values()) <= set(nodes)
 
     def error(self, name: str, what: str) -> BadInputError:
         """Return the error `plan/plan.json, line 12, assignment: WHAT` about a layer or node."""
@@ -244,7 +248,8 @@ def save_plan(folder: Path, plan: Plan, cluster: Cluster, option: str = "--save"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / PLAN, _plan_text(_plan_data(plan, cluster.model)), durable=True)
-        write_whole(folder / CLUSTER, _cluster_text(cluster), durable=True)
+        head = "# Made by launch --save; the plan beside it is for these nodes.\n"
+        write_whole(folder / CLUSTER, head + cluster_text(cluster), durable=True)
     except OSError as error:
         raise BadInputError(f"{option} {error.filename!r}: {cannot_write(error)}") from None
 
@@ -324,7 +329,7 @@ def _layers_in_order(plan: Plan) -> list[str]:
     return [*placed, *(layer for layer in plan.assignment if layer not in set(placed))]
 
 
-def _cluster_text(cluster: Cluster) -> str:
+def cluster_text(cluster: Cluster, *, keeps_token: bool = False) -> str:
     """Return the configuration as YAML, with absolute paths and without default values."""
     config = cluster.config
     data = config.model_dump(mode="json", exclude_defaults=True)
@@ -342,7 +347,8 @@ def _cluster_text(cluster: Cluster) -> str:
     serve = data.get("serve", {})
     for key in {"tls_certificate", "tls_key"} & serve.keys():
         serve[key] = str(cluster.path(serve[key]).resolve())
-    serve.pop("token", None)  # a secret has one copy
+    if not keeps_token:
+        serve.pop("token", None)  # a secret has one copy
     for entry, sink in zip(data.get("sinks", ()), config.sinks, strict=True):
         entry |= {key: str(cluster.path(name).absolute()) for key, name in file_names(sink).items()}
     given = [(data["inputs"][name], own) for name, own in config.inputs.items()]
@@ -354,6 +360,4 @@ def _cluster_text(cluster: Cluster) -> str:
         elif not own.is_random:
             entry["files"] = [str(cluster.path(pattern).absolute()) for pattern in own.files]
     ordered = {key: data[key] for key in type(config).model_fields if key in data}
-    return "# Made by launch --save; the plan beside it is for these nodes.\n" + yaml.safe_dump(
-        ordered, sort_keys=False, allow_unicode=True, width=100
-    )
+    return str(yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True, width=100))

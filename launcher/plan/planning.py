@@ -20,7 +20,7 @@ from cnn.network import Network
 from ga.strategies import STRATEGIES, find_strategy
 from launcher.config.cluster import GaConfig, NodeConfig, PaperTuning, VerticalTuning
 from launcher.config.load import Cluster, suggestion
-from launcher.errors import BadInputError
+from launcher.errors import BadInputError, NoRoomError
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for
 from launcher.plan.machines import machine_of, shared_machines
 from launcher.plan.prediction import foreseen
@@ -34,7 +34,7 @@ from nodes.core.engines import BUILT_IN_MEMORY
 from nodes.protocol.messages import EngineMemory
 from partition.devices import Device, slower
 from partition.engine_overhead import EngineOverhead
-from partition.errors import PartitionError
+from partition.errors import DoesNotFitError, PartitionError
 from partition.measured.profiles import Profile, measured_part, with_profile
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution, with_measured_phases
@@ -111,7 +111,9 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
 
 def run_options(cluster: Cluster) -> RunOptions:
     """Return the run options of a cluster, without `replan`, which recovery needs beside them."""
-    return RunOptions(cluster.config.run, cluster.config.recovery)
+    run, usual = cluster.config.run, RunOptions()
+    wait_s = usual.start_wait_s if run.start_wait_s is None else run.start_wait_s
+    return RunOptions(run, cluster.config.recovery, start_wait_s=wait_s)
 
 
 def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[Device, ...]:
@@ -282,7 +284,12 @@ def problem_of(
             wire=wire_of(cluster),
         )
     except PartitionError as error:
-        raise BadInputError(f"{cluster.source.name}: {error}") from error
+        raise _no_plan(cluster.source.name, error) from error
+
+
+def _no_plan(where: str, error: PartitionError) -> BadInputError:
+    kind = NoRoomError if isinstance(error, DoesNotFitError) else BadInputError
+    return kind(f"{where}: {error}")
 
 
 def strategy_for(
@@ -349,7 +356,7 @@ def search_plan(
         progress.say(measured_part(plan, profile))
         return with_profile(plan, profile)
     except PartitionError as error:
-        raise BadInputError(f"{cluster.source.name}: {error}") from error
+        raise _no_plan(cluster.source.name, error) from error
 
 
 def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan, profile: Profile | None) -> Plan:

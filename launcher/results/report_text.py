@@ -19,6 +19,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from launcher.core.absences import Absence
+from launcher.quantities import megabytes, seconds
 from launcher.results.comparison.tolerance import Rule
 from launcher.results.energy_text import energy_lines, energy_text
 from launcher.results.report import NodeReport, RecoveryReport, Report, removal_text
@@ -71,7 +73,7 @@ class _Shown:
 
 def report_text(report: Report) -> RenderableType:
     """Return what `print_report` prints."""
-    return Group(nodes_table(report.nodes), *map(_line, _lines(report)))
+    return Group(nodes_table(report.nodes), *map(_line, report_lines(report)))
 
 
 def nodes_table(nodes: Sequence[NodeReport]) -> Table:
@@ -120,12 +122,8 @@ def _line(text: str) -> Text:
     return Text(printable(text))
 
 
-def megabytes(size: int) -> str:
-    """Format a size in bytes, such as `12.3 MB` (10⁶ bytes), or `4.2 kB` for a small one."""
-    return f"{size / 1e6:.1f} MB" if size >= 100_000 or size == 0 else f"{size / 1e3:.1f} kB"
-
-
-def _lines(report: Report) -> list[str]:
+def report_lines(report: Report) -> list[str]:
+    """Return the sentences of a report."""
     predicted, planned = _rate(report.period_predicted_s), _rate(report.period_planned_s)
     held = sum(node.fifo_measured_bytes for node in report.nodes)
     expected = sum(node.fifo_predicted_bytes for node in report.nodes)
@@ -149,6 +147,7 @@ def _lines(report: Report) -> list[str]:
         _agreement(report),
         *_networks(report),
         *_wire(report),
+        *absence_lines(report.absences),
         *recovery_lines(report.recoveries),
         *_infinite(report),
         *_pace(report),
@@ -245,6 +244,19 @@ def recovery_lines(recoveries: Sequence[RecoveryReport]) -> list[str]:
     if lines:
         lines.append("the nodes are those of the last plan, and their figures count from its start")
     return lines
+
+
+def absence_lines(absences: Sequence[Absence]) -> list[str]:
+    """Return a line for each node without which the run began."""
+    return [
+        f"began without {absence.node}: {absence.reason}; it "
+        + (
+            "did not come"
+            if absence.came_s is None
+            else f"came {seconds(absence.came_s)} after the start"
+        )
+        for absence in absences
+    ]
 
 
 def _infinite(report: Report) -> list[str]:
@@ -370,10 +382,3 @@ def batches_text(batch: int) -> str:
 
 def _rate(period_s: float) -> str:
     return f"{1 / period_s:.2f} frames/s" if period_s > 0 else "no time per frame"
-
-
-def seconds(value: float) -> str:
-    """Format a time, such as `12.3 ms`."""
-    if value < 1e-3:
-        return f"{value * 1e6:.0f} µs"
-    return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"

@@ -24,9 +24,11 @@ from launcher.core.events import (
     Halt,
     MessageMalformed,
     MessageReceived,
+    NotAdmitted,
     Notice,
     PlanReply,
     PlanRequest,
+    Redial,
     Send,
     SendChunk,
     StageProgress,
@@ -42,10 +44,11 @@ from launcher.run.consent import Consent
 from launcher.run.host import Host
 from launcher.run.processes import LocalAgent, LocalAgents
 from launcher.run.runtime import OnUpdate, Update
-from launcher.run.tracing import Tracer
+from launcher.run.tracing import TraceRequests
+from launcher.view.observer import Observer
 from nodes.core.events import DataReceived, LinkChange, Tick
 from nodes.core.reactor import Reactor
-from nodes.core.session import takeover_hello
+from nodes.core.session import older_hello, takeover_hello
 from nodes.host.owner import has_ended
 from nodes.net.waiter import Readable
 from nodes.protocol.errors import RemoteProtocolError
@@ -87,15 +90,17 @@ class Drive:
         on_update: OnUpdate,
         replan: PlanSearch | None = None,
         keys: Path | None = None,
-        tracer: Tracer | None = None,
+        tracer: TraceRequests | None = None,
         consent: Consent | None = None,
         pushed: Sequence[int] = (),
+        observer: Observer | None = None,
     ) -> None:
         """`files` maps digests to blobs; `on_update` is called for progress and notices; `replan`
         searches another plan, and without it plan requests are ignored; `keys` is the launching
         machine's folder of keys, if it uses any; `tracer` collects traces; `consent` reports that
         the user agrees to the use of nodes that returned; `pushed` are the descriptors that
-        tell of new frames."""
+        tell of new frames; `observer` lets other threads look at the run."""
+        self._observer = observer
         self._pushed = frozenset(pushed)
         self._consent = consent
         self._supervisor = supervisor
@@ -138,6 +143,8 @@ class Drive:
             self._connections.watch(self._consent.descriptor)
         for descriptor in self._pushed:
             self._connections.watch(descriptor)
+        if self._observer is not None:
+            self._connections.watch(self._observer.descriptor)
         try:
             self._handle(Begin())
             while self._end is None:
@@ -147,6 +154,9 @@ class Drive:
             raise
         finally:
             self._background.close()
+            if self._observer is not None:
+                self._connections.unwatch(self._observer.descriptor)
+                self._observer.end()
         if self._end.error is not None:
             raise self._end.error
 
@@ -161,6 +171,8 @@ class Drive:
         if self._tracer is not None:
             for node in self._tracer.due(time.monotonic()):
                 self._connections.send(node, self._tracer.ask(node))
+        if self._observer is not None:
+            self._observer.turned(time.monotonic())
         self._give_up_if_barred()
         deadline_s = self._supervisor.deadline_s
         if deadline_s is not None and _now_s() >= deadline_s:
@@ -180,8 +192,10 @@ class Drive:
             return self._barred_until_s - time.monotonic()
         deadline_s, look_s = self._supervisor.deadline_s, self._host.deadline_s
         patience_s = LOOK_EVERY_S if deadline_s is None else deadline_s - _now_s()
-        if look_s is not None:
-            patience_s = min(patience_s, max(0.0, look_s - time.monotonic()))
+        publish_s = None if self._observer is None else self._observer.deadline_s
+        for at_s in (look_s, publish_s):
+            if at_s is not None:
+                patience_s = min(patience_s, max(0.0, at_s - time.monotonic()))
         return patience_s
 
     def _ask_for_trace(self, node: str, message: Control) -> None:
@@ -207,12 +221,14 @@ class Drive:
             case MessageReceived(node, Traced() as traced):
                 if self._tracer is not None:
                     self._tracer.receive(node, traced)
-            case MessageReceived(node, Refused() as refused) if self._has_succeeded(node, refused):
+            case MessageReceived(node, Refused() as refused) if self._greets_again(node, refused):
                 pass
             case MessageReceived(node, Welcome()) if node in self._agents:
                 self._agents[node].forget_stderr()
                 self._handle(arrival)
             case _:
+                if self._observer is not None and isinstance(arrival, MessageReceived):
+                    self._observer.received(arrival.node, arrival.message)
                 self._handle(arrival)
 
     def _readable(self, descriptor: int) -> None:
@@ -222,17 +238,22 @@ class Drive:
         elif self._consent is not None and descriptor == self._consent.descriptor:
             self._consent.take()
             self._handle(Consented())
+        elif self._observer is not None and descriptor == self._observer.descriptor:
+            self._observer.looked_at()
         elif descriptor in self._pushed:
             self._host.look()
         else:
             self._read_stderr(self._by_stderr[descriptor])
 
-    def _has_succeeded(self, node: str, refused: Refused) -> bool:
-        """Greet an agent again if the launcher that holds it is known to have ended."""
+    def _greets_again(self, node: str, refused: Refused) -> bool:
+        """Greet an agent again in its own version of the protocol, or if the launcher that holds it
+        is known to have ended."""
         hello = self._greeting.get(node)
         if hello is None:
             return False
-        again = takeover_hello(hello, refused, has_ended(refused.holder))
+        again = older_hello(hello, refused)
+        if again is None:
+            again = takeover_hello(hello, refused, has_ended(refused.holder))
         if again is not None:
             self._perform(Send(node, again))
         return again is not None
@@ -244,6 +265,12 @@ class Drive:
         if why is LinkChange.HANDSHAKES_FAIL:
             self._handle(ClosedEarly(node))
         in_vain = why is not LinkChange.HANDSHAKES_FAIL or self._keys is not None
+        if self._supervisor.may_do_without:
+            if in_vain:
+                final = why is not LinkChange.HANDSHAKES_FAIL  # then ZeroMQ dials no more
+                error = barred(node, session.address, self._keys, why)
+                self._handle(NotAdmitted(node, error, final))
+            return
         needed = node in self._supervisor.blueprint.deployments
         has_streamed = self._supervisor.life.has_streamed
         if session.welcome is None and in_vain and needed and not has_streamed:
@@ -299,6 +326,8 @@ class Drive:
                 if isinstance(message, Hello):
                     self._greeting[node] = message
                 self._connections.send(node, message)
+            case Redial(node):
+                self._connections.redial_control(node, self._supervisor.sessions[node].address)
             case SendChunk(node, blob, offset, size):
                 data = self._read_blob(blob.digest, offset, size)
                 self._connections.send(node, Put(blob, offset, data))
@@ -311,10 +340,17 @@ class Drive:
                     self._background.start(epoch, functools.partial(self._replan, action))
             case StageProgress(stage, done, total, note):
                 self._on_update(Update(stage, done, total, note))
-            case Notice(text):
-                self._on_update(Update("", 0, 0, text))
-            case End():
+            case Notice(text, level, nodes):
+                self._note(text, level)
+                self._on_update(Update("", 0, 0, text, level, nodes))
+            case End(error):
+                if error is not None:
+                    self._note(str(error), "error")
                 self._end = action
+
+    def _note(self, text: str, level: str) -> None:
+        if self._observer is not None:
+            self._observer.note(text, level)
 
     def _read_blob(self, digest: str, offset: int, size: int) -> bytes:
         path = self._files[digest]

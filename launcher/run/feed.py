@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 
 from launcher.core.intake import ENDLESS
 from launcher.errors import FullError, LauncherError, RunFailedError
 from launcher.run.runtime import Array, Frame
+from launcher.view.frame_trace import FrameTrace
+from launcher.view.frames import FrameCounts, FrameFigures
 
 Outputs = dict[str, Array]
 """One frame's results: output name → array."""
@@ -52,6 +55,10 @@ class Feed:
         self._most_unsent = most_unsent
         self._changed = threading.Condition()
         self._frames: dict[int, tuple[Frame, Future[Outputs]]] = {}
+        self._traces: dict[int, FrameTrace] = {}
+        self._counts = FrameCounts()
+        self._sent_s: dict[int, float] = {}
+        """When the frames were first sent whose results are not there, on the monotonic clock."""
         self._pushed = 0
         self._unsent = 0
         self._is_signalled = False
@@ -62,9 +69,14 @@ class Feed:
     # ------------------------------------------------------------ the program's threads
 
     def submit(
-        self, frame: Frame, *, block: bool = True, timeout_s: float | None = None
+        self,
+        frame: Frame,
+        *,
+        block: bool = True,
+        timeout_s: float | None = None,
+        trace: FrameTrace | None = None,
     ) -> Future[Outputs]:
-        """Push a frame; its future has the outputs once they are there.
+        """Push a frame, which `trace` follows; its future has the outputs once they are there.
 
         While there is no room for it, this waits, for `timeout_s` at the longest; then, and at once
         unless it is to `block`, it raises `FullError`. Raises what the run has ended with, or
@@ -80,6 +92,8 @@ class Feed:
                 raise RunFailedError("the cluster is closed")
             future: Future[Outputs] = Future()
             self._frames[self._pushed] = frame, future
+            if trace is not None:
+                self._traces[self._pushed] = trace
             self._pushed += 1
             self._unsent += 1
             self._signal()
@@ -91,6 +105,11 @@ class Feed:
             return True
         is_ahead = self._most_unsent is not None and self._unsent >= self._most_unsent
         return len(self._frames) < self.most and not is_ahead
+
+    def figures(self) -> FrameFigures:
+        """What was counted so far."""
+        with self._changed:
+            return self._counts.figures(len(self._frames), time.monotonic())
 
     def end(self) -> None:
         """No more frames come; the run ends once all results are there."""
@@ -136,11 +155,15 @@ class Feed:
     def claim(self, index: int) -> bool:
         """See `PushedFrames.claim`: False if its future was cancelled."""
         _, future = self._frames[index]
-        is_wanted = future.set_running_or_notify_cancel()
+        is_wanted, now_s = future.set_running_or_notify_cancel(), time.monotonic()
         with self._changed:
             self._unsent -= 1
-            if not is_wanted:
+            if is_wanted:
+                self._sent_s[index] = now_s
+                self._counts.sent(now_s)
+            else:
                 del self._frames[index]
+                self._traces.pop(index, None)
             if not is_wanted or self._most_unsent is not None:
                 self._changed.notify()
         return is_wanted
@@ -148,10 +171,18 @@ class Feed:
     def __getitem__(self, index: int) -> Frame:
         return self._frames[index][0]
 
+    def traces(self, index: int) -> tuple[FrameTrace, ...]:
+        """See `PushedFrames.traces`."""
+        trace = self._traces.get(index)
+        return () if trace is None else (trace,)
+
     def took(self, index: int, outputs: Mapping[str, Array]) -> None:
         """A frame's outputs are there."""
+        now_s = time.monotonic()
         with self._changed:
             _, future = self._frames.pop(index)
+            self._traces.pop(index, None)
+            self._counts.took(self._sent_s.pop(index), now_s)
             self._changed.notify()
         future.set_result(dict(outputs))
 

@@ -10,21 +10,24 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
 from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
+from launcher.config.run import RunConfig
+from launcher.core.absences import Absence
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
 from launcher.plan.engines import (
     asks_for_engines,
     check_precisions,
-    engines_of,
+    split_by_engine,
     with_declared_memory,
 )
 from launcher.plan.engines import described as described_choices
@@ -34,6 +37,7 @@ from launcher.plan.files import (
     SUBNETS,
     SavedPlan,
     check_save_folder,
+    cluster_text,
     is_plan,
     no_target,
     read_plan,
@@ -55,7 +59,13 @@ from launcher.plan.planning import (
     with_warmup,
 )
 from launcher.plan.replanning import Replanner
-from launcher.plan.reported_memory import described, exceeded, reported_limits, within_limits
+from launcher.plan.reported_memory import (
+    described,
+    exceeded,
+    reported_limits,
+    too_full,
+    within_limits,
+)
 from launcher.plan.simplified import check_simplified, default_cache
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.bench import Bench, bench_options
@@ -75,10 +85,14 @@ from launcher.results.comparison.agreement import worst_of
 from launcher.results.comparison.whole import ExecutedPlans, compare_all
 from launcher.results.journal.journal import Journal
 from launcher.results.journal.opening import CompletedRun, check_room, journal_place, journal_report
+from launcher.results.page.comparison import of_run, run_problems
+from launcher.results.page.page import RunRecord
+from launcher.results.page.recording import Recorder, check_report_file
 from launcher.results.report import Report, make_report, pace_report, removal_text
+from launcher.results.report_text import report_lines
 from launcher.run.consent import hearing_consent
 from launcher.run.feed import Feed
-from launcher.run.live import LiveNetwork, LiveRun
+from launcher.run.live import LiveNetwork, LiveRun, observe
 from launcher.run.processes import start_agents
 from launcher.run.request import Request
 from launcher.run.runner import AgentRunner
@@ -209,7 +223,14 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
         files = StreamedFiles(results, pace)
         feed = Feed(most_unsent=None if pace is None else plan.batch, count=len(results.frames))
         network = LiveNetwork(Part(model, is_alone=True), feed)  # also if it is several, merged
-        with LiveRun(
+        observation = observe((network,))
+        progress.name_run(observation.run)
+        observation.count_drops(lambda: len(results.dropped))
+        options = replace(options, observation=observation)
+        recorder = Recorder(
+            request.report, observation.view, run_record(cluster, plan, observation.models)
+        )
+        live = LiveRun(
             replace(
                 ready,
                 options=options,
@@ -217,7 +238,9 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             ).stream,
             (network,),
             lambda update: _show(progress, files.of_all(update)),
-        ) as run:
+            observation,
+        )
+        with recorder, live as run:
             files.through(network)
         result = run.ended_well()
         show = _counting(progress, "comparing with the whole model")
@@ -243,7 +266,23 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             machines={node.name: machine_of(node) for node in cluster.config.nodes},
             reasons=job.reasons,
         )
+        if request.report is not None:
+            record = replace(
+                recorder.record,
+                plan=plan,
+                lines=report_lines(report),
+                compared=of_run(report, plan),
+                nodes=report.nodes,
+                problems=run_problems(report),
+            )
+            recorder.write(record, request.trace)
+            progress.say(f"report: {request.report}")
     return Outcome(plan, report)
+
+
+def run_record(cluster: Cluster, plan: Plan, models: Sequence[str]) -> RunRecord:
+    """Return what is known of a run before it streams, for its page."""
+    return RunRecord(", ".join(models), plan, cluster_text(cluster))
 
 
 @contextmanager
@@ -255,12 +294,15 @@ def open_live(
     runtime: Runtime = real_runtime,
     loaded: LoadedTarget | None = None,
     check: Callable[[Model], None] = lambda _: None,
+    follows: bool = False,
+    is_service: bool = False,
 ) -> Iterator[Live]:
     """Plan and deploy what `request` names, and stream the frames that are submitted.
 
     Each network has a stream of its own, in which at most `most` frames are under way. Inputs,
     results and comparison of the request play no part; the simplified network is compared with the
-    file, once per model. `check` is called with the model before anything is started. Raises
+    file, once per model. `check` is called with the model before anything is started. A service
+    waits without a limit for the nodes that it needs to begin, unless the user sets one. Raises
     `LauncherError`.
     """
     with ExitStack() as stack:
@@ -277,25 +319,33 @@ def open_live(
             folder = _scratch(stack)
             runner = stack.enter_context(runtime(job.nodes))
             ready = _ready(job, runner, folder, stack, progress, checks=True)
+        if is_service and job.cluster.config.run.start_wait_s is None:
+            endless = replace(ready.options, start_wait_s=inf)
+            ready = replace(ready, options=endless)
         wait_s = job.cluster.config.run.batch_wait_s
-        untimed = replace(ready.options, timed=False)  # it may never end
+        networks = [LiveNetwork(part, Feed(most)) for part in parts]
+        versions = {model.name: str(model.config.version) for model in job.cluster.models}
+        observation = observe(networks, versions)
+        progress.name_run(observation.run)
+        untimed = replace(ready.options, timed=False, observation=observation, follows=follows)
         ready = replace(ready, options=untimed, batch_wait_s=wait_s)
 
         def show(update: Update) -> None:
             if update.stage != "streaming":  # what is streamed is the program's to report
                 _show(progress, update)
 
-        networks = [LiveNetwork(part, Feed(most)) for part in parts]
-        run = stack.enter_context(LiveRun(ready.stream, networks, show))
-        yield Live(run, ready.plan)
+        run = stack.enter_context(LiveRun(ready.stream, networks, show, observation))
+        yield Live(run, ready.plan, job.model, ready.subnets)
 
 
 @dataclass(frozen=True)
 class Live:
-    """A run into which frames are pushed, and its plan."""
+    """A run into which frames are pushed, its plan, and what that was made of."""
 
     run: LiveRun
     plan: Plan
+    model: Model
+    subnets: Mapping[str, SubnetFiles]
 
 
 @dataclass(frozen=True)
@@ -311,6 +361,25 @@ class _Job:
     planned: Model
     """The model in batches, of which plans are made."""
     file: ProfileFile | None
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Why nodes cannot be used when the run begins, in sentences."""
+    full: Mapping[str, str] = field(default_factory=dict)
+    """Why nodes that answer have no room for anything, in sentences."""
+
+    @property
+    def begins_with_available(self) -> bool:
+        """Whether the run begins without nodes that are absent, if the others suffice."""
+        config = self.cluster.config
+        return (
+            config.run.start == "available"
+            and config.recovery.enabled
+            and not self.request.plan_only
+        )
+
+    @property
+    def present(self) -> tuple[Node, ...]:
+        """The nodes that can be used when the run begins, as far as is known."""
+        return tuple(node for node in self.nodes if node.name not in self.absent)
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -323,7 +392,7 @@ class _Ready:
     """A plan, its subnets on disk, and how to run it.
 
     An incomplete batch is sent once a frame of it has waited for `batch_wait_s`, see
-    `launcher.streaming.batches`.
+    `launcher.streaming.batches`. Nodes that are `full` are reported as absent.
     """
 
     runner: Runner
@@ -332,6 +401,7 @@ class _Ready:
     subnets: Mapping[str, SubnetFiles]
     options: RunOptions
     batch_wait_s: float | None = None
+    full: Mapping[str, str] = field(default_factory=dict)
 
     def stream(self, frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
         """Stream frames until they end (`launcher.run.live.Stream`)."""
@@ -341,7 +411,9 @@ class _Ready:
         return stream_in_batches(self._run, frames, on_update, batch, wait_s, timed=timed)
 
     def _run(self, frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
-        return self.runner(self.plan, self.nodes, self.subnets, frames, on_update, self.options)
+        result = self.runner(self.plan, self.nodes, self.subnets, frames, on_update, self.options)
+        full = (Absence(node, why) for node, why in self.full.items())
+        return replace(result, absences=(*result.absences, *full))
 
 
 def _read(request: Request, progress: ProgressDisplay, loaded: LoadedTarget | None) -> _Job:
@@ -382,22 +454,27 @@ def _ready(
 ) -> _Ready:
     """Plan what `job` asks for; with `checks`, the simplified network is compared with the file
     first."""
+    if job.begins_with_available and isinstance(runner, Surveyor):
+        job = _call_roll(job, runner, progress)
     if asks_for_engines(job.cluster):
         job, _ = _check_engines(job, runner, progress)
     cluster, model = job.cluster, job.model
-    if job.file is not None:  # a profile of other machines or engines would mislead the search
-        bench = Bench(runner, job.nodes, folder / "who", bench_options(cluster), progress)
-        nodes = cluster.config.nodes
+    if job.file is not None and job.present:  # one of other machines would mislead the search
+        bench = Bench(runner, job.present, folder / "who", bench_options(cluster), progress)
+        nodes = tuple(node for node in cluster.config.nodes if node.name not in job.absent)
         check_agents(cluster, model, job.file, identities(nodes, greeted(bench, nodes)))
     if checks:
         show = _counting(progress, "comparing the simplified network")
         check_simplified(model, folder / "simplified", default_cache(), show)
-    plan = _plan(job, progress)
+    plan = _plan_for_present(job, progress)
     if isinstance(runner, Surveyor) and any(node.memory is None for node in cluster.config.nodes):
-        plan, cluster = _within_reported(job, plan, runner, progress)
+        plan, job = _within_reported(job, plan, runner, progress)
+        cluster = job.cluster
     subnets_folder = _subnets_folder(job, folder)
     subnets = cut_subnets(job.planned, plan, subnets_folder, _counting(progress, "cutting subnets"))
-    options = replace(run_options(cluster), check_phases=cluster.config.check == "phases")
+    options = replace(
+        run_options(cluster), check_phases=cluster.config.check == "phases", absent=job.absent
+    )
     if options.recovery.enabled:
         replan = Replanner(cluster, job.planned, job.file, folder)
         stack.callback(replan.close)
@@ -406,7 +483,26 @@ def _ready(
         options = replace(options, replan=replan, recovery=recovery)
         if recovery.rebalance == "ask":
             options = replace(options, consent=stack.enter_context(hearing_consent()))
-    return _Ready(runner, job.nodes, plan, subnets, options)
+    return _Ready(runner, job.nodes, plan, subnets, options, full=job.full)
+
+
+def _call_roll(job: _Job, surveyor: Surveyor, progress: ProgressDisplay) -> _Job:
+    """Return the job with the nodes that do not answer, after saying why.
+
+    Agents that are started for the run are not asked: they import their engines meanwhile.
+    """
+    nodes = tuple(node for node in job.nodes if node.address is not None)
+    if not nodes:
+        return job
+    timeout_s = job.cluster.config.run.connect_timeout_s
+    absent = surveyor.survey(nodes, timeout_s, timeout_s).absent
+    return _without(job, absent, progress)
+
+
+def _without(job: _Job, absent: Mapping[str, str], progress: ProgressDisplay) -> _Job:
+    for name, sentence in absent.items():
+        progress.say(sentence, "warning", (name,))
+    return replace(job, absent={**job.absent, **absent})
 
 
 def _check_engines(
@@ -414,17 +510,22 @@ def _check_engines(
 ) -> tuple[_Job, dict[str, EngineChoice]]:
     """Say and return what the nodes that answer compute with; the job counts on their memory.
 
-    Raises `BadInputError` if one lacks what it is asked for.
+    If a node lacks what it is asked for, a run that begins with the available nodes does without
+    it. Otherwise, or if none is left, this raises `BadInputError`.
     """
-    if not isinstance(runner, Surveyor):
+    nodes = job.present if job.nodes else nodes_of(job.cluster)
+    if not isinstance(runner, Surveyor) or not nodes:
         return job, {}
     cluster = job.cluster
-    welcomes = runner.survey(nodes_of(cluster), cluster.config.run.connect_timeout_s)
+    welcomes = runner.survey(nodes, cluster.config.run.connect_timeout_s).welcomes
     for name, welcome in welcomes.items():
         offered = (offer for offer in welcome.engines if not offer.missing)
         progress.say(f"node {name} has {'; '.join(described_offers(offered))}")
-    found = engines_of(cluster, welcomes, job.reasons)
-    silent = [node.name for node in cluster.config.nodes if node.name not in found]
+    found, lacking = split_by_engine(cluster, welcomes, job.reasons)
+    if lacking and (not found or not job.begins_with_available):
+        raise next(iter(lacking.values()))
+    job = _without(job, {name: str(error) for name, error in lacking.items()}, progress)
+    silent = [node.name for node in cluster.config.nodes if node.name not in welcomes]
     text = described_choices(found, job.reasons)
     progress.say(f"engines: {text or 'no node has answered'}")
     if found and silent:
@@ -432,22 +533,51 @@ def _check_engines(
     return replace(job, cluster=with_declared_memory(cluster, found, welcomes)), found
 
 
+def _plan_for_present(job: _Job, progress: ProgressDisplay) -> Plan:
+    """Return a plan for the nodes that can be used; if there is none, one for all nodes.
+
+    With the latter, the run waits for the absent nodes before it begins. Raises `BadInputError` if
+    there is no plan for all nodes either.
+    """
+    if not job.absent:
+        return _plan(job, progress)
+    standby = {node.name for node in job.cluster.config.nodes if node.standby}
+    present = [node.name for node in job.present]
+    active = [name for name in present if name not in standby]
+    why = "no other node answers"
+    for nodes in [active, present] if active != present else [active]:
+        if not nodes:
+            continue
+        progress.say(f"planning for {', '.join(nodes)}")
+        try:
+            return _plan(job, progress, nodes)
+        except BadInputError as error:
+            why = str(error)
+    progress.say(f"the run has to wait for {', '.join(job.absent)}: {why}")
+    return _plan(job, progress)
+
+
 def _within_reported(
     job: _Job, plan: Plan, surveyor: Surveyor, progress: ProgressDisplay
-) -> tuple[Plan, Cluster]:
-    """Return the plan, made again if a node without `memory` has less than it needs, and the
-    cluster with the limits that its agents report.
+) -> tuple[Plan, _Job]:
+    """Return the plan, made again if a node without `memory` has less than it needs, and the job
+    with the limits that its agents report.
 
-    Raises `BadInputError` if no plan fits.
+    Raises `BadInputError` if no plan fits, unless a node is absent that may come.
     """
     cluster, request = job.cluster, job.request
     active = {node.name for node in cluster.config.nodes if not node.standby}
-    nodes = tuple(node for node in job.nodes if node.name in active)
-    welcomes = surveyor.survey(nodes, cluster.config.run.connect_timeout_s)
+    nodes = tuple(node for node in job.present if node.name in active)
+    if not nodes:
+        return plan, job
+    welcomes = surveyor.survey(nodes, cluster.config.run.connect_timeout_s).welcomes
     limits = reported_limits(cluster.config.nodes, welcomes)
     if not limits:
-        return plan, cluster
-    limited = within_limits(cluster, limits)
+        return plan, job
+    full = too_full(limits)
+    for name, sentence in full.items():
+        progress.say(sentence, "warning", (name,))
+    limited = replace(job, cluster=within_limits(cluster, limits), full=full)
     known = f"available to nodes without `memory`, as their agents report: {described(limits)}"
     over = exceeded(plan, limits)
     if not over:
@@ -455,11 +585,11 @@ def _within_reported(
         return plan, limited
     need = plan.memory[over[0]].total_bytes / 1e6
     progress.say(f"{known}; the plan needs {need:.0f} MB on {over[0]}, so another one is made")
-    again = replace(job, cluster=limited, request=replace(request, save=None))
+    again = replace(limited, request=replace(request, save=None))
     try:
-        plan = _plan(again, progress)
+        plan = _plan_for_present(again, progress)
     except BadInputError as error:
-        raise BadInputError(
+        raise type(error)(
             f"{error}. {', '.join(limits)}: without `memory` in cluster.yaml, a node may hold what "
             "its agent reports as available; write `memory` to set another limit"
         ) from error
@@ -523,6 +653,7 @@ def _subnets_folder(job: _Job, folder: Path) -> Path:
 def load_target(request: Request) -> LoadedTarget:
     """Read what `request` names; raises `BadInputError`."""
     check_trace_file(request.trace)
+    check_report_file(request.report)
     target, saved = request.target, None
     if is_plan(target):
         folder = target if target.is_dir() else target.parent
@@ -546,7 +677,7 @@ def load_target(request: Request) -> LoadedTarget:
         "verify": request.verify,
         "tolerance": request.tolerance,
         "journal": request.journal and _journal(cluster, request.journal),
-        "run": request.order and cluster.config.run.model_copy(update={"order": request.order}),
+        "run": _given_run(cluster, request),
         "recovery": request.rebalance
         and cluster.config.recovery.model_copy(update={"rebalance": request.rebalance}),
     }
@@ -555,6 +686,12 @@ def load_target(request: Request) -> LoadedTarget:
         cluster = cluster.changed(truth=None)  # it belongs to the inputs of cluster.yaml
     given = {key: value for key, value in changes.items() if value is not None}
     return LoadedTarget(cluster.changed(**given), saved)
+
+
+def _given_run(cluster: Cluster, request: Request) -> RunConfig | None:
+    given = {"order": request.order, "start": request.start}
+    update = {key: value for key, value in given.items() if value is not None}
+    return cluster.config.run.model_copy(update=update) if update else None
 
 
 def _given_input(inputs: Sequence[str]) -> dict[str, Any]:
@@ -577,11 +714,12 @@ def _journal(cluster: Cluster, folder: Path) -> JournalConfig:
     return JournalConfig(folder=path, keep=None if given is None else given.keep)
 
 
-def _plan(job: _Job, progress: ProgressDisplay) -> Plan:
+def _plan(job: _Job, progress: ProgressDisplay, nodes: Collection[str] | None = None) -> Plan:
+    """Return a plan for the nodes called `nodes`, or for all that do not stand by."""
     cluster, model = job.cluster, job.planned
     profile = profile_of(job.file)
-    if job.saved is None:
-        plan = search_plan(cluster, model, job.file, progress)
+    if job.saved is None or not job.saved.fits(nodes):
+        plan = search_plan(cluster, model, job.file, progress, nodes)
     else:
         plan = saved_plan(cluster, model, job.saved, profile)
     plan = foreseen_on(cluster, plan, profile)
@@ -609,8 +747,8 @@ def _counting(progress: ProgressDisplay, stage: str) -> Callable[[int, int], Non
 
 def _show(progress: ProgressDisplay, update: Update) -> None:
     if not update.stage:
-        progress.say(update.text)
+        progress.say(update.text, update.level, update.nodes)
     elif update.stage == "uploading":  # it counts bytes
-        progress.update("uploading (kB)", update.done // 1000, update.total // 1000)
+        progress.update("uploading (kB)", update.done // 1000, (update.total or 0) // 1000)
     else:
         progress.update(update.stage, update.done, update.total, update.text)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from secrets import token_hex
 from typing import TypeAlias
 
 from launcher.errors import LauncherError, RunFailedError
@@ -13,9 +14,22 @@ from launcher.plan.networks import Part
 from launcher.run.feed import Feed, Outputs
 from launcher.run.runtime import Array, Frame, OnUpdate, PushedNetwork, RunResult, Update
 from launcher.run.streamed_results import StreamedResults
+from launcher.view.frame_trace import FrameTrace
+from launcher.view.observation import Observation
 
 Stream: TypeAlias = Callable[[tuple[PushedNetwork, ...], OnUpdate], RunResult]
 """Streams frames through a plan until they end (`launcher.run.runtime.Runner`, its plan given)."""
+
+
+def observe(networks: Sequence[LiveNetwork], versions: Mapping[str, str] = {}) -> Observation:
+    """Return an observation of a new run of these networks; by name, their versions, usually 1."""
+    names = [network.part.name for network in networks]
+    return Observation(
+        token_hex(8),
+        names,
+        [network.feed.figures for network in networks],
+        [versions.get(name, "1") for name in names],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +40,16 @@ class LiveNetwork:
     feed: Feed
 
     def submit(
-        self, frame: Frame, *, block: bool = True, timeout_s: float | None = None
+        self,
+        frame: Frame,
+        *,
+        block: bool = True,
+        timeout_s: float | None = None,
+        trace: FrameTrace | None = None,
     ) -> Future[Outputs]:
         """See `Feed.submit`."""
         named = {self.part.common(name): array for name, array in frame.items()}
-        return self.feed.submit(named, block=block, timeout_s=timeout_s)
+        return self.feed.submit(named, block=block, timeout_s=timeout_s, trace=trace)
 
     def stream(self, frames: Iterable[Frame]) -> Iterator[Outputs]:
         """Return the results of `frames`, in order (`launcher.run.streamed_results`)."""
@@ -55,10 +74,15 @@ class LiveRun:
     """
 
     def __init__(
-        self, stream: Stream, networks: Sequence[LiveNetwork], on_update: OnUpdate
+        self,
+        stream: Stream,
+        networks: Sequence[LiveNetwork],
+        on_update: OnUpdate,
+        observation: Observation | None = None,
     ) -> None:
-        """`on_update` is called in the run's thread."""
+        """`on_update` is called in the run's thread; `stream` keeps the `observation`."""
         self.networks = tuple(networks)
+        self.observation = observation or observe(networks)
         self.result: RunResult | None = None
         """What was measured, once the run has ended well."""
         self._stream = stream

@@ -58,14 +58,36 @@ class InferCall:
     outputs: tuple[str, ...]
 
 
-def read_infer(data: bytes, repository: ModelRepository) -> InferCall:
-    """Return what a `ModelInferRequest` asks for; arrays sent as bytes are views of `data`.
+@dataclass(frozen=True)
+class InferMessage:
+    """A `ModelInferRequest` whose model is not known yet."""
+
+    message: Any
+    raw: Sequence[memoryview]
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return str(self.message.model_name)
+
+    @property
+    def version(self) -> str:
+        """The version of the model; empty for the present one."""
+        return str(self.message.model_version)
+
+
+def parse_infer(data: bytes) -> InferMessage:
+    """Return the `ModelInferRequest` in `data`; raises `RequestError`."""
+    rest, raw = without(data, RAW_INPUTS)
+    return InferMessage(parsed(METHODS["ModelInfer"][0], rest), raw)
+
+
+def read_infer(given: InferMessage, model: ServedModel) -> InferCall:
+    """Return what is asked of the model; arrays sent as bytes are views of the message's data.
 
     Raises `RequestError`.
     """
-    rest, raw = without(data, RAW_INPUTS)
-    message = parsed(METHODS["ModelInfer"][0], rest)
-    model = repository.find(message.model_name, message.model_version)
+    message, raw = given.message, given.raw
     if raw and len(raw) != len(message.inputs):
         raise RequestError(f"{len(message.inputs)} inputs have {len(raw)} raw contents")
     inputs: dict[str, Array] = {}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -41,7 +42,7 @@ async def grpc_server(
     server = grpc.aio.server(
         maximum_concurrent_rpcs=most,
         options=[
-            ("grpc.max_receive_message_length", service.repository.largest_json_bytes),
+            ("grpc.max_receive_message_length", service.largest_message_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.http2.max_frame_size", FRAME_BYTES),
             ("grpc.max_concurrent_streams", most),
@@ -110,13 +111,19 @@ async def _answer(method: str, service: Service, context: Any) -> bytes:
     if not isinstance(data, bytes):
         raise RequestError("the call has no message")
     if method == "ModelInfer":
-        return await _infer(service, data)
+        return await _infer(service, data, dict(context.invocation_metadata() or ()))
     return grpc_form.answer(method, data, service.repository, service.version, service.is_ready)
 
 
-async def _infer(service: Service, data: bytes, *, is_streamed: bool = False) -> bytes:
-    call = grpc_form.read_infer(data, service.repository)
-    outputs = await service.infer(call.model, call.inputs, call.id)
+async def _infer(
+    service: Service, data: bytes, metadata: Mapping[str, str] = {}, *, is_streamed: bool = False
+) -> bytes:
+    began_s = time.monotonic()
+    given = grpc_form.parse_infer(data)
+    async with service.routes.bound(given.model, given.version) as served:
+        call = grpc_form.read_infer(given, served.model)
+        trace = service.begin_trace(metadata, served, "grpc", began_s)
+        outputs = await service.infer(served, call.inputs, call.id, trace)
     return grpc_form.write_infer(call, outputs, is_streamed=is_streamed)
 
 

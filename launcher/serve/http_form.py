@@ -193,6 +193,7 @@ class Response:
     status: int
     parts: Sequence[bytes]
     json_bytes: int | None = None
+    content_type: str = "application/json"
 
 
 def write_infer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
@@ -12,11 +13,15 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from launcher.errors import shortened
-from launcher.serve import http_form
+from launcher.serve import http_form, page
 from launcher.serve.errors import Refusal, RequestError, as_request_error
 from launcher.serve.http_form import LENGTH_HEADER, Call, Response
-from launcher.serve.service import Service
+from launcher.serve.own_routes import OWN_ROUTES
+from launcher.serve.routes import ServedVersion
+from launcher.serve.service import CONTROL_PATH, MOST_CONTROL_BYTES, Control, Service
 from launcher.serve.tensors import ServedModel
+from launcher.view.model import RunView
+from launcher.view.sampling import RECENT_EVERY_S, Sampler
 
 LINGER_S = 10.0
 """The longest time for which the rest of a refused body is read, so that its client can read the
@@ -51,6 +56,9 @@ async def http_server(
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         return await _handle(service, request, cors_origins)
 
+    def look() -> Sequence[RunView]:
+        return service.views()
+
     server = web.Server(
         handle,
         keepalive_timeout=limits.read_s,
@@ -65,7 +73,8 @@ async def http_server(
 
     listener = await asyncio.get_running_loop().create_server(connection, host, port, ssl=tls)
     try:
-        yield listener.sockets[0].getsockname()[1]
+        with Sampler(look, service.recent.keep, lambda: RECENT_EVERY_S):
+            yield listener.sockets[0].getsockname()[1]
     finally:
         listener.close()
         server.pre_shutdown()
@@ -84,6 +93,8 @@ class _Surplus(asyncio.Protocol):
 async def _handle(
     service: Service, request: web.BaseRequest, cors_origins: Collection[str]
 ) -> web.StreamResponse:
+    if request.method == "GET" and request.path in page.PATHS:
+        return web.Response(body=page.BODY, headers=page.HEADERS)
     origin = request.headers.get("Origin")
     allowed = "*" if "*" in cors_origins else origin if origin in cors_origins else None
     try:
@@ -110,7 +121,7 @@ def _as_web(answer: Response, allowed: str | None) -> web.Response:
         headers[LENGTH_HEADER] = str(answer.json_bytes)
         headers["Content-Type"] = "application/octet-stream"
     elif answer.parts:
-        headers["Content-Type"] = "application/json"
+        headers["Content-Type"] = answer.content_type
     if answer.status == Refusal.UNAUTHENTICATED.http_status:
         headers["WWW-Authenticate"] = "Bearer"
     if allowed is not None:
@@ -129,30 +140,61 @@ def _as_web(answer: Response, allowed: str | None) -> web.Response:
 
 
 async def _answer(service: Service, request: web.BaseRequest) -> Response:
+    own = OWN_ROUTES.get((request.method, request.path))
+    if own is not None:
+        return await own(service, request.headers)
+    if service.control is not None and request.path.startswith(CONTROL_PATH):
+        return await _control(service, service.control, request)
     call = http_form.route(request.method, request.path)
     if call.what not in ("live", "server_ready"):
         service.check_token(request.headers.get("Authorization"))
+    if call.what == "infer":
+        async with service.routes.bound(call.model, call.version) as served:
+            return await _infer(service, request, served)
     models = service.repository.models
     if call.model:
         models = (service.repository.find(call.model, call.version),)
-    if call.what != "infer":
-        return _report(service, call, models)
-    (model,), json_bytes = models, request.headers.get(LENGTH_HEADER)
+    return _report(service, call, models)
+
+
+async def _control(service: Service, control: Control, request: web.BaseRequest) -> Response:
+    """Answer an operator of the service."""
+    authorization = request.headers.get("Authorization")
+    if not control.is_operator(authorization):
+        if request.method != "GET":
+            raise RequestError(
+                "this needs the control token: send the header 'Authorization: Bearer TOKEN'",
+                Refusal.UNAUTHENTICATED,
+            )
+        service.check_token(authorization)
+    body = await _body(service, request, MOST_CONTROL_BYTES, "which no command needs")
+    path = request.path.removeprefix(CONTROL_PATH)
+    status, data = await control.answer(request.method, path, body)
+    return http_form.write_json(data, status)
+
+
+async def _infer(service: Service, request: web.BaseRequest, served: ServedVersion) -> Response:
+    began_s = time.monotonic()
+    model, json_bytes = served.model, request.headers.get(LENGTH_HEADER)
     most = model.largest_json_bytes if json_bytes is None else model.largest_binary_bytes
-    try:
-        body = await asyncio.wait_for(_read(request, most), service.limits.read_s)
-    except (web.RequestPayloadError, ConnectionError) as error:
-        raise RequestError(f"the body cannot be read: {shortened(str(error))}") from None
+    body = await _body(service, request, most, "which this model's inputs need at most")
     given = http_form.read_infer(body, json_bytes, model)
-    outputs = await service.infer(model, given.inputs, given.id)
+    trace = service.begin_trace(request.headers, served, "http", began_s)
+    outputs = await service.infer(served, given.inputs, given.id, trace)
     return http_form.write_infer(given, model, outputs)
 
 
-async def _read(request: web.BaseRequest, most_bytes: int) -> bytes:
-    """The body, unless it is larger than this."""
+async def _body(service: Service, request: web.BaseRequest, most_bytes: int, why: str) -> bytes:
+    """The body, if it arrives in time and has no more bytes; `why` says why it may not."""
+    try:
+        return await asyncio.wait_for(_read(request, most_bytes, why), service.limits.read_s)
+    except (web.RequestPayloadError, ConnectionError) as error:
+        raise RequestError(f"the body cannot be read: {shortened(str(error))}") from None
+
+
+async def _read(request: web.BaseRequest, most_bytes: int, why: str) -> bytes:
     too_large = RequestError(
-        f"the body is larger than {most_bytes} bytes, which this model's inputs need at most",
-        Refusal.TOO_LARGE,
+        f"the body is larger than {most_bytes} bytes, {why}", Refusal.TOO_LARGE
     )
     if (request.content_length or 0) > most_bytes:
         raise too_large

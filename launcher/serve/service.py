@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import Protocol
 
-from launcher.run.live_cluster import LiveCluster
+from launcher.errors import BadInputError, FullError
 from launcher.serve.errors import Refusal, RequestError
+from launcher.serve.request_traces import RequestTrace, RequestTraces
+from launcher.serve.routes import Routes, ServedVersion
 from launcher.serve.served_sinks import ServedSinks
-from launcher.serve.tensors import Array, ModelRepository, ServedModel
+from launcher.serve.tensors import Array, ModelRepository
+from launcher.view.model import RunView
+from launcher.view.sampling import RecentSamples
 
 
 @dataclass(frozen=True)
@@ -30,25 +35,75 @@ class ClientLimits:
     """For requests under way to be answered once the server stops."""
 
 
+CONTROL_PATH = "/csdf-edge/v1/"
+"""Where the server's own API begins."""
+
+MOST_CONTROL_BYTES = 1 << 20
+
+LARGE_MESSAGE_BYTES = 64 << 20
+"""What a gRPC message may have where models may come that are larger than the first ones."""
+
+
+class Control(Protocol):
+    """Answers the server's own API, at `CONTROL_PATH`."""
+
+    def is_operator(self, authorization: str | bytes | None) -> bool:
+        """Whether a header has the token of those who may change the service."""
+        ...
+
+    async def answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
+        """Return status and JSON data for a path behind `CONTROL_PATH`; raises `RequestError`."""
+        ...
+
+
 @dataclass
 class Service:
-    """The models of a live cluster, for clients that have the token if there is one."""
+    """The models that are served, for clients that have the token if there is one."""
 
-    cluster: LiveCluster
-    repository: ModelRepository
+    routes: Routes
     token: str | None = None
     limits: ClientLimits = ClientLimits()
     sinks: ServedSinks | None = None
+    control: Control | None = None
+    views: Callable[[], Sequence[RunView]] = tuple
+    """What each run looks like now; waits as `LiveCluster.view` does."""
+    traces: RequestTraces | None = None
+    recent: RecentSamples = field(default_factory=RecentSamples)
+    """What the runs did in the last minutes."""
+    metrics_are_open: bool = False
+    """Whether `/metrics` is answered without the token."""
     version: str = field(default_factory=lambda: version("csdf-edge"))
 
     @property
+    def repository(self) -> ModelRepository:
+        """The models that are served now."""
+        return self.routes.repository
+
+    @property
     def is_ready(self) -> bool:
-        """Whether the cluster computes frames."""
-        return not self.cluster.ended.done()
+        """Whether all models compute frames."""
+        return self.routes.is_ready
+
+    @property
+    def largest_message_bytes(self) -> int:
+        """Bytes that a gRPC message may have."""
+        largest = self.repository.largest_json_bytes
+        return largest if self.control is None else max(largest, LARGE_MESSAGE_BYTES)
+
+    def begin_trace(
+        self, headers: Mapping[str, str], served: ServedVersion, transport: str, began_s: float
+    ) -> RequestTrace | None:
+        """Return the trace of a request with these headers, if it is to be traced; `infer` ends
+        it."""
+        if self.traces is None:
+            return None
+        return self.traces.begin(headers, served.model, transport, began_s)
 
     def check_token(self, authorization: str | bytes | None) -> None:
         """Raise `RequestError` unless this header has the token; compared in constant time."""
-        if self.token is None:
+        if self.token is None or (
+            self.control is not None and self.control.is_operator(authorization)
+        ):
             return
         given = authorization or ""
         if isinstance(given, str):
@@ -60,25 +115,39 @@ class Service:
             )
 
     async def infer(
-        self, model: ServedModel, inputs: Mapping[str, Array], name: str = ""
+        self,
+        served: ServedVersion,
+        inputs: Mapping[str, Array],
+        name: str = "",
+        trace: RequestTrace | None = None,
     ) -> Mapping[str, Array]:
-        """Return the model's outputs of one frame; its arrays must not be written to meanwhile.
+        """Return the version's outputs of one frame; its arrays must not be written to meanwhile.
 
         The sinks get the outputs as the result of `name`. A frame whose caller is cancelled is not
         sent any more. Raises `LauncherError`, at once if as many frames are under way as the
-        cluster takes.
+        cluster takes. `trace` is that of the request, if it is traced.
         """
-        began_ns = time.monotonic_ns()
-        counted = model.statistics.fail
+        began_ns, outcome = time.monotonic_ns(), "failed"
         try:
             if self.sinks is not None:
                 self.sinks.check_room()
-            network = self.cluster.model(model.name)
-            future = network.submit(inputs, block=False, copy=False)
+            frame = None if trace is None else trace.frame
+            future = served.live.submit(inputs, block=False, copy=False, trace=frame)
             outputs = await asyncio.wrap_future(future)
             if self.sinks is not None:
                 await self.sinks.put(name, outputs)
-            counted = model.statistics.success
+            outcome = "success"
+        except FullError:
+            outcome = "full"
+            raise
+        except BadInputError:
+            outcome = "invalid"
+            raise
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
         finally:
-            counted.add(time.monotonic_ns() - began_ns)
+            served.model.statistics.add(outcome, time.monotonic_ns() - began_ns)
+            if trace is not None and self.traces is not None:
+                self.traces.end(trace, outcome)
         return outputs

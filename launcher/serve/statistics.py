@@ -1,8 +1,17 @@
-"""Counts of requests and the time that they took, as Triton's statistics extension reports them."""
+"""Counts of requests and the time that they took, for Triton's statistics extension and metrics."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass, field
+from itertools import accumulate
+
+from launcher.view.frames import BOUNDS_S
+
+OUTCOMES = ("success", "full", "invalid", "failed", "cancelled")
+"""How a request can end: `full` was refused because as many are under way as the cluster takes,
+`invalid` has wrong inputs, and `cancelled` was given up by its client."""
 
 
 @dataclass
@@ -29,6 +38,22 @@ class Statistics:
 
     success: Duration = field(default_factory=Duration)
     fail: Duration = field(default_factory=Duration)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """How many requests ended in each of `OUTCOMES`."""
+    _buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+
+    def add(self, outcome: str, ns: int) -> None:
+        """Count a request that has ended after `ns` nanoseconds."""
+        self.outcomes[outcome] += 1
+        if outcome == "success":
+            self.success.add(ns)
+            self._buckets[bisect_left(BOUNDS_S, ns / 1e9)] += 1
+        else:
+            self.fail.add(ns)
+
+    def cumulative(self) -> list[int]:
+        """How many successful requests took at most each of `BOUNDS_S`, and then all."""
+        return list(accumulate(self._buckets))
 
     def durations(self) -> dict[str, Duration]:
         """The protocol's name of each → what was counted."""

@@ -53,7 +53,7 @@ MOST_DIMENSIONS = 64
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is served. It has one version, and a batch is part of its shapes."""
+    """One version of a model that is served; a batch is part of its shapes."""
 
     name: str
     inputs: Mapping[str, TensorInfo]
@@ -94,9 +94,10 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class ModelRepository:
-    """The models of a server."""
+    """The models of a server; of those that are `unready`, no version serves just now."""
 
     models: tuple[ServedModel, ...]
+    unready: frozenset[str] = frozenset()
 
     def find(self, name: str, version: str = "") -> ServedModel:
         """Return the model that a request names. Raises `RequestError` if there is none."""
@@ -104,7 +105,9 @@ class ModelRepository:
             if model.name == name:
                 model.check_version(version)
                 return model
-        served = ", ".join(repr(model.name) for model in self.models)
+        if name in self.unready:
+            raise RequestError(f"no version of {name!r} serves now", Refusal.UNAVAILABLE)
+        served = ", ".join(repr(model.name) for model in self.models) or "nothing"
         raise RequestError(
             f"there is no model {shortened(name)!r}; {served} is served", Refusal.NOT_FOUND
         )
@@ -112,7 +115,7 @@ class ModelRepository:
     @property
     def largest_json_bytes(self) -> int:
         """Bytes that a request with tensors as JSON may have, for any of the models."""
-        return max(model.largest_json_bytes for model in self.models)
+        return max((model.largest_json_bytes for model in self.models), default=0)
 
 
 def size_bytes(tensor: TensorInfo) -> int:

@@ -7,19 +7,21 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from launcher.quantities import megabytes, seconds
 from launcher.results.energy_text import energy_lines
-from launcher.results.report_text import megabytes, nodes_table, recovery_lines, seconds
+from launcher.results.report_text import absence_lines, nodes_table, recovery_lines
 from launcher.streaming.report import LatencyReport, SinkReport, StreamReport
 from nodes.protocol.fields import printable
 
 
 def stream_text(report: StreamReport) -> RenderableType:
     """Return the table of nodes, then a line for each thing that is counted."""
-    lines = [Text(printable(line)) for line in _lines(report)]
+    lines = [Text(printable(line)) for line in stream_lines(report)]
     return Group(*([nodes_table(report.nodes)] if report.nodes else []), *lines)
 
 
-def _lines(report: StreamReport) -> Iterator[str]:
+def stream_lines(report: StreamReport) -> Iterator[str]:
+    """Return the sentences of a report."""
     planned = f"{1 / report.period_planned_s:.2f} frames/s" if report.period_planned_s > 0 else "0"
     yield (
         f"{report.results} results in {report.seconds:.2f} s: {report.frames_per_second:.2f} "
@@ -30,6 +32,7 @@ def _lines(report: StreamReport) -> Iterator[str]:
     yield f"latency from reading a frame to its result: {_latency(report.latency)}"
     yield from map(_sink, report.sinks)
     yield from energy_lines(report.nodes)
+    yield from absence_lines(report.absences)
     yield from recovery_lines(report.recoveries)
     if report.infinite is not None and report.infinite.results:
         yield (

@@ -30,6 +30,8 @@ class PhaseView:
     busy_s: float
     predicted_s: float
     """Seconds per firing, by the plan or by the agent's rehearsal."""
+    waited_s: float = 0.0
+    """Seconds for which the node computed nothing while this phase waited for credits only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,11 @@ class NodeView:
     busy: float | None = None
     """The share of time for which it computed, between the last two measurements."""
     waited: float | None = None
-    """The share of time for which a phase had its inputs and waited for credits."""
+    """The share of time for which the node computed nothing while a phase had its inputs and waited
+    for credits."""
     busy_s_total: float = 0.0
+    waited_s_total: float = 0.0
+    """Seconds for which it waited so: those of the phase that waited longest in each epoch."""
     rss_bytes: int | None = None
     predicted_bytes: int | None = None
     limit_bytes: int | None = None
@@ -74,7 +79,8 @@ class LatencyView:
 
     bounds_s: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
-    """Cumulative, one more than `bounds_s`; the last one counts all frames."""
+    """Cumulative, one more than `bounds_s`; the last one counts all frames. A frame's latency is
+    the time from when it was first sent until its result was taken."""
     sum_s: float = 0.0
 
 
@@ -113,6 +119,10 @@ class RunView:
     channels: tuple[ChannelView, ...]
     events: tuple[EventView, ...] = ()
     """The last ones, oldest first; at most 100."""
+    versions: tuple[str, ...] = ()
+    """The versions of `models`, in their order."""
+    run: str = ""
+    """The run's name, which its agents write into their logs; new in each run."""
 
     @property
     def bottleneck(self) -> str | None:

@@ -115,6 +115,7 @@ class RunningActor:
         for outlet, inlet in self._local.values():
             outlet.grant(inlet.capacity)
         self._ready = {phase for phase in range(len(self.ports)) if self._is_ready(phase)}
+        self._blocked: set[int] = set()
 
     def _phases_by_channel(self) -> dict[int, tuple[int, ...]]:
         touching: dict[int, list[int]] = {}
@@ -125,26 +126,40 @@ class RunningActor:
                 touching.setdefault(number, []).append(phase)
         return {number: tuple(phases) for number, phases in touching.items()}
 
-    def _is_ready(self, phase: int) -> bool:
+    def _has_inputs(self, phase: int) -> bool:
         frame = self.next_frame[phase]
         ports = self.ports[phase]
         for inlet, _ in ports.inlets:  # runs several times per firing: generators are slower
             if not inlet.has(frame):
                 return False
-        if frame == 0 and not all(inlet.has(frame) for inlet, _ in ports.initial_inlets):
-            return False
-        for outlet in ports.outlets:  # noqa: SIM110
+        return frame > 0 or all(inlet.has(frame) for inlet, _ in ports.initial_inlets)
+
+    def _has_places(self, phase: int) -> bool:
+        for outlet in self.ports[phase].outlets:  # noqa: SIM110 - as above
             if outlet.places <= 0:
                 return False
         return True
 
+    def _is_ready(self, phase: int) -> bool:
+        return self._has_inputs(phase) and self._has_places(phase)
+
     def changed(self, channel: int) -> None:
         """Update which phases of this channel are ready, after its tokens or credits changed."""
         for phase in self._neighbours.get(channel, ()):
-            if self._is_ready(phase):
+            if not self._has_inputs(phase):
+                self._ready.discard(phase)
+                self._blocked.discard(phase)
+            elif self._has_places(phase):
                 self._ready.add(phase)
+                self._blocked.discard(phase)
             else:
                 self._ready.discard(phase)
+                self._blocked.add(phase)
+
+    @property
+    def waiting(self) -> Collection[int]:
+        """The phases that have their inputs and wait for credits while nothing is dispatched."""
+        return () if self.dispatched else self._blocked
 
     def choose(self) -> int | None:
         """Return the phase to dispatch now, or None."""

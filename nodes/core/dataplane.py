@@ -40,7 +40,8 @@ class DataPlane:
     """The data side of one deployment; raises `DeploymentError` if that is inconsistent.
 
     `firings`, `busy_s` and `phase_cpu_s` have one entry per phase. `sent_bytes` and
-    `received_bytes` count the payloads of tensors that crossed a socket.
+    `received_bytes` count the payloads of tensors that crossed a socket. `now_s` is the time of the
+    event that is handled, which the caller sets.
     """
 
     def __init__(self, deployment: Deployment) -> None:
@@ -53,6 +54,10 @@ class DataPlane:
         self.sent_bytes = 0
         self.received_bytes = 0
         self.started = False
+        self.now_s = 0.0
+        self._waited_s = [0.0] * len(deployment.phases)
+        self._waiting_phases: tuple[int, ...] = ()
+        self._waiting_since_s = 0.0
         node = deployment.node
         specs = deployment.channels
         self._outlets = {
@@ -108,6 +113,26 @@ class DataPlane:
     def fifo_peak_bytes(self) -> int:
         """The most bytes that the FIFOs into this node have held at once."""
         return self._held.peak_bytes
+
+    @property
+    def channel_frames(self) -> tuple[int, ...]:
+        """See `nodes.protocol.messages.Stats`."""
+        ends: dict[int, Inlet | Outlet] = {**self._inlets, **self._outlets}
+        return tuple(ends[channel.number].held for channel in self.deployment.channels)
+
+    @property
+    def waited_s(self) -> tuple[float, ...]:
+        """See `nodes.protocol.messages.Stats`."""
+        self._note_waiting()
+        return tuple(self._waited_s)
+
+    def _note_waiting(self) -> None:
+        """Count the time since the last call for the phases that waited for credits, and note those
+        that wait now."""
+        for phase in self._waiting_phases:
+            self._waited_s[phase] += self.now_s - self._waiting_since_s
+        self._waiting_phases = tuple(self._actor.waiting)
+        self._waiting_since_s = self.now_s
 
     # ------------------------------------------------------------ links
 
@@ -222,6 +247,8 @@ class DataPlane:
                 for spec, _ in self._arrived_for(phase, frame)
             }
             actions.append(Fire(self.epoch, phase, frame, inputs))
+        if self._waiting_phases or self._actor.waiting:
+            self._note_waiting()
         return actions
 
     def _arrived_for(self, phase: int, frame: int) -> tuple[Reader, ...]:

@@ -85,6 +85,11 @@ class Outlet:
         return (self.left + self.unsent if self.unsent else self.granted) - self.claimed
 
     @property
+    def held(self) -> int:
+        """The frames of the channel that exist: claimed, and their credits have not come back."""
+        return self.claimed - max(0, self.granted - self.capacity)
+
+    @property
     def may_send(self) -> bool:
         """Whether there is a credit for the next frame that is sent."""
         return self.sent < self.granted

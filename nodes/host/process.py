@@ -1,20 +1,18 @@
-"""Report the agent's state to systemd, and restart or end a process whose engine hangs.
+"""Restart or end a process whose engine hangs.
 
 A thread in a call that never returns ends only with its process, or when execve(2) replaces the
 program: then all other threads end, and the process keeps its PID, its standard files and its
 parent. All other descriptors are closed, and with them what the engine held is released.
 
 If the engine holds the interpreter while it hangs, no code of the agent can run any more. Then
-systemd's watchdog ends the process, because the agent's loop no longer sends `WATCHDOG=1`.
+systemd's watchdog ends the process (`nodes.host.service_manager`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 _MOST_FILES = 1 << 20
@@ -40,44 +38,3 @@ def exit_at_once(code: int) -> NoReturn:
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-
-
-class ServiceManager:
-    """Notifies systemd as sd_notify(3) does, by datagrams to the socket in `NOTIFY_SOCKET`.
-
-    Without that variable in the `environment`, it does nothing.
-    """
-
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        path = environment.get("NOTIFY_SOCKET", "")
-        self._address = f"\0{path[1:]}" if path.startswith("@") else path
-        self._period_s: float | None = None
-        self._due_s = 0.0
-        microseconds = environment.get("WATCHDOG_USEC", "")
-        is_for_us = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        if self._address and microseconds.isdecimal() and is_for_us:
-            self._period_s = int(microseconds) / 2e6  # as sd_watchdog_enabled(3) recommends
-
-    @property
-    def deadline_s(self) -> float | None:
-        """When `alive` is due, on the monotonic clock; None if the unit has no `WatchdogSec`."""
-        return None if self._period_s is None else self._due_s
-
-    def ready(self) -> None:
-        """Report that the agent is ready: its ports are open."""
-        self._notify("READY=1")
-
-    def alive(self, now_s: float) -> None:
-        """Report that the agent's loop runs, if that is due."""
-        if self._period_s is not None and now_s >= self._due_s:
-            self._due_s = now_s + self._period_s
-            self._notify("WATCHDOG=1")
-
-    def _notify(self, state: str) -> None:
-        if not self._address:
-            return
-        with (
-            contextlib.suppress(OSError),  # systemd is restarting, for example
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notifier,
-        ):
-            notifier.sendto(state.encode(), self._address)

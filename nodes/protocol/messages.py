@@ -1,4 +1,4 @@
-"""The messages that launchers and agents exchange: the whole protocol, version 8.
+"""The messages that launchers and agents exchange: the whole protocol, version 9.
 
 **Control messages** travel between one launcher (DEALER) and an agent's control port (ROUTER). The
 launcher opens a session with `Hello`, which the agent answers by `Welcome` or `Refused`. The
@@ -36,8 +36,23 @@ from typing import Literal
 
 from nodes.protocol.encodings import Encoding
 
-PROTOCOL = 8
+PROTOCOL = 9
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
+
+OLDEST_PROTOCOL = PROTOCOL - 1
+"""The oldest version that is understood as well, so that a cluster can be upgraded board by board.
+
+A launcher greets in its own version, and again in that of an agent that refuses it and is only one
+version behind; the agent answers in the version of the `Hello`. A kind of message that has not
+changed since `OLDEST_PROTOCOL` travels with that number, whatever the two ends are. So agents of
+both versions exchange tensors as long as no data message changes; a version that changes one has
+to agree on its form in `Deploy`."""
+
+
+def is_understood(protocol: int) -> bool:
+    """Return whether this end understands that version of the protocol."""
+    return OLDEST_PROTOCOL <= protocol <= PROTOCOL
+
 
 HOST = "@host"
 """The launcher's name as a peer; no node may have this name."""
@@ -224,7 +239,8 @@ class Deployment:
     """What one agent has to run: its phases in order, its channels, and the nodes that it dials.
 
     `threads` is the number of threads that the `engine` may compute with. With
-    `check_finite`, a firing fails if it makes NaN or infinity from inputs that contain none.
+    `check_finite`, a firing fails if it makes NaN or infinity from inputs that contain none. `run`
+    names the launcher's run in the logs of all its agents; it is new in each run.
     """
 
     epoch: int
@@ -236,6 +252,7 @@ class Deployment:
     threads: int = 1
     check_finite: bool = False
     engine: EngineChoice = EngineChoice()
+    run: str = ""
 
 
 # ---------------------------------------------------------------- control: launcher → agent
@@ -290,6 +307,14 @@ class Deploy:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare:
+    """Launcher → agent: prepare the subnets of this deployment, which may follow, while the present
+    one goes on. The answer is `Prepared`. Only agents from protocol 9 on understand it."""
+
+    deployment: Deployment
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Launcher → agent: all agents have deployed this epoch, so dial the peers and fire."""
 
@@ -312,10 +337,13 @@ class GetStats:
 class GetTrace:
     """Launcher → agent: send what was traced since the last `GetTrace`, and go on tracing.
 
-    The first one starts the trace. The answer is `Traced` with the same `number`.
+    The first one starts the trace. The answer is `Traced` with the same `number`. If `frames` are
+    given, it has the events of these frames only, and what was traced is kept: it may be asked for
+    again, until newer events take its place.
     """
 
     number: int
+    frames: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,6 +457,15 @@ class Deployed:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """Agent → launcher: the subnets of the deployment of `epoch` are prepared; if a `reason` is
+    given, they are not."""
+
+    epoch: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """Agent → launcher: a command or the deployment has failed; `reason` is one sentence.
 
@@ -464,6 +501,10 @@ class Stats:
     their epoch or session, `bad_messages` broke the protocol. `fifo_peak_bytes` is the most that
     the FIFOs into this node have held at once. `energy_j` is what the whole machine has taken since
     `Start` in joules, other programs included; None where it was not measured all the time.
+    `channel_frames` has the frames that each channel of the deployment holds now, in its order: of
+    a channel that begins here all frames that exist, of another one those that have arrived.
+    `waited_s` has, per phase, the time for which this node computed nothing while the phase had its
+    inputs and some channel that it writes had no credit.
     """
 
     epoch: int
@@ -481,6 +522,8 @@ class Stats:
     fifo_peak_bytes: int = 0
     phase_cpu_s: tuple[float, ...] = ()
     energy_j: float | None = None
+    channel_frames: tuple[int, ...] = ()
+    waited_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,9 +580,9 @@ class TensorHeader:
 
 
 Control = (
-    Hello | Query | Put | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye | Shutdown
-    | Welcome | Refused | Missing | Stored | Progress | Deployed | Failed | Stopped | Stats | Traced
-    | Pong
+    Hello | Query | Put | Prepare | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye
+    | Shutdown | Welcome | Refused | Missing | Stored | Prepared | Progress | Deployed | Failed
+    | Stopped | Stats | Traced | Pong
 )  # fmt: skip
 Data = Attach | Credit | TensorHeader
 Message = Control | Data

@@ -50,7 +50,8 @@ def read_grpc(data: bytes) -> bool:
         if method != "ModelInfer":
             grpc_form.answer(method, data[1:], MODELS, "0", is_ready=True)
             return True
-        call = grpc_form.read_infer(data[1:], MODELS)
+        given = grpc_form.parse_infer(data[1:])
+        call = grpc_form.read_infer(given, MODELS.find(given.model, given.version))
         _check(call.inputs)
         METHODS[method][1].FromString(grpc_form.write_infer(call, call.inputs))
     except RequestError as error:

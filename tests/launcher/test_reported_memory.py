@@ -19,7 +19,7 @@ from launcher.plan.reported_memory import reported_limits
 from launcher.progress import LineProgress
 from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
-from launcher.run.runtime import Node, RunResult
+from launcher.run.runtime import REMOTE_S, Node, RunResult, Surveyed
 from nodes.protocol.messages import PROTOCOL, Welcome
 from partition.prediction.memory_budget import CODE_BYTES
 from tests.launcher.in_process import InProcess
@@ -49,8 +49,10 @@ class Reporting:
     def __call__(self, *given: Any) -> RunResult:
         return self.inner.run(*given)
 
-    def survey(self, nodes: tuple[Node, ...], timeout_s: float) -> Mapping[str, Welcome]:
-        return {node.name: welcome(self.available[node.name]) for node in nodes}
+    def survey(
+        self, nodes: tuple[Node, ...], timeout_s: float, remote_s: float = REMOTE_S
+    ) -> Surveyed:
+        return Surveyed({node.name: welcome(self.available[node.name]) for node in nodes})
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +105,19 @@ def test_a_plan_that_does_not_fit_is_made_again_and_the_report_says_why(
     assert outcome.report.agrees
     saved = load_cluster(tmp_path / "plan" / "cluster.yaml").config.nodes
     assert [node.memory for node in saved] == [None, None, None]
+
+
+def test_a_node_without_room_for_an_engine_is_named_and_gets_nothing(tmp_path: Path) -> None:
+    write_classifier(tmp_path / "net.onnx")
+    path = tmp_path / "cluster.yaml"
+    path.write_text("model: net.onnx\nnodes: [{name: a}, {name: b}]\nframes: 2\n")
+    outcome, said = run(Request(path, strategy="sequential"), 4000, 10)
+    sentence = "node 'b' is too full to be used: its agent reports"
+    assert sentence in said
+    assert outcome.report is not None
+    (absence,) = outcome.report.absences
+    assert absence.reason.startswith(sentence)
+    assert set(outcome.report.as_json()["absences"][0]) == {"node", "reason", "came_s"}
 
 
 def test_where_nothing_fits_the_sentence_says_where_the_limits_come_from(cluster: Path) -> None:

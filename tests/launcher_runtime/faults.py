@@ -4,8 +4,7 @@
 - Credits are never negative nor above the capacity, and no channel holds more than its capacity.
 - A node does not act upon an epoch after it was commanded to stop it or to deploy a later one.
 - Every run ends. If it fails, its error names a node.
-- A run that has streamed succeeds unless too few nodes for a plan are sound and have had no fault
-  for a while.
+- A run succeeds unless too few nodes for a plan are sound and have had no fault for a while.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
+from launcher.core.session import SessionState
 from launcher.core.watch import Limits
 from nodes.core import actions as act
 from nodes.core import events as nev
@@ -44,7 +44,8 @@ HEARS_S = 0.02
 def recovering(**changes: object) -> Limits:
     """Limits under which a run goes on without nodes that are lost."""
     recovery = RecoveryConfig(wait_s=120.0, adapt=False).model_copy(update=changes)
-    return Limits(RunConfig(deploy_timeout_s=60.0), recovery, consent="say so")
+    run = RunConfig(deploy_timeout_s=60.0)
+    return Limits(run, recovery, start_wait_s=recovery.wait_s, consent="say so")
 
 
 RECOVERING = recovering()
@@ -153,6 +154,21 @@ class FaultyWorld(World):
         return blueprint_of(plan, BLOB_BYTES, epoch, self._networks(plan))
 
     # ------------------------------------------------------------ what may happen
+
+    def is_absent(self, name: str, until_s: float | None) -> None:
+        """A node is off before the run begins, and is switched on at some time, or never."""
+        self._touch(name, "is off")
+        self.nodes[name].is_gone = True
+        self.unreached.add(name)
+
+        def come() -> None:
+            self.restart(name)
+            session = self.supervisor.sessions[name]
+            if session.state is SessionState.CONNECTING:  # the greeting has waited in the socket
+                self.command(name, self.supervisor._hello)
+
+        if until_s is not None:
+            self.at(until_s, come)
 
     def crash(self, name: str, *, exits: bool = True) -> None:
         """Its process ends or restarts, and all its connections end."""
@@ -380,11 +396,9 @@ class FaultyWorld(World):
             return
         assert "node 'n" in str(error), f"no node is named: {error}"
         assert self.touched or self.refused_plan, f"nothing happened to any node: {error}"
-        if not self.supervisor.life.has_streamed:
-            return
         hopeful = [name for name in self.nodes if self.may_be_of_use(name)]
-        waited_s = self.supervisor._recoverer._waiting.waited_s
-        if self._suffice(hopeful) and waited_s < RECOVERING.recovery.wait_s - 0.001:
+        waiting = self.supervisor._recoverer._waiting
+        if self._suffice(hopeful) and waiting.waited_s < waiting.patience_s - 0.001:
             raise AssertionError(f"it did not wait for {hopeful}: {error}")
         fit = [name for name in hopeful if self.is_fit(name)]
         if self._suffice(fit):

@@ -70,6 +70,9 @@ def history(seed: int, faults: Sequence[str] = FAULTS) -> Outages:
         keeps=keeping(Random(f"state {seed}")),
         **long,
     )
+    leave_out(world, Random(f"absent {seed}"))
+    if seed % 5 == 0:
+        world.cannot_prepare = set(list(world.nodes)[::2])
     if long:
         world.gain = lambda: random.choice((1.1, 1.5, 3.0))
     pauses_s = (0.0, 5.0, 15.0, 40.0) if long else (0.0, 0.5, 2.0, 5.0)
@@ -89,6 +92,16 @@ def history(seed: int, faults: Sequence[str] = FAULTS) -> Outages:
         story = "\n".join(world.story)
         raise AssertionError(f"seed {seed}: {error!r}\n{story}") from error
     return world
+
+
+def leave_out(world: Outages, random: Random) -> None:
+    """In a third of all histories, nodes are off at first and come at some time, or never."""
+    if random.random() < 2 / 3 or world.started_by_us:
+        return
+    for name in random.sample(list(world.nodes), random.randint(1, len(world.nodes))):
+        world.is_absent(name, random.choice((0.05, 0.5, 3.0, 11.0, 20.0, 60.0, None)))
+        if random.random() < 0.5:
+            world.supervisor._absent[name] = f"node {name!r} is off"
 
 
 def long_run(random: Random) -> dict[str, Any]:
@@ -169,7 +182,14 @@ def plan_fault(world: Outages, random: Random, at_s: float, faults: Sequence[str
     world.at(at_s, strike)
 
 
-WAYS = ("recovered", "used a node again", "used one by consent", "adapted", "ended well")
+WAYS = (
+    "began without a node",
+    "recovered",
+    "used a node again",
+    "used one by consent",
+    "adapted",
+    "ended well",
+)
 """How a history may go; several of these may be."""
 
 
@@ -186,6 +206,7 @@ def ways(world: Outages) -> list[str]:
     causes = {past.cause for past in world.supervisor.recoveries}
     by_itself = world.supervisor._limits.recovery.rebalance == "auto"
     happened = (
+        bool(world.supervisor.absences) and world.supervisor.life.has_streamed,
         bool(causes),
         "return" in causes,
         "return" in causes and not by_itself,

@@ -8,7 +8,7 @@ simulation needs no socket, no process and no real time, and equal delays give a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from math import prod
 
@@ -44,6 +44,7 @@ from tests.launcher_runtime.simulated_node import FIRING_S, SimulatedNode
 LIMITS = Limits(RunConfig(), RecoveryConfig(enabled=False))
 ENGINES = (EngineOffer("none", "", (DeviceOffer("cpu"),)),)
 LOADING_S = 0.05
+PREPARING_S = 0.7
 PLANNING_S = 0.4
 
 Replan = Callable[[int, tuple[str, ...]], Blueprint | str]
@@ -59,7 +60,8 @@ class World(SimulatedHost):
 
     A node in `silent` neither hears nor says anything from then on. One in `closed_data_ports`
     cannot be dialled by the launcher there; the executor of one in `hanging` never ends a firing.
-    Nodes in `standby` have no part in the plan. Programs may push the frames, one for each of the
+    Nodes in `standby` have no part in the plan. The launcher was told before that those
+    `known_absent` are off. Programs may push the frames, one for each of the
     `networks`, which are parts of the plan; without them the plan is one network. Clocks are
     `ahead_s`, nodes' and the `HOST`'s.
     """
@@ -78,6 +80,7 @@ class World(SimulatedHost):
         bytes_each: int = 3 << 20,
         programs: Sequence[Program] = (),
         networks: Sequence[Plan] = (),
+        known_absent: Collection[str] = (),
     ) -> None:
         self.plan, self.networks, self.programs = plan, tuple(networks) or (plan,), programs
         share = blueprint_of(plan, bytes_each, networks=self.networks)
@@ -96,7 +99,12 @@ class World(SimulatedHost):
             )
             self.nodes[name] = SimulatedNode(self.new_agent(name), cached, tick)
         contacts = [
-            Contact(name, f"tcp://10.0.0.{i}:7000", started_by_us)
+            Contact(
+                name,
+                f"tcp://10.0.0.{i}:7000",
+                started_by_us,
+                absence=f"node {name!r} is off" if name in known_absent else "",
+            )
             for i, name in enumerate(self.nodes)
         ]
         hello = Hello(PROTOCOL, "test", limits.run.lease_s, "ana, process 0", "0")
@@ -113,6 +121,8 @@ class World(SimulatedHost):
         self.silent: set[str] = set()
         self.closed_data_ports: set[str] = set()
         self.hanging: set[str] = set()
+        self.cannot_prepare: set[str] = set()
+        """Nodes that cannot prepare subnets while they compute."""
         self.trace: list[tuple[str, str]] = []
         self.story: list[str] = []
         self.connections: list[Connection] = []
@@ -309,6 +319,10 @@ class World(SimulatedHost):
                 self.tell(name, written)
             case act.LoadPhases(deployment):
                 self._load(name, node, deployment)
+            case act.PrepareSubnets(deployment):
+                reason = "no room for both" if name in self.cannot_prepare else ""
+                prepared = nev.SubnetsPrepared(deployment.epoch, reason)
+                self.later(name, PREPARING_S, prepared)
             case act.Fire():
                 node.firings.append(action)
                 if len(node.firings) == 1:

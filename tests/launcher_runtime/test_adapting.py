@@ -65,7 +65,7 @@ class Boards:
             session.welcome = Welcome(2, session.node, "0", "tcp://x:2", "none", "sim", 1, 1)
         limits: Limits = ADAPTING
         hello = Hello(PROTOCOL, "test", limits.run.lease_s)
-        returns = Returns(self.sessions, hello)
+        returns = Returns(self.sessions, hello, lambda _, __: None)
         self.life = RunLife()
         self.life.step(RunStep.START)
         self.recoverer = Recoverer(1, self.sessions, limits, returns, self.life)
@@ -142,7 +142,7 @@ class Boards:
 
     def lose(self, node: str) -> None:
         """Go on without a node: by a plan for what is known of the others."""
-        self.sessions[node].lose()
+        self.sessions[node].lose("")
         loss = self.sessions[node], RunFailedError("it is gone")
         self.improver.cancel()
         self.recoverer.give_up([loss], self.blueprint.epoch, self.now_s)

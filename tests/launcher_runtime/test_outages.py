@@ -160,7 +160,8 @@ def test_it_may_be_stopped_before_frames_stream_too(at_s: float) -> None:
     world = cluster()
     world.at(at_s, lambda: world.stop_launcher(40.0))
     finish(world)
-    assert world.supervisor.recoveries
+    assert bool(world.supervisor.recoveries) == (at_s == 0.25)
+    assert any("this launcher was stopped for 40 s" in text for text in world.notices)
 
 
 @pytest.mark.parametrize("who", [HOST, "n1"])

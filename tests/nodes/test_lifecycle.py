@@ -17,6 +17,7 @@ from nodes.protocol.messages import (
     Deployed,
     Deployment,
     Failed,
+    GetStats,
     Hello,
     Progress,
     Refused,
@@ -29,6 +30,7 @@ from nodes.protocol.messages import (
 )
 from tests.nodes.lone_core import (
     DEPLOYMENT,
+    HEADER,
     HOST_LINK,
     TO_NEXT,
     USAGE,
@@ -63,7 +65,9 @@ def test_from_deploy_to_stopped():
     assert agent.says(Stop(7)) == [act.Measure("stop"), act.Unload(7)]
     agent.happens(ev.Measured("stop", ev.Usage(300, 400, 50, 2.5)))
     (stopped,) = replies(agent.happens(ev.Unloaded(7)), Stopped)
-    assert stopped.stats == Stats(7, (1,), (0.25,), 2.0, 1.0, 8, 8, 300, 400, 50, 0, 0, 8, (0.125,))
+    assert stopped.stats == Stats(
+        7, (1,), (0.25,), 2.0, 1.0, 8, 8, 300, 400, 50, 0, 0, 8, (0.125,), None, (0, 1), (0.0,)
+    )
     assert agent.core.life.stage is Stage.EMPTY
 
 
@@ -243,3 +247,40 @@ def test_a_deployment_that_is_inconsistent_is_refused(deployment, reason):
     (failed,) = replies(agent.says(Deploy(deployment)), Failed)
     assert reason in failed.reason
     assert agent.core.life.stage is Stage.EMPTY
+
+
+def fired(agent: LoneCore, frame: int) -> None:
+    agent.data(HOST_LINK, TensorHeader(7, 0, frame, "float32", (2,)), b"12345678", 8)
+    agent.happens(ev.FiringEnded(7, 0, frame, {"y": b"abcdefgh"}, 0.25))
+
+
+def measured(agent: LoneCore) -> Stats:
+    agent.says(GetStats())
+    (stats,) = replies(agent.happens(ev.Measured("stats", USAGE)), Stats)
+    return stats
+
+
+def test_statistics_say_how_many_frames_each_channel_holds():
+    agent = LoneCore().streaming()
+    agent.data(HOST_LINK, HEADER, b"12345678", 8)
+    assert measured(agent).channel_frames == (1, 1)  # the firing has claimed a place for its output
+    agent.happens(ev.FiringEnded(7, 0, 0, {"y": b"abcdefgh"}, 0.25))
+    assert measured(agent).channel_frames == (0, 1)
+    agent.data("n1", Credit(7, 1, 1))
+    assert measured(agent).channel_frames == (0, 0)
+
+
+def test_statistics_say_for_how_long_the_node_waited_for_credits_and_had_nothing_else_to_do():
+    agent = LoneCore().streaming()
+    for frame in range(2):  # the capacity of the channel to the next node
+        fired(agent, frame)
+    agent.now_s = 10.0
+    agent.data(HOST_LINK, TensorHeader(7, 0, 2, "float32", (2,)), b"12345678", 8)
+    agent.now_s = 13.0
+    assert measured(agent).waited_s == (3.0,)
+    agent.now_s = 14.0
+    agent.data("n1", Credit(7, 1, 1))
+    agent.now_s = 20.0
+    agent.happens(ev.FiringEnded(7, 0, 2, {"y": b"abcdefgh"}, 6.0))
+    agent.now_s = 30.0
+    assert measured(agent).waited_s == (4.0,)  # it waits for a frame now, not for a credit

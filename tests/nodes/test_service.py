@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodes.host.process import ServiceManager
+from nodes.host.service_manager import ServiceManager
 
 PERIOD_S = 30.0
 EVERY_MINUTE = {"WATCHDOG_USEC": "60000000"}

@@ -25,8 +25,8 @@ pytest.importorskip("aiohttp", reason="needs the extra serve")
 from launcher.serve.grpc_server import grpc_server  # noqa: E402
 from launcher.serve.http_server import http_server  # noqa: E402
 from launcher.serve.messages import METHODS, SERVICE  # noqa: E402
+from launcher.serve.routes import fixed_routes  # noqa: E402
 from launcher.serve.service import ClientLimits, Service  # noqa: E402
-from launcher.serve.tensors import ModelRepository, ServedModel  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -43,8 +43,7 @@ def cluster() -> Iterator[LiveCluster]:
 
 
 def service(cluster: LiveCluster, limits: ClientLimits) -> Service:
-    model = ServedModel("digits", cluster.inputs, cluster.outputs)
-    return Service(cluster, ModelRepository((model,)), limits=limits)
+    return Service(fixed_routes(cluster), limits=limits)
 
 
 @asynccontextmanager

@@ -107,7 +107,7 @@ def test_a_frame_over_grpc_comes_as_it_was_sent(
     assert REQUEST.FromString(data).raw_input_contents == (
         [array.tobytes() for array in frame.values()] if is_raw else []
     )
-    found = grpc_form.read_infer(data, ModelRepository((model_of(frame),)))
+    found = grpc_form.read_infer(grpc_form.parse_infer(data), model_of(frame))
     same(found.inputs, frame)
     assert found.outputs == tuple(frame)
 

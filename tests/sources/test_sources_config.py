@@ -12,7 +12,7 @@ import yaml
 from launcher.config.cluster import InputConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError
-from launcher.plan.files import _cluster_text
+from launcher.plan.files import cluster_text
 from launcher.run.job import load_target
 from launcher.run.request import Request
 from launcher.sources.kinds import SOURCES
@@ -203,7 +203,7 @@ def test_a_saved_plan_has_the_source_with_absolute_paths(tmp_path: Path) -> None
         ("clip.mp4", {"kind": "video", "url": str(tmp_path / "clip.mp4")}),
         ("rtsp://camera/a", {"kind": "video", "url": "rtsp://camera/a"}),
     ):
-        saved = yaml.safe_load(_cluster_text(cluster(tmp_path, given)))
+        saved = yaml.safe_load(cluster_text(cluster(tmp_path, given)))
         assert saved["input"]["source"] == kept
         InputConfig.model_validate(saved["input"])
 

@@ -57,6 +57,15 @@ class Agreement:
         """Whether the results count as the whole model's."""
         return self.max_relative_error <= self.allowed
 
+    @property
+    def disagreement(self) -> str:
+        """The sentence for results that do not agree."""
+        return (
+            f"the results differ from the whole model's, most at output {self.worst_output!r} "
+            f"of frame {self.worst_input}, by more than the tolerance of {self.allowed:g} allows"
+            + (f"; {self.begins.sentence}" if self.begins is not None else "")
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

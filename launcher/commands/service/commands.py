@@ -1,0 +1,326 @@
+"""Carries out the service's commands.
+
+Slow imports wait until they are needed, so that `--help` and `status` answer at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from launcher.commands.service.options import (
+    ApplyOptions,
+    DownOptions,
+    LogsOptions,
+    RestartOptions,
+    RollbackOptions,
+    StatusOptions,
+    UpOptions,
+)
+from launcher.console import print_json, print_text, run_command
+from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
+
+if TYPE_CHECKING:
+    from launcher.service.control import Service
+
+EXIT_DEGRADED = 3
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+ENDING_S = 90.0
+"""How long `launch down` waits for the end."""
+
+
+def main(name: str, arguments: list[str]) -> None:
+    """Run `launch NAME` with these arguments; never returns."""
+    run_command(app_of(name), f"launch {name}", COMMANDS[name][1], arguments, "interrupted")
+
+
+def app_of(name: str) -> typer.Typer:
+    """Return the parser of `launch NAME`."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command(name)(COMMANDS[name][0])
+    return app
+
+
+def _folder(options: Any) -> Path:
+    from launcher.service.store import default_folder  # noqa: PLC0415
+
+    if not _NAME.fullmatch(options.name):
+        raise BadInputError(
+            f"--name {options.name!r}: use 1 to 64 letters, digits, '.', '_' and '-', beginning "
+            "with a letter or digit"
+        )
+    if options.state is not None:
+        return Path(options.state).expanduser().absolute()
+    own = default_folder(options.name)
+    system = _system_folder(options.name)
+    return system if not own.exists() and system.exists() else own
+
+
+def _system_folder(name: str) -> Path:
+    return Path("/var/lib/csdf-edge") / name
+
+
+# ------------------------------------------------------------ up
+
+
+def _up(options: UpOptions, as_json: bool) -> int:
+    from launcher.service.unit import Unit  # noqa: PLC0415
+    from nodes.host.heap import keep_one_heap  # noqa: PLC0415
+
+    folder = _folder(options)
+    if options.install == "system" and options.state is None:
+        folder = _system_folder(options.name)
+    if options.print_unit or options.install is not None:
+        unit = Unit(options.name, options.install or "user", folder)
+        if options.print_unit:
+            print_text(unit.text)
+            return EXIT_FINE
+        return _install(unit, options.cluster, as_json)
+    from launcher.logs import JsonProgress, check_log_format, is_json  # noqa: PLC0415
+    from launcher.progress import LineProgress  # noqa: PLC0415
+    from launcher.run.consent import ignore_consent  # noqa: PLC0415
+    from launcher.service.up import up  # noqa: PLC0415 - slow to import
+
+    check_log_format(options.log_format)
+    ignore_consent()  # SIGUSR1 asks for nothing here
+    keep_one_heap()  # a server has many threads, and frees in one what another allocates
+    with JsonProgress() if is_json() else LineProgress(sys.stdout) as progress:
+        return up(folder, options.cluster, progress.say)
+
+
+def _install(unit: Any, cluster: Path | None, as_json: bool) -> int:
+    from launcher.service.store import open_state  # noqa: PLC0415
+    from launcher.service.up import add_file  # noqa: PLC0415
+
+    with open_state(unit.state) as store:
+        done = [] if cluster is None else [add_file(store, cluster)]
+        if store.last() is None:
+            raise BadInputError(
+                "nothing was applied yet; name the cluster: launch up cluster.yaml --install "
+                f"{unit.manager}"
+            )
+    done += unit.install()
+    if as_json:
+        print_json({"done": done, "unit": str(unit.path), "state": str(unit.state)})
+    else:
+        print_text("\n".join(done) + "\n")
+    return EXIT_FINE
+
+
+# ------------------------------------------------------------ status
+
+
+def _status(options: StatusOptions, as_json: bool) -> int:
+    from launcher.service.control import NotRunningError, Service  # noqa: PLC0415
+
+    folder = _folder(options)
+    try:
+        found = Service(folder).get("status")
+    except NotRunningError as error:
+        if as_json:
+            print_json({"state": "not running", "error": str(error), "exit_code": EXIT_FAILED})
+        else:
+            print_text(f"{error}\n")
+        return EXIT_FAILED
+    if as_json:
+        print_json(found)
+    else:
+        print_text(status_text(found))
+    return EXIT_FINE if found["state"] == "ok" else EXIT_DEGRADED
+
+
+def status_text(found: dict[str, Any]) -> str:
+    """Return a status for people."""
+    lines = [
+        f"{found['state']}: generation {found['generation']} ({found['origin']}), {found['path']}",
+        *(f"model {model['name']} {_model_text(model)}" for model in found["models"]),
+    ]
+    lines += [
+        f"node {node['name']}: {node['state']}" + (f": {node['reason']}" if node["reason"] else "")
+        for node in found["nodes"]
+    ]
+    lines += [f"  {_event_text(event)}" for event in found["events"][-5:]]
+    return "\n".join(lines) + "\n"
+
+
+def _model_text(model: dict[str, Any]) -> str:
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(model["since_s"]))
+    text = f"version {model['version'] or '-'}: {model['state']} since {since}"
+    if model["stage"]:
+        text += f", {model['stage']}"
+    if model["serving"] not in (None, model["version"]):
+        text += f"; version {model['serving']} serves"
+    if model["serving"] is None:
+        text += "; no version serves"
+    if model["reason"]:
+        text += f"; {model['reason']}"
+    return text
+
+
+def _event_text(event: dict[str, Any]) -> str:
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["at_s"]))
+    level = "" if event["level"] == "info" else f"{event['level']}: "
+    return f"{at} {level}{event['text']}"
+
+
+# ------------------------------------------------------------ changes
+
+
+def _apply(options: ApplyOptions, as_json: bool) -> int:
+    from launcher.service.control import Service  # noqa: PLC0415
+
+    service = Service(_folder(options))
+    last = _last_event(service)
+    answer = service.post(
+        "apply", path=str(options.cluster.absolute()), allow_gap=options.allow_gap
+    )
+    return _changed(service, answer, last, wait=not options.no_wait, as_json=as_json)
+
+
+def _rollback(options: RollbackOptions, as_json: bool) -> int:
+    from launcher.service.control import Service  # noqa: PLC0415
+
+    service = Service(_folder(options))
+    last = _last_event(service)
+    answer = service.post("rollback", to=options.to, allow_gap=options.allow_gap)
+    return _changed(service, answer, last, wait=not options.no_wait, as_json=as_json)
+
+
+def _restart(options: RestartOptions, as_json: bool) -> int:
+    from launcher.service.control import Service  # noqa: PLC0415
+
+    service = Service(_folder(options))
+    last = _last_event(service)
+    answer = service.post(f"restart/{options.node}")
+    answer |= {"generation": service.get("status")["generation"], "changes": [], "notes": []}
+    return _changed(service, answer, last, wait=not options.no_wait, as_json=as_json)
+
+
+def _last_event(service: Service) -> int:
+    events = service.get("status")["events"]
+    return int(events[-1]["number"]) if events else 0
+
+
+def _changed(
+    service: Service, answer: dict[str, Any], last: int, *, wait: bool, as_json: bool
+) -> int:
+    """Say what was changed, and follow it until everything serves or something has failed."""
+    if not as_json:
+        for line in (*answer["changes"], *answer["notes"]):
+            print_text(line + "\n")
+    if not wait:
+        if as_json:
+            print_json(answer)
+        else:
+            print_text(f"generation {answer['generation']}; launch status says how far it is\n")
+        return EXIT_FINE
+    while True:
+        status = service.get("status")
+        waiting, failed = _unsettled(status)
+        if failed or not waiting:
+            break
+        for event in service.get(f"events/{last}")["events"]:
+            last = event["number"]
+            if not as_json:
+                print_text(_event_text(event) + "\n")
+                sys.stdout.flush()
+    code = EXIT_FAILED if failed else EXIT_FINE
+    problem = "; ".join(failed)
+    if as_json:
+        data = {**answer, "status": status}
+        print_json(data | ({"error": problem, "exit_code": code} if failed else {}))
+    elif failed:
+        print_text(f"{problem}\n")
+    else:
+        print_text(f"generation {status['generation']} serves\n")
+    return code
+
+
+def _unsettled(status: dict[str, Any]) -> tuple[bool, list[str]]:
+    """Whether a model is not as it is wanted yet, and the sentences for those that have failed."""
+    waiting, failed = False, []
+    for model in status["models"]:
+        if model["state"] == "failed":
+            serves = model["serving"]
+            now = f"version {serves} still serves" if serves else "no version serves"
+            if model["lacks_room"]:
+                now += f"; --allow-gap closes version {serves} first, while requests wait"
+            failed.append(
+                f"{model['name']}: version {model['version']} has failed: {model['reason']}; {now}"
+            )
+        elif model["state"] != "serving" or model["previous"]:
+            waiting = True
+    return waiting, failed
+
+
+def _down(options: DownOptions, as_json: bool) -> int:
+    from launcher.service.control import NotRunningError, Service  # noqa: PLC0415
+
+    folder = _folder(options)
+    try:
+        service = Service(folder)
+        process = os.pidfd_open(service.pid)
+        service.post("down")
+    except NotRunningError as error:
+        if as_json:
+            print_json({"state": "not running", "error": str(error), "exit_code": EXIT_FAILED})
+        else:
+            print_text(f"{error}\n")
+        return EXIT_FAILED
+    has_ended = bool(select.select([process], [], [], ENDING_S)[0])
+    text = "ended" if has_ended else f"process {service.pid} has not ended in {ENDING_S:.0f} s"
+    if as_json:
+        print_json({"state": "ended" if has_ended else "stopping"})
+    else:
+        print_text(text + "\n")
+    return EXIT_FINE if has_ended else EXIT_FAILED
+
+
+# ------------------------------------------------------------ logs
+
+
+def _logs(options: LogsOptions, as_json: bool) -> int:
+    from launcher.service.control import Service  # noqa: PLC0415
+    from launcher.service.store import DATABASE, read_events  # noqa: PLC0415
+
+    folder = _folder(options)
+    if not (folder / DATABASE).exists():
+        raise BadInputError(f"{folder}: has no history; no service was started here")
+    events = [event.as_json() for event in read_events(folder, options.lines)]
+    for event in events:
+        _print_event(event, as_json)
+    service = Service(folder) if options.follow else None
+    last = int(str(events[-1]["number"])) if events else 0
+    while service is not None:
+        for event in service.get(f"events/{last}")["events"]:
+            last = event["number"]
+            _print_event(event, as_json)
+    return EXIT_FINE
+
+
+def _print_event(event: dict[str, Any], as_json: bool) -> None:
+    """Print one event; as JSON, one object per line."""
+    print_text((json.dumps(event) if as_json else _event_text(event)) + "\n")
+    sys.stdout.flush()
+
+
+COMMANDS: dict[str, tuple[type, Callable[[Any, bool], int]]] = {
+    "up": (UpOptions, _up),
+    "status": (StatusOptions, _status),
+    "apply": (ApplyOptions, _apply),
+    "rollback": (RollbackOptions, _rollback),
+    "restart": (RestartOptions, _restart),
+    "down": (DownOptions, _down),
+    "logs": (LogsOptions, _logs),
+}

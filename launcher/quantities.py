@@ -1,0 +1,36 @@
+"""Formats sizes, times and shares for people."""
+
+from __future__ import annotations
+
+
+def megabytes(size: int) -> str:
+    """Format a size in bytes, such as `12.3 MB` (10⁶ bytes), or `4.2 kB` for a small one."""
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 or size == 0 else f"{size / 1e3:.1f} kB"
+
+
+def gigabytes(size: int) -> str:
+    """Format a size that may become large, such as `1.23 GB`."""
+    return f"{size / 1e9:.2f} GB" if size >= 10**9 else megabytes(size)
+
+
+def seconds(value: float) -> str:
+    """Format a short time, such as `12.3 ms`."""
+    if value < 1e-3:
+        return f"{value * 1e6:.0f} µs"
+    return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def duration(value: float) -> str:
+    """Format a long time by its two largest units, such as `3 h 5 min`."""
+    whole = max(0, round(value))
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
+
+
+def rate(value: float) -> str:
+    """Format frames per second with three digits that count, such as `12.3` or `0.0123`."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

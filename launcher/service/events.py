@@ -1,0 +1,199 @@
+"""Events and actions of the service's core (`launcher.service.core`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A version of a model, and how it is deployed.
+
+    `digest` identifies the model's files and everything that its deployment depends on. A release
+    that is opened anew, with agents of its own, has a higher `renewal`.
+    """
+
+    model: str
+    version: str
+    digest: str
+    renewal: int = 0
+
+    def __str__(self) -> str:
+        return f"version {self.version} of {self.model}"
+
+
+class ReleaseState(Enum):
+    """How far a release is."""
+
+    LOADING = "loading"
+    """It is planned, and the nodes load its subnets."""
+    CHECKING = "checking"
+    """It computes a few frames, which are compared with the whole model's."""
+    SERVING = "serving"
+    DRAINING = "draining"
+    """It answers the requests that it has, and gets no more."""
+    CLOSING = "closing"
+    FAILED = "failed"
+    """It has failed, and holds nothing any more."""
+
+
+ALIVE = frozenset(ReleaseState) - {ReleaseState.FAILED}
+"""The states of a release that may hold memory on the nodes."""
+
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """These releases are wanted from now on, and no others.
+
+    With `may_gap`, one that does not fit beside the former version of its model takes its place
+    after that is closed, so that for a while no version of the model serves.
+    """
+
+    generation: int
+    releases: tuple[Release, ...]
+    may_gap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The releases of these models are to be opened anew."""
+
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The nodes have loaded a release."""
+
+    release: Release
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """A release could not be loaded, and holds nothing.
+
+    `lacks_room` says that it may fit once another release is closed.
+    """
+
+    release: Release
+    reason: str
+    lacks_room: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A release was compared with its whole model; `problem` is empty if it agrees."""
+
+    release: Release
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run of a release ended with an error."""
+
+    release: Release
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A release that gets no more requests has answered all."""
+
+    release: Release
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A release holds nothing any more."""
+
+    release: Release
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """All releases are to be closed; no request comes any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The core's deadline has come."""
+
+
+Event: TypeAlias = (
+    Applied | Renewed | Loaded | LoadFailed | Checked | Ended | Drained | Closed | Stop | Tick
+)
+
+
+# Actions
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Plan a release and load it; answered by `Loaded` or `LoadFailed`."""
+
+    release: Release
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Compare a release with its whole model; answered by `Checked`."""
+
+    release: Release
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """New requests of a model go to this release; without one, they wait."""
+
+    model: str
+    release: Release | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Report `Drained` once all requests that this release has are answered."""
+
+    release: Release
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close a release, or give up loading it; answered by `Closed`."""
+
+    release: Release
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A model is no longer wanted, and nothing of it is left."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoteGood:
+    """A release has been checked and serves; it is what a failed one falls back to."""
+
+    release: Release
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that the history tells: `info`, `warning` or `error`."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """All releases are closed, after `Stop`."""
+
+
+Action: TypeAlias = Open | Check | Route | Drain | Close | Forget | NoteGood | Note | Stopped

@@ -1,0 +1,255 @@
+"""Turns a cluster.yaml into a generation of the service: checks it, and copies its models.
+
+Every model of a generation runs by itself, with a plan of its own on the same nodes. A copy of its
+files is kept, so that a rollback has them even where the user has overwritten them. What a model's
+deployment depends on has a digest: where that stays the same, the model goes on undisturbed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cnn.errors import CnnError
+from cnn.merge import SEPARATOR
+from cnn.reading.source import model_files
+from launcher.config.cluster import InputConfig, ModelConfig
+from launcher.config.load import Cluster, ModelFile, is_file_name, load_cluster
+from launcher.errors import BadInputError
+from launcher.files import with_advice, write_whole
+from launcher.plan.engines import check_precisions
+from launcher.plan.files import cluster_text
+from launcher.plan.planning import check_strategy, nodes_of, planned_model, read_model, wire_of
+from launcher.serve.listening import check_stateless, tls_files
+from launcher.service.events import Release
+from launcher.service.store import Generation, KeptModel, Store
+
+_OF_RUNS = {"input", "inputs", "frames", "rate", "on_overload", "queue_frames", "journal",
+            "labels", "truth", "sinks", "reconnect", "task", "serve", "model", "pins"}  # fmt: skip
+"""Keys on which the deployment of a served model does not depend, or not as they stand."""
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A cluster.yaml that was checked and whose models are kept; it is not applied yet."""
+
+    generation: Generation
+    notes: tuple[str, ...]
+    """What does not take effect at once."""
+
+
+def read_generation(
+    path: Path, store: Store, known: list[Generation], *, checks: bool = True
+) -> Candidate:
+    """Read and check a cluster.yaml, and copy its models into the store's folder.
+
+    `known` are the kept generations, of which the last one is the present one. Raises
+    `BadInputError` for the first mistake; nothing is changed then.
+    """
+    cluster = load_cluster(path)
+    _check(cluster)
+    former = known[-1] if known else None
+    kept = [_kept(cluster, model, store.files) for model in cluster.models]
+    entries = []
+    for model, (files, inside) in zip(cluster.models, kept, strict=True):
+        config = _kept_config(model, store.files, files, inside)
+        single = _single(cluster, model.name, config)
+        content = _digest([files or model.path, _content_keys(model.config)])
+        digest = _digest([content, str(model.config.version), _deployment_keys(single)])
+        entry = KeptModel(model.name, str(model.config.version), digest, content, files)
+        _check_version(cluster, model, entry, known)
+        if checks and not any(entry in generation.models for generation in known):
+            planned_model(single, read_model(single))
+        entries.append((entry, config))
+    changed = cluster.changed(
+        model=tuple(config for _, config in entries)
+        if isinstance(cluster.config.model, tuple)
+        else entries[0][1],
+        input=InputConfig(files=("random",)),
+        inputs={},
+        labels=None,
+        truth=None,
+        journal=None,
+    )
+    generation = Generation(
+        1 if former is None else former.number + 1,
+        time.time(),
+        str(path.absolute()),
+        cluster_text(changed, keeps_token=True),
+        tuple(entry for entry, _ in entries),
+        {node.name: node.address for node in cluster.config.nodes},
+    )
+    return Candidate(generation, _notes(cluster, former, store))
+
+
+def _check(cluster: Cluster) -> None:
+    """Raise `BadInputError` for what could not be served."""
+    if cluster.config.sinks:
+        raise cluster.error(
+            ("sinks",), "launch up answers requests only; remove them, or use launch serve"
+        )
+    if cluster.config.input.source is not None:
+        raise cluster.error(
+            ("input",), "launch up answers requests, and takes no source; remove it, or use launch"
+        )
+    check_stateless(cluster)
+    check_strategy(cluster)
+    check_precisions(cluster)
+    wire_of(cluster)
+    nodes_of(cluster)
+    tls_files(cluster, cluster.config.serve)
+    if (unsafe := cluster.config.serve.what_is_unsafe()) is not None:
+        raise cluster.error(("serve",), unsafe)
+    if len(cluster.models) > 1:
+        names = [model.name for model in cluster.models]
+        for pattern in cluster.config.pins:
+            if pattern.partition(SEPARATOR)[0] not in names:
+                raise cluster.error(
+                    ("pins", pattern),
+                    f"of several networks, a layer is called NETWORK{SEPARATOR}LAYER; the networks "
+                    f"are {', '.join(names)}",
+                )
+
+
+def _check_version(
+    cluster: Cluster, model: ModelFile, entry: KeptModel, known: list[Generation]
+) -> None:
+    """Raise `BadInputError` if the version's number belongs to another content already."""
+    for generation in known:
+        for other in generation.models:
+            same = (other.name, other.version) == (entry.name, entry.version)
+            if same and other.content != entry.content:
+                taken = {int(m.version) for g in known for m in g.models if m.name == entry.name}
+                raise cluster.error(
+                    model.location,
+                    f"{model.name} is another network than version {entry.version} of it, which "
+                    f"generation {generation.number} has; write version: {max(taken) + 1}",
+                )
+
+
+def _notes(cluster: Cluster, former: Generation | None, store: Store) -> tuple[str, ...]:
+    if former is None:
+        return ()
+    before = cluster_of(store, former).config.serve
+    if before == cluster.config.serve:
+        return ()
+    return ("the section serve is read when the service starts: launch down and up again",)
+
+
+# ------------------------------------------------------------ a generation's clusters
+
+
+def cluster_of(store: Store, generation: Generation) -> Cluster:
+    """Read a generation's cluster.yaml again; raises `BadInputError`."""
+    path = store.folder / f"generation-{generation.number}.yaml"
+    try:
+        write_whole(path, generation.text)
+        path.chmod(0o600)
+        return load_cluster(path, f"generation {generation.number}")
+    except OSError as error:
+        raise BadInputError(f"{path}: {with_advice(error, 'name another folder')}") from None
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def release_cluster(store: Store, known: list[Generation], release: Release) -> Cluster:
+    """Return the cluster that runs a release alone; raises `BadInputError`."""
+    for generation in reversed(known):
+        for model in generation.models:
+            if (model.name, model.digest) == (release.model, release.digest):
+                cluster = cluster_of(store, generation)
+                config = next(m.config for m in cluster.models if m.name == model.name)
+                return _single(cluster, model.name, config)
+    raise BadInputError(f"{release}: no generation has it any more")
+
+
+def _single(cluster: Cluster, name: str, config: ModelConfig) -> Cluster:
+    """Return the cluster with one of its models only."""
+    prefix = f"{name}{SEPARATOR}"
+    pins = cluster.config.pins
+    if len(cluster.models) > 1:
+        pins = {
+            pattern.removeprefix(prefix): node
+            for pattern, node in pins.items()
+            if pattern.startswith(prefix)
+        }
+    return cluster.changed(model=config, pins=pins, inputs={})
+
+
+def _content_keys(config: ModelConfig) -> Mapping[str, Any]:
+    return config.model_dump(mode="json", exclude={"path", "name", "version"})
+
+
+def _deployment_keys(cluster: Cluster) -> Mapping[str, Any]:
+    """Everything but the model's content that its deployment depends on."""
+    data = cluster.config.model_dump(mode="json", exclude=_OF_RUNS)
+    data["pins"] = cluster.config.pins
+    data["most_in_flight"] = cluster.config.serve.most_in_flight
+    data["keys"] = str(cluster.access.keys)
+    if cluster.config.profile is not None:
+        data["profile"] = _file_digest(cluster.path(cluster.config.profile))
+    return data
+
+
+def _digest(data: object) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+# ------------------------------------------------------------ files
+
+
+def _kept(cluster: Cluster, model: ModelFile, folder: Path) -> tuple[str, str]:
+    """Copy a model's files into a folder that is named by their contents.
+
+    Returns the names of that folder and of the model's file in it; empty for a built-in network.
+    """
+    if not is_file_name(model.config.path):
+        return "", ""
+    path = Path(model.path)
+    try:
+        files = model_files(path)
+        digests = {name: _file_digest(file) for name, file in files.items()}
+        named = _digest(digests)
+        if not (folder / named).is_dir():
+            _copy(files, folder / named)
+    except CnnError as error:
+        raise cluster.error(model.location, str(error)) from error
+    except OSError as error:
+        what = with_advice(error, "name another folder by --state")
+        raise cluster.error(model.location, f"{error.filename}: {what}") from error
+    return named, path.name
+
+
+def _copy(files: Mapping[str, Path], target: Path) -> None:
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        for name, file in files.items():
+            (draft / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, draft / name)
+            with (draft / name).open("rb") as copy:
+                os.fsync(copy.fileno())
+        draft.replace(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _file_digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(_CHUNK_BYTES):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def _kept_config(model: ModelFile, folder: Path, files: str, inside: str) -> ModelConfig:
+    path = str((folder / files / inside).absolute()) if files else model.config.path
+    return model.config.model_copy(update={"path": path, "name": model.name})

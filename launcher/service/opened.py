@@ -1,0 +1,258 @@
+"""Opens, checks and closes one release, in a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from launcher.config.load import Cluster
+from launcher.errors import LauncherError, NoRoomError, shortened
+from launcher.progress import ProgressDisplay
+from launcher.run import job
+from launcher.run.live_cluster import LiveCluster, live_cluster
+from launcher.run.request import Request
+from launcher.service.check import disagreement
+from launcher.service.events import (
+    Checked,
+    Closed,
+    Ended,
+    Event,
+    Loaded,
+    LoadFailed,
+    Release,
+)
+
+Report = Callable[[Event], None]
+"""Takes an event; called from any thread."""
+
+Say = Callable[[str, str], None]
+"""Takes a text and its level; called from any thread."""
+
+START_WAIT_S = 5.0
+"""How long a release waits for nodes without which it has no plan."""
+
+ENDING_S = 1.0
+"""How long after the first frame that it fails a run may take to end."""
+
+
+class GivenUpError(LauncherError):
+    """A release is closed before it is loaded."""
+
+
+class Turns:
+    """Lets one release at a time be planned and loaded: the next one then knows what is left."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._is_taken = False
+
+    @contextmanager
+    def mine(self, is_wanted: Callable[[], bool]) -> Iterator[None]:
+        """Wait for the turn; raises `GivenUpError` once it is no longer wanted."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_taken or not is_wanted())
+            if not is_wanted():
+                raise GivenUpError("given up")
+            self._is_taken = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_taken = False
+                self._changed.notify_all()
+
+    def look(self) -> None:
+        """A release may no longer be wanted."""
+        with self._changed:
+            self._changed.notify_all()
+
+
+class OpenedRelease:
+    """A release from its opening on; its thread ends with `Closed` or `LoadFailed`."""
+
+    def __init__(
+        self,
+        release: Release,
+        cluster: Callable[[], Cluster],
+        *,
+        turns: Turns,
+        held: Callable[[], Mapping[str, int]],
+        report: Report,
+        say: Say,
+    ) -> None:
+        """`cluster` reads how it runs; `held` returns the bytes that others hold on each node."""
+        self.release = release
+        self.live: LiveCluster | None = None
+        self.stage = ""
+        """What is done for its loading, for people."""
+        self._cluster = cluster
+        self._turns = turns
+        self._held = held
+        self._report = report
+        self._say = say
+        self._shares_agents = False
+        """Whether another release holds an agent that may take one launcher's session only."""
+        self._wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._is_given_up = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"csdf-edge {release}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread has not ended."""
+        return self._thread.is_alive()
+
+    def check(self) -> None:
+        """Have it compared with its whole model; reports `Checked`."""
+        self._wanted.put("check")
+
+    def close(self) -> None:
+        """Have it closed, or its loading given up."""
+        self._is_given_up.set()
+        self._turns.look()
+        self._wanted.put("close")
+
+    def held_bytes(self) -> Mapping[str, int]:
+        """The memory that its plan takes, by node, once it is loaded."""
+        live = self.live
+        if live is None:
+            return {}
+        return {node: memory.total_bytes for node, memory in live.plan.memory.items()}
+
+    # ------------------------------------------------------------ its thread
+
+    def _run(self) -> None:
+        release = self.release
+        event: Event = Closed(release)
+        try:
+            with ExitStack() as stack:
+                cluster, opened = self._open(stack)
+                self._report(Loaded(release))
+                while self._wanted.get() == "check":
+                    problem = self._problem(cluster, opened)
+                    if not opened.run.networks[0].feed.ended.done():  # else `Ended` says why
+                        self._report(Checked(release, problem))
+                self.live = None
+        except GivenUpError:
+            pass
+        except LauncherError as error:
+            if not self._is_given_up.is_set():
+                lacks_room = isinstance(error, NoRoomError) or self._shares_agents
+                event = LoadFailed(release, str(error), lacks_room)
+        except Exception as error:  # noqa: BLE001 - the service goes on, and tells of it
+            text = shortened(f"{type(error).__name__}: {error}")
+            if not self._is_given_up.is_set():
+                event = LoadFailed(release, text)
+        finally:
+            self.live = None
+        self._report(event)
+
+    def _open(self, stack: ExitStack) -> tuple[Cluster, job.Live]:
+        progress = _Progress(self)
+        with self._turns.mine(lambda: not self._is_given_up.is_set()):
+            cluster, held = self._cluster(), self._held()
+            self._shares_agents = any(
+                node.address is not None and node.name in held for node in cluster.config.nodes
+            )
+            cluster = _within(_impatient(cluster), held)
+            live = stack.enter_context(
+                job.open_live(
+                    Request(Path(cluster.source.name)),
+                    progress,
+                    most=cluster.config.serve.most_in_flight,
+                    loaded=job.LoadedTarget(cluster, None),
+                    follows=cluster.config.serve.traces is not None,
+                )
+            )
+            progress.is_open = True
+            self.live = live_cluster(live, ExitStack())
+        self.live.ended.add_done_callback(self._ended)
+        return cluster, live
+
+    def _ended(self, ended: Future[None]) -> None:
+        if not self._is_given_up.is_set():
+            self._report(Ended(self.release, str(ended.exception())))
+
+    def _problem(self, cluster: Cluster, opened: job.Live) -> str:
+        """How its results differ from the whole model's, or why they could not be compared."""
+        if not cluster.config.verify or self.live is None:
+            return ""
+        network = self.live.model(self.release.model)
+        with tempfile.TemporaryDirectory(prefix="csdf-edge-check-") as folder:
+            try:
+                return disagreement(opened, network, cluster, Path(folder), _Progress(self))
+            except GivenUpError:
+                return "given up"
+            except (LauncherError, OSError) as error:
+                with contextlib.suppress(Exception):  # if the run ends, it does so at once
+                    network.ended.result(ENDING_S)
+                return str(error)
+
+    def told(self, text: str, level: str = "info", *, is_open: bool) -> None:
+        """Take what the run says; raises `GivenUpError` if it is no longer wanted."""
+        if is_open:
+            self._say(f"{self.release}: {text}", level)
+            return
+        self.stage = text
+        if self._is_given_up.is_set():
+            raise GivenUpError("given up")
+
+
+class _Progress(ProgressDisplay):
+    """Passes on what a run says, which is also where its loading is given up."""
+
+    def __init__(self, opened: OpenedRelease) -> None:
+        self._opened = opened
+        self.is_open = False
+        """Whether it is loaded; from then on, it says what happens to it."""
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        return None
+
+    def name_run(self, run: str) -> None:
+        """Nothing: it speaks in the name of its release."""
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:  # noqa: ARG002
+        """See `ProgressDisplay`."""
+        self._opened.told(text, level, is_open=self.is_open)
+
+    def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
+        """See `ProgressDisplay`."""
+        if not self.is_open:
+            self._opened.told(f"{stage}: {done} of {total} {note}".rstrip(), is_open=False)
+
+
+def _impatient(cluster: Cluster) -> Cluster:
+    """Return the cluster with a short wait for nodes that are missing, unless the user sets one:
+    the core tries again, and others may be waiting for their turn."""
+    run = cluster.config.run
+    if run.start_wait_s is not None:
+        return cluster
+    return cluster.changed(run=run.model_copy(update={"start_wait_s": START_WAIT_S}))
+
+
+def _within(cluster: Cluster, held: Mapping[str, int]) -> Cluster:
+    """Return the cluster with the memory that others leave. Raises `NoRoomError`."""
+    nodes = []
+    for node in cluster.config.nodes:
+        if node.memory is None or node.name not in held:
+            nodes.append(node)
+            continue
+        left = node.memory - held[node.name]
+        if left <= 0:
+            raise NoRoomError(
+                f"node {node.name!r}: other models hold {held[node.name] / 1e6:.0f} MB of its "
+                f"{node.memory / 1e6:.0f} MB"
+            )
+        nodes.append(node.model_copy(update={"memory": left}))
+    return cluster.changed(nodes=tuple(nodes))

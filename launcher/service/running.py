@@ -1,0 +1,428 @@
+"""Performs what the service's core decides, and answers the operator's commands.
+
+One event loop has both servers, the core and the commands; each release has a thread of its own
+(`launcher.service.opened`), and one more thread writes the database. Events of all of them come in
+one queue, and the loop handles them one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from launcher.errors import BadInputError, LauncherError
+from launcher.serve.errors import Refusal, RequestError
+from launcher.serve.routes import Routes, ServedVersion, served_model
+from launcher.service.core import ServiceCore
+from launcher.service.events import (
+    Action,
+    Applied,
+    Check,
+    Close,
+    Drain,
+    Drained,
+    Event,
+    Forget,
+    Note,
+    NoteGood,
+    Open,
+    Release,
+    Renewed,
+    Route,
+    Stop,
+    Stopped,
+    Tick,
+)
+from launcher.service.generations import read_generation, release_cluster
+from launcher.service.nodes import node_statuses
+from launcher.service.opened import OpenedRelease, Turns
+from launcher.service.store import Generation, Store, StoredEvent
+from launcher.view.model import NodeState, RunView
+from nodes.host.service_manager import ServiceManager
+
+EVENTS_SHOWN = 20
+EVENTS_KEPT = 1000
+"""In memory; the database has more."""
+
+FOLLOWED_S = 20.0
+"""How long a command waits for the next event before it asks again."""
+
+T = TypeVar("T")
+
+
+class RunningService:
+    """The service of one state folder, inside an event loop; see the module."""
+
+    def __init__(
+        self,
+        store: Store,
+        tokens: tuple[str, ...],
+        say: Callable[[str, str], None],
+        manager: ServiceManager | None = None,
+    ) -> None:
+        """Each of `tokens` is an operator's; `say` logs the history as it happens, each event with
+        its level."""
+        self.routes = Routes()
+        self.is_over = asyncio.Event()
+        """Set once an operator has asked for the end."""
+        self._store = store
+        self._tokens = tokens
+        self._say = say
+        self._manager = manager or ServiceManager({})
+        self._core = ServiceCore(store.good())
+        self._known = store.generations()
+        self._history: deque[StoredEvent] = deque(
+            store.events(most=EVENTS_KEPT), maxlen=EVENTS_KEPT
+        )
+        self._noted = asyncio.Event()
+        self._opened: dict[Release, OpenedRelease] = {}
+        self._served: dict[Release, ServedVersion] = {}
+        self._turns = Turns()
+        self._changing = asyncio.Lock()
+        self._has_stopped = asyncio.Event()
+        self._writer = ThreadPoolExecutor(1, "csdf-edge state")
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[Event | Note] = asyncio.Queue()
+
+    def views(self) -> tuple[RunView, ...]:
+        """Return what the run of each open release looks like now; for any thread."""
+        lives = [opened.live for opened in tuple(self._opened.values())]
+        return tuple(live.view() for live in lives if live is not None)
+
+    # ------------------------------------------------------------ the loop
+
+    async def run(self) -> None:
+        """Handle events until all releases are closed after `stop`."""
+        while not self._has_stopped.is_set():
+            event = await self._next()
+            now_s = time.monotonic()
+            actions = [event] if isinstance(event, Note) else self._core.handle(event, now_s)
+            for action in actions:
+                await self._perform(action)
+            # The watchdog hears of it only after the core has handled something.
+            self._manager.alive(now_s)
+            self._manager.status(self._summary())
+        self._writer.shutdown()
+
+    async def _next(self) -> Event | Note:
+        deadlines = [
+            deadline_s
+            for deadline_s in (self._core.deadline_s, self._manager.deadline_s)
+            if deadline_s is not None
+        ]
+        wait_s = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        try:
+            return await asyncio.wait_for(self._events.get(), wait_s)
+        except asyncio.TimeoutError:
+            return Tick()
+
+    def report(self, event: Event | Note) -> None:
+        """Take an event, or a note for the history; may be called from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+    def start(self) -> None:
+        """Keep what was applied last."""
+        self.report(_applied(self._known[-1]))
+
+    async def stop(self) -> None:
+        """Close all releases; no request comes any more."""
+        self._manager.stopping()
+        self.report(Stop())
+        await self._has_stopped.wait()
+
+    def _summary(self) -> str:
+        models = ", ".join(f"{model.name} {model.serving or '-'}" for model in self._core.models)
+        return f"{self._core.state}, generation {self._core.generation}: {models}"
+
+    async def _stored(self, call: Callable[..., T], *arguments: Any) -> T:
+        return await self._loop.run_in_executor(self._writer, call, *arguments)
+
+    async def _perform(self, action: Action) -> None:
+        match action:
+            case Open(release):
+                self._open(release)
+            case Check(release):
+                self._opened[release].check()
+            case Route(model, release):
+                self.routes.route(model, None if release is None else self._version(release))
+            case Drain(release):
+                drained = Drained(release)
+                self._served[release].when_idle(lambda: self.report(drained))
+            case Close(release):
+                self._served.pop(release, None)
+                if release in self._opened:  # else its loading has failed just now
+                    self._opened[release].close()
+            case Forget(model):
+                self.routes.forget(model)
+                await self._stored(self._store.forget_good, model)
+            case NoteGood(release):
+                await self._stored(self._store.note_good, release)
+            case Note(level, text):
+                await self._note(level, text)
+            case Stopped():
+                self._has_stopped.set()
+
+    def _open(self, release: Release) -> None:
+        self.routes.expect(release.model)
+        known = list(self._known)
+        self._opened = {other: opened for other, opened in self._opened.items() if opened.is_alive}
+        self._opened[release] = OpenedRelease(
+            release,
+            lambda: release_cluster(self._store, known, release),
+            turns=self._turns,
+            held=lambda: self._held(release),
+            report=self.report,
+            say=lambda text, level: self.report(Note(level, text)),
+        )
+
+    def _held(self, release: Release) -> dict[str, int]:
+        """The bytes that the other releases hold on each node."""
+        held: dict[str, int] = {}
+        for other, opened in list(self._opened.items()):
+            if other != release:
+                for node, size in opened.held_bytes().items():
+                    held[node] = held.get(node, 0) + size
+        return held
+
+    def _version(self, release: Release) -> ServedVersion:
+        if release not in self._served:
+            live = self._opened[release].live
+            if live is None:
+                raise AssertionError(f"{release} is to serve and is not open")
+            network = live.model(release.model)
+            model = served_model(network, release.version)
+            self._served[release] = ServedVersion(model, network)
+        return self._served[release]
+
+    async def _note(self, level: str, text: str) -> None:
+        self._say(text, level)
+        event = await self._stored(self._store.add_event, time.time(), level, text)
+        self._history.append(event)
+        noted, self._noted = self._noted, asyncio.Event()
+        noted.set()
+
+    # ------------------------------------------------------------ changes
+
+    async def apply(self, path: Path, *, may_gap: bool) -> dict[str, Any]:
+        """Apply a cluster.yaml; raises `BadInputError` for a mistake in it."""
+        async with self._changing:
+            known = list(self._known)
+            candidate = await asyncio.to_thread(read_generation, path, self._store, known)
+            generation = candidate.generation
+            before = known[-1]
+            same = generation.models == before.models
+            if same and generation.text == before.text:
+                self.report(_applied(before, may_gap=may_gap))  # what has failed is tried again
+                return {"generation": before.number, "changes": [], "notes": list(candidate.notes)}
+            await self._keep(generation, may_gap=may_gap)
+            return {
+                "generation": generation.number,
+                "changes": _changes(before, generation),
+                "notes": list(candidate.notes),
+            }
+
+    async def roll_back(self, to: int | None, *, may_gap: bool) -> dict[str, Any]:
+        """Apply an earlier generation again, as a new one; raises `BadInputError`."""
+        async with self._changing:
+            before = self._known[-1]
+            target = _target(self._known, to)
+            generation = replace(
+                target,
+                number=before.number + 1,
+                applied_s=time.time(),
+                origin=f"rollback to generation {target.number}",
+            )
+            await self._keep(generation, may_gap=may_gap)
+            return {
+                "generation": generation.number,
+                "changes": _changes(before, generation),
+                "notes": [],
+            }
+
+    async def _keep(self, generation: Generation, *, may_gap: bool) -> None:
+        await self._stored(self._store.add, generation)
+        self._known = await self._stored(self._store.generations)
+        await self._note("info", f"generation {generation.number}: {generation.origin}")
+        self.report(_applied(generation, may_gap=may_gap))
+
+    async def apply_again(self) -> None:
+        """Apply the file of the present generation, as SIGHUP asks for."""
+        path = Path(self._known[-1].path)
+        try:
+            await self.apply(path, may_gap=False)
+        except LauncherError as error:
+            await self._note("error", f"{path} was not applied: {error}")
+
+    async def restart(self, node: str) -> dict[str, Any]:
+        """Open the releases on a node anew, with agents of their own; raises `BadInputError`."""
+        nodes = self._known[-1].nodes
+        if node not in nodes:
+            raise BadInputError(f"there is no node {node!r}; there are {', '.join(nodes)}")
+        if (address := nodes[node]) is not None:
+            raise BadInputError(
+                f"node {node!r} has an agent of its own at {address}: restart that there, such as "
+                "by systemctl restart node-agent"
+            )
+        models = tuple(
+            release.model
+            for release, opened in self._opened.items()
+            if (live := opened.live) is not None
+            and any(phase.device == node for phase in live.plan.phases)
+        )
+        await self._note("info", f"the agents on {node} are started anew")
+        self.report(Renewed(models))
+        return {"models": list(models)}
+
+    # ------------------------------------------------------------ the API
+
+    def is_operator(self, authorization: str | bytes | None) -> bool:
+        """See `launcher.serve.service.Control`."""
+        given = authorization or ""
+        if isinstance(given, str):
+            given = given.encode("utf-8", "surrogateescape")
+        return any(
+            hmac.compare_digest(given, b"Bearer " + token.encode()) for token in self._tokens
+        )
+
+    async def answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
+        """See `launcher.serve.service.Control`."""
+        what, _, name = path.partition("/")
+        match method, what:
+            case "GET", "status" if not name:
+                return 200, await self.status()
+            case "GET", "events":
+                return 200, await self._events_after(name)
+            case "POST", "apply" if not name:
+                file, may_gap = _apply_body(body)
+                return 200, await self.apply(file, may_gap=may_gap)
+            case "POST", "rollback" if not name:
+                to, may_gap = _rollback_body(body)
+                return 200, await self.roll_back(to, may_gap=may_gap)
+            case "POST", "restart":
+                return 200, await self.restart(name)
+            case "POST", "down" if not name:
+                self.is_over.set()
+                return 200, {"state": "stopping"}
+            case _:
+                raise RequestError(
+                    f"nothing is served at {method} {path[:100]!r}", Refusal.NOT_FOUND
+                )
+
+    async def status(self) -> dict[str, Any]:
+        """Return what the service is like now, as JSON data."""
+        nodes = node_statuses(self._known[-1].nodes, await asyncio.to_thread(self.views))
+        now_s, now = time.monotonic(), time.time()
+        state = self._core.state
+        lost = any(node.state in (NodeState.LOST, NodeState.ABSENT) for node in nodes)
+        if state == "ok" and lost:
+            state = "degraded"
+        models = [asdict(model) for model in self._core.models]
+        for model in models:
+            model["since_s"] = round(now - (now_s - model["since_s"]), 3)
+            model["stage"] = self._stage(model["name"])
+        return {
+            "state": state,
+            "generation": self._core.generation,
+            "origin": self._known[-1].origin,
+            "path": self._known[-1].path,
+            "models": models,
+            "nodes": [
+                {"name": node.name, "state": node.state.value, "reason": node.reason}
+                for node in nodes
+            ],
+            "events": [event.as_json() for event in list(self._history)[-EVENTS_SHOWN:]],
+        }
+
+    def _stage(self, model: str) -> str:
+        """How far the loading of a release of a model is."""
+        return next(
+            (
+                opened.stage
+                for release, opened in self._opened.items()
+                if release.model == model and opened.is_alive and opened.live is None
+            ),
+            "",
+        )
+
+    async def _events_after(self, after: str) -> dict[str, Any]:
+        """The events after that number; if there are none, wait a while for one."""
+        if not after.isdecimal() or len(after) > 18:
+            raise RequestError("name the number of an event: events/17")
+        noted = self._noted
+        found = [event for event in self._history if event.number > int(after)]
+        if not found:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(noted.wait(), FOLLOWED_S)
+            found = [event for event in self._history if event.number > int(after)]
+        return {"events": [event.as_json() for event in found]}
+
+
+def _applied(generation: Generation, *, may_gap: bool = False) -> Applied:
+    releases = tuple(model.release for model in generation.models)
+    return Applied(generation.number, releases, may_gap)
+
+
+def _target(known: list[Generation], to: int | None) -> Generation:
+    """The generation to go back to: that one, or the last one that differs from the present."""
+    present = known[-1]
+    if to is None:
+        for generation in reversed(known):
+            if generation.models != present.models:
+                return generation
+        raise BadInputError("there is no earlier generation that differs from the present one")
+    for generation in known:
+        if generation.number == to:
+            return generation
+    numbers = ", ".join(str(generation.number) for generation in known)
+    raise BadInputError(f"generation {to} is not kept; these are: {numbers}")
+
+
+def _changes(before: Generation, after: Generation) -> list[str]:
+    """What is different, model by model, in sentences."""
+    former = {model.name: model for model in before.models}
+    found = []
+    for model in after.models:
+        old = former.pop(model.name, None)
+        if old is None:
+            found.append(f"{model.name}: version {model.version} is added")
+        elif old.version != model.version:
+            found.append(f"{model.name}: version {model.version} replaces {old.version}")
+        elif old.digest != model.digest:
+            found.append(f"{model.name}: version {model.version} is deployed anew")
+    return [*found, *(f"{name} is removed" for name in former)]
+
+
+def _body(body: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        raise RequestError("the body is not valid JSON") from None
+    if not isinstance(data, dict):
+        raise RequestError("the body must be a JSON object")
+    return data
+
+
+def _apply_body(body: bytes) -> tuple[Path, bool]:
+    data = _body(body)
+    path = data.get("path")
+    if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+        raise RequestError("path: must be the absolute path of a cluster.yaml")
+    return Path(path), data.get("allow_gap") is True
+
+
+def _rollback_body(body: bytes) -> tuple[int | None, bool]:
+    data = _body(body)
+    to = data.get("to")
+    if to is not None and (not isinstance(to, int) or isinstance(to, bool)):
+        raise RequestError("to: must be the number of a generation")
+    return to, data.get("allow_gap") is True

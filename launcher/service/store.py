@@ -1,0 +1,318 @@
+"""Keeps the service's state in one SQLite database, which survives the end of the process at any
+moment: the generations that were applied, the releases that were good, and the history of events.
+
+Each method is one transaction. One thread at a time may use a store; one process does, because
+`open_state` locks the folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from launcher.errors import BadInputError
+from launcher.service.events import Release
+
+KEPT_GENERATIONS = 10
+"""Generations that are kept beside those with a release that was good last."""
+
+KEPT_EVENTS = 10_000
+
+DATABASE, LOCK, FILES = "state.sqlite3", "lock", "files"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS generations (
+    number INTEGER PRIMARY KEY,
+    applied_s REAL NOT NULL,
+    path TEXT NOT NULL,
+    text TEXT NOT NULL,
+    models TEXT NOT NULL,
+    nodes TEXT NOT NULL,
+    origin TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS good (
+    model TEXT PRIMARY KEY,
+    version TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    generation INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS events (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at_s REAL NOT NULL,
+    level TEXT NOT NULL,
+    text TEXT NOT NULL
+) STRICT;
+"""
+_FORMAT = 1
+"""Of the database; increased when an older program could misread it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptModel:
+    """A model of a generation.
+
+    `content` identifies the network: no two contents have the same name and version. `files` is
+    the name of the folder with its files; empty for a built-in network.
+    """
+
+    name: str
+    version: str
+    digest: str
+    content: str
+    files: str
+
+    @property
+    def release(self) -> Release:
+        """How the core knows it."""
+        return Release(self.name, self.version, self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What was applied once: `text` is the cluster.yaml at `path` with absolute paths, in which
+    the models are the files that the state folder keeps."""
+
+    number: int
+    applied_s: float
+    path: str
+    text: str
+    models: tuple[KeptModel, ...]
+    nodes: dict[str, str | None]
+    """The address of each node; None for one whose agents the service starts."""
+    origin: str = "applied"
+    """`applied`, or `rollback to generation 3`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An entry of the history; `at_s` is in seconds since 1970."""
+
+    number: int
+    at_s: float
+    level: str
+    text: str
+
+    def as_json(self) -> dict[str, object]:
+        """Return JSON data."""
+        return asdict(self)
+
+
+def default_folder(name: str) -> Path:
+    """Return the folder of the state of the service called `name`."""
+    if given := os.environ.get("STATE_DIRECTORY"):
+        return Path(given.split(":")[0])
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "csdf-edge" / name
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process keeps the service of this folder."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def read_events(folder: Path, most: int) -> list[StoredEvent]:
+    """Return the last events of a service that may run. Raises `BadInputError`."""
+    path = folder / DATABASE
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            return _last_events(database, 0, most)
+    except sqlite3.Error as error:
+        raise BadInputError(f"{path}: cannot be read: {error}") from None
+
+
+@contextmanager
+def open_state(folder: Path) -> Iterator[Store]:
+    """Open the state in a folder, which is made if it is missing, and keep others out.
+
+    Raises `BadInputError` if another process has it, or if it cannot be used.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise BadInputError(
+            f"--state {str(folder)!r}: cannot be used: {error.strerror}; name another folder"
+        ) from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInputError(
+                f"{folder}: the service runs already; launch apply changes it, and launch down "
+                "ends it"
+            ) from None
+        store = Store(folder)
+        try:
+            yield store
+        finally:
+            store.close()
+    finally:
+        os.close(descriptor)
+
+
+class Store:
+    """The database in a folder, and the files beside it; see the module."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises `BadInputError` for what is no database of this program."""
+        self.folder = folder
+        self.files = folder / FILES
+        path = folder / DATABASE
+        try:
+            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            path.chmod(0o600)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")
+            (format_,) = self._database.execute("PRAGMA user_version").fetchone()
+            if format_ > _FORMAT:
+                raise BadInputError(
+                    f"{path}: was written by a later version of csdf-edge; install that again, or "
+                    "name another folder by --state"
+                )
+            self._database.executescript(_SCHEMA)
+            self._database.execute(f"PRAGMA user_version = {_FORMAT}")
+        except sqlite3.Error as error:
+            raise BadInputError(
+                f"{path}: cannot be used ({error}); name another folder by --state, or remove it "
+                "to begin anew"
+            ) from None
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._database
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+    # ------------------------------------------------------------ generations
+
+    def add(self, generation: Generation) -> None:
+        """Keep a generation, which is the last one from now on, and remove the oldest."""
+        with self._transaction() as database:
+            database.execute(
+                "INSERT INTO generations VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    generation.number,
+                    generation.applied_s,
+                    generation.path,
+                    generation.text,
+                    json.dumps([asdict(model) for model in generation.models]),
+                    json.dumps(generation.nodes),
+                    generation.origin,
+                ),
+            )
+            database.execute(
+                "DELETE FROM generations WHERE number <= ? "
+                "AND number NOT IN (SELECT generation FROM good)",
+                (generation.number - KEPT_GENERATIONS,),
+            )
+        self._remove_files()
+
+    def generations(self) -> list[Generation]:
+        """Return all that are kept, the oldest first."""
+        rows = self._database.execute(
+            "SELECT number, applied_s, path, text, models, nodes, origin "
+            "FROM generations ORDER BY number"
+        )
+        return [
+            Generation(
+                number,
+                applied_s,
+                path,
+                text,
+                tuple(KeptModel(**model) for model in json.loads(models)),
+                json.loads(nodes),
+                origin,
+            )
+            for number, applied_s, path, text, models, nodes, origin in rows
+        ]
+
+    def last(self) -> Generation | None:
+        """Return the generation that was applied last."""
+        return next(reversed(self.generations()), None)
+
+    def _remove_files(self) -> None:
+        """Remove the files of models that no generation has any more."""
+        used = {model.files for kept in self.generations() for model in kept.models}
+        for folder in self.files.iterdir() if self.files.is_dir() else ():
+            if folder.name not in used:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    # ------------------------------------------------------------ good releases
+
+    def note_good(self, release: Release) -> None:
+        """Keep a release that serves, as what a failed one of its model falls back to."""
+        found = [kept.number for kept in self.generations() if _has(kept, release)]
+        if not found:  # a rollback is to be possible only to what is kept
+            return
+        with self._transaction() as database:
+            database.execute(
+                "INSERT OR REPLACE INTO good VALUES (?, ?, ?, ?)",
+                (release.model, release.version, release.digest, found[-1]),
+            )
+
+    def forget_good(self, model: str) -> None:
+        """Forget the good release of a model that is no longer wanted."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM good WHERE model = ?", (model,))
+
+    def good(self) -> list[Release]:
+        """Return the release of each model that served last."""
+        rows = self._database.execute("SELECT model, version, digest FROM good")
+        return [Release(*row) for row in rows]
+
+    # ------------------------------------------------------------ history
+
+    def add_event(self, at_s: float, level: str, text: str) -> StoredEvent:
+        """Keep an event, and remove the oldest beyond the bound."""
+        with self._transaction() as database:
+            number = database.execute(
+                "INSERT INTO events (at_s, level, text) VALUES (?, ?, ?)", (at_s, level, text)
+            ).lastrowid
+            assert number is not None  # noqa: S101 - for the type checker: a row was inserted
+            database.execute("DELETE FROM events WHERE number <= ?", (number - KEPT_EVENTS,))
+        return StoredEvent(number, at_s, level, text)
+
+    def events(self, after: int = 0, most: int = KEPT_EVENTS) -> list[StoredEvent]:
+        """Return the last events, the oldest first, at most so many."""
+        return _last_events(self._database, after, most)
+
+
+def _last_events(database: sqlite3.Connection, after: int, most: int) -> list[StoredEvent]:
+    rows = database.execute(
+        "SELECT number, at_s, level, text FROM events WHERE number > ? "
+        "ORDER BY number DESC LIMIT ?",
+        (after, most),
+    ).fetchall()
+    return [StoredEvent(*row) for row in reversed(rows)]
+
+
+def _has(generation: Generation, release: Release) -> bool:
+    return any(
+        (model.name, model.digest) == (release.model, release.digest) for model in generation.models
+    )

@@ -1,0 +1,175 @@
+"""Runs the service in the foreground until it is told to end (`launch up`)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from launcher.config.serve import ServeConfig
+from launcher.errors import EXIT_FAILED, BadInputError
+from launcher.serve.listening import TlsFiles, listening, tls_files
+from launcher.serve.request_traces import traces_to
+from launcher.serve.service import Service
+from launcher.service.control import CONTROL, ControlFile
+from launcher.service.generations import cluster_of, read_generation
+from launcher.service.running import RunningService
+from launcher.service.store import Store, open_state
+from nodes.host.service_manager import ServiceManager
+
+CLOSING_S = 20.0
+"""How long the releases may take to end; what is left then ends with the process."""
+
+Say = Callable[..., None]
+"""Logs a text, which may have a level (`launcher.progress.ProgressDisplay.say`)."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread that plans may hold the interpreter while the servers' thread waits for it; by
+default ten times as long, which clients would notice at each of a request's steps."""
+
+
+def add_file(store: Store, path: Path) -> str:
+    """Apply a cluster.yaml to the state of a service that does not run; return what was done.
+
+    Raises `BadInputError` for a mistake in it.
+    """
+    known = store.generations()
+    generation = read_generation(path, store, known).generation
+    last = known[-1] if known else None
+    if last is not None and (last.models, last.text) == (generation.models, generation.text):
+        return f"generation {last.number}, as it was applied before"
+    store.add(generation)
+    return f"generation {generation.number}, from {path}"
+
+
+def up(folder: Path, path: Path | None, say: Say) -> int:
+    """Keep the service of a state folder until it is told to end; return the exit code.
+
+    With a `path`, that cluster.yaml is applied first; without, the last one goes on. Raises
+    `LauncherError`, and `KeyboardInterrupt` after Ctrl-C once all requests are answered.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with open_state(folder) as store:
+        if path is not None:
+            say(add_file(store, path))
+        last = store.last()
+        if last is None:
+            raise BadInputError(
+                f"{folder}: nothing was applied here yet; name the cluster: launch up cluster.yaml"
+            )
+        cluster = cluster_of(store, last)
+        config = cluster.config.serve
+        tls = tls_files(cluster, config)
+        (folder / CONTROL).unlink(missing_ok=True)  # of a process that was killed
+        try:
+            number = asyncio.run(_run(store, config, tls, say))
+        finally:
+            (folder / CONTROL).unlink(missing_ok=True)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    return 0
+
+
+async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None, say: Say) -> int:
+    """Serve until a signal or an operator ends it; return the signal's number, 0 if none."""
+    manager = ServiceManager()
+    token = secrets.token_urlsafe(32)
+    tokens = (token,) if config.token is None else (token, config.token)
+    service = RunningService(store, tokens, say, manager)
+    ended = _Signals(service)
+    keeping = asyncio.create_task(service.run())
+    served = Service(
+        service.routes,
+        config.token,
+        control=service,
+        views=service.views,
+        metrics_are_open=config.metrics == "open",
+    )
+    addresses = {"http": ("127.0.0.1", 0), **config.addresses}
+    try:
+        async with AsyncExitStack() as stack:
+            served.traces = stack.enter_context(traces_to(config.traces))
+            urls = await stack.enter_async_context(
+                listening(
+                    served,
+                    addresses,
+                    cors_origins=config.cors_origins,
+                    tls=tls,
+                    most_in_flight=config.most_in_flight * 16,
+                )
+            )
+            _write_control(store.folder, urls["http"], token, tls)
+            say(f"serving at {', '.join(urls.values())}; state in {store.folder}")
+            service.start()
+            manager.ready()
+            over = asyncio.create_task(service.is_over.wait())
+            ends: list[asyncio.Future[Any]] = [over, ended.stopped, keeping]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            over.cancel()
+            if keeping.done():
+                _end_at_once(keeping, say)
+            say("ending: requests under way are answered")
+    finally:
+        if not keeping.done():
+            await _stopped(service, say)
+        keeping.cancel()
+    return ended.stopped.result() if ended.stopped.done() else 0
+
+
+def _end_at_once(keeping: asyncio.Task[None], say: Say) -> None:
+    """End the process after an error that is none of the user's: nothing closes its runs."""
+    error = keeping.exception()
+    say("".join(traceback.format_exception(error)), "error")
+    os._exit(EXIT_FAILED)
+
+
+async def _stopped(service: RunningService, say: Say) -> None:
+    try:
+        await asyncio.wait_for(service.stop(), CLOSING_S)
+    except asyncio.TimeoutError:
+        say("not everything has ended in time; it ends with this process", "warning")
+        os._exit(0)  # agents that were started end when their standard input closes
+
+
+def _write_control(folder: Path, url: str, token: str, tls: TlsFiles | None) -> None:
+    certificate = None if tls is None else str(tls[0])
+    for every, own in (("//0.0.0.0:", "//127.0.0.1:"), ("//[::]:", "//[::1]:")):
+        url = url.replace(every, own)
+    ControlFile(url, token, os.getpid(), certificate).write(folder)
+
+
+class _Signals:
+    """Lets SIGTERM and SIGINT end the service, a second SIGINT at once, and SIGHUP apply the file
+    again."""
+
+    def __init__(self, service: RunningService) -> None:
+        loop = asyncio.get_running_loop()
+        self.stopped: asyncio.Future[int] = loop.create_future()
+        self._applying: set[asyncio.Task[None]] = set()
+
+        def stop(number: int) -> None:
+            if self.stopped.done():
+                if number == signal.SIGINT:
+                    os._exit(128 + number)
+            else:
+                self.stopped.set_result(number)
+
+        def apply() -> None:
+            task = loop.create_task(service.apply_again())
+            self._applying.add(task)
+            task.add_done_callback(self._applying.discard)
+
+        calls: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGINT: lambda: stop(signal.SIGINT),
+            signal.SIGTERM: lambda: stop(signal.SIGTERM),
+            signal.SIGHUP: apply,
+        }
+        for number, call in calls.items():
+            loop.add_signal_handler(number, call)

@@ -1,0 +1,1 @@
+"""`launch top`: what the runs of a server look like, in a terminal."""

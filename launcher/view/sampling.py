@@ -1,0 +1,96 @@
+"""Looks at runs again and again, in a thread of its own, and keeps what it has seen.
+
+A look makes the run's agents send their statistics, which costs a message to each and back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from launcher.view.history import History, Sample, sample_of
+from launcher.view.model import RunView
+
+RECENT_EVERY_S = 2.0
+MOST_RECENT = 300
+"""The samples of the last ten minutes."""
+
+MOST_RUNS = 16
+"""How many runs are remembered; a server opens a new one for each version of its models."""
+
+SHORTEST_S, LONGEST_S = 0.25, 4.0
+"""How often a whole run is looked at: often at first, since it may be a short one."""
+
+
+class Sampler:
+    """Takes views and keeps them while its context lasts, every `every_s()` seconds."""
+
+    def __init__(
+        self,
+        take: Callable[[], Sequence[RunView]],
+        keep: Callable[[RunView], None],
+        every_s: Callable[[], float],
+    ) -> None:
+        self._take = take
+        self._keep = keep
+        self._every_s = every_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="csdf-edge sampler", daemon=True)
+
+    def __enter__(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            for view in self._take():
+                self._keep(view)
+            self._ended.wait(self._every_s())
+
+
+class RecentSamples:
+    """The samples of the last minutes of several runs, by the runs' names; for several threads."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, deque[Sample]] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, view: RunView) -> None:
+        """Add a view."""
+        with self._lock:
+            kept = self._samples.setdefault(view.run, deque(maxlen=MOST_RECENT))
+            kept.append(sample_of(view))
+            if len(self._samples) > MOST_RUNS:
+                del self._samples[next(iter(self._samples))]
+
+    def of(self, run: str) -> tuple[Sample, ...]:
+        """Return a run's samples, the oldest first."""
+        with self._lock:
+            return tuple(self._samples.get(run, ()))
+
+
+class WholeRun:
+    """A run from its beginning to its end: its last view, and a history of bounded size.
+
+    Views of a later run take the place of those of an earlier one.
+    """
+
+    def __init__(self) -> None:
+        self.view: RunView | None = None
+        self.history = History()
+
+    def keep(self, view: RunView) -> None:
+        """Add a view."""
+        if self.view is not None and view.run != self.view.run:
+            self.history = History()
+        self.view = view
+        self.history.add(sample_of(view))
+
+    def every_s(self) -> float:
+        """Return how long to wait until the next look."""
+        return min(LONGEST_S, SHORTEST_S * self.history.step)

@@ -1,0 +1,61 @@
+"""Report a process's state to systemd.
+
+A process in which no code of ours can run any more is ended by systemd's watchdog, because its loop
+no longer sends `WATCHDOG=1`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Mapping
+
+
+class ServiceManager:
+    """Notifies systemd as sd_notify(3) does, by datagrams to the socket in `NOTIFY_SOCKET`.
+
+    Without that variable in the `environment`, it does nothing.
+    """
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        path = environment.get("NOTIFY_SOCKET", "")
+        self._address = f"\0{path[1:]}" if path.startswith("@") else path
+        self._period_s: float | None = None
+        self._due_s = 0.0
+        microseconds = environment.get("WATCHDOG_USEC", "")
+        is_for_us = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        if self._address and microseconds.isdecimal() and is_for_us:
+            self._period_s = int(microseconds) / 2e6  # as sd_watchdog_enabled(3) recommends
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When `alive` is due, on the monotonic clock; None if the unit has no `WatchdogSec`."""
+        return None if self._period_s is None else self._due_s
+
+    def ready(self) -> None:
+        """Report that the process is ready: its ports are open."""
+        self._notify("READY=1")
+
+    def stopping(self) -> None:
+        """Report that the process ends."""
+        self._notify("STOPPING=1")
+
+    def status(self, text: str) -> None:
+        """Report a line that `systemctl status` shows."""
+        self._notify("STATUS=" + text.replace("\n", " "))
+
+    def alive(self, now_s: float) -> None:
+        """Report that the process's loop runs, if that is due."""
+        if self._period_s is not None and now_s >= self._due_s:
+            self._due_s = now_s + self._period_s
+            self._notify("WATCHDOG=1")
+
+    def _notify(self, state: str) -> None:
+        if not self._address:
+            return
+        with (
+            contextlib.suppress(OSError),  # systemd is restarting, for example
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notifier,
+        ):
+            notifier.sendto(state.encode(), self._address)
