@@ -32,7 +32,9 @@ pytestmark = [
 
 INIT = """
 mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /etc/systemd/system || exit 1
-printf '[Unit]\\nDescription=tests\\n' > /etc/systemd/system/multi-user.target
+for target in sysinit basic multi-user network-online shutdown; do
+    printf '[Unit]\\nDefaultDependencies=no\\n' > /etc/systemd/system/$target.target
+done  # nothing of the machine's own is started
 container=tests exec /lib/systemd/systemd --system --unit=multi-user.target --show-status=no
 """
 
@@ -45,8 +47,13 @@ class Container:
         self.process = subprocess.Popen([*unshare, "bash", "-c", INIT], stderr=subprocess.DEVNULL)
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         self.wait_for(lambda: bool(children.read_text().split()))
-        self.inside = ["nsenter", "--target", children.read_text().split()[0], "--all"]
-        self.wait_for(lambda: "running" in self.run("systemctl", "is-system-running")[1])
+        self.first = int(children.read_text().split()[0])
+        self.inside = ["nsenter", "--target", str(self.first), "--all"]
+        try:
+            self.wait_for(lambda: "running" in self.run("systemctl", "is-system-running")[1])
+        except BaseException:
+            self.end()
+            raise
 
     def wait_for(self, holds: object) -> float:
         """Look again and again until that is so; return how many seconds it took."""
@@ -62,8 +69,7 @@ class Container:
         return ran.returncode, ran.stdout + ran.stderr
 
     def end(self) -> None:
-        self.process.kill()  # all that runs in it ends with its first process
-        subprocess.run([*self.inside, "kill", "-9", "1"], check=False, capture_output=True)
+        os.kill(self.first, signal.SIGKILL)  # all that runs in it ends with its first process
         self.process.wait()
 
 
