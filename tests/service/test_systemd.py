@@ -31,10 +31,13 @@ pytestmark = [
 ]
 
 INIT = """
-mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /etc/systemd/system || exit 1
+units=/usr/lib/systemd/system  # the machine's own: none of them is started
+for folder in /run /etc/systemd/system $units $units-generators; do
+    mount -t tmpfs tmpfs $folder || exit 1
+done
 for target in sysinit basic multi-user network-online shutdown; do
     printf '[Unit]\\nDefaultDependencies=no\\n' > /etc/systemd/system/$target.target
-done  # nothing of the machine's own is started
+done
 container=tests exec /lib/systemd/systemd --system --unit=multi-user.target --show-status=no
 """
 
