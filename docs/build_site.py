@@ -27,6 +27,8 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/running.md",
         "docs/python.md",
         "docs/serving.md",
+        "docs/observing.md",
+        "docs/watching.md",
         "docs/streaming.md",
         "docs/sources.md",
         "docs/sinks.md",

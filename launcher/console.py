@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import typer
 
 from launcher.errors import EXIT_BAD_INPUT, EXIT_FAILED, LauncherError
+from launcher.logs import begin_log, is_json, log
 from launcher.signals import unwinding_on_signals
 from nodes.protocol.fields import printable
 
@@ -47,6 +48,7 @@ def run_command(
     """
     given = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in given
+    begin_log(given)
     try:
         with unwinding_on_signals():
             code = _run(app, name, perform, given, as_json, interrupted)
@@ -113,7 +115,11 @@ def print_text(text: str) -> None:
 
 
 def print_error(name: str, sentence: str) -> None:
-    """Print an error on standard error, its further lines indented."""
+    """Print an error on standard error, its further lines indented; or log it, see
+    `launcher.logs`."""
+    if is_json():
+        log.error("%s", sentence)
+        return
     sys.stderr.write(f"{name}: {printable(sentence, lines=True)}".replace("\n", "\n  ") + "\n")
 
 

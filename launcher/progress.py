@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, TextIO
 
@@ -33,8 +34,12 @@ class ProgressDisplay(Protocol):
         traceback: TracebackType | None,
     ) -> None: ...
 
-    def say(self, text: str) -> None:
-        """Show a line that stays."""
+    def name_run(self, run: str) -> None:
+        """What is said from now on is about this run; displays for people do not show it."""
+        ...
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:
+        """Show a line that stays; `level` is `info` or `warning`, `nodes` are those concerned."""
         ...
 
     def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
@@ -71,7 +76,10 @@ class LineProgress:
     ) -> None:
         return None
 
-    def say(self, text: str) -> None:
+    def name_run(self, run: str) -> None:
+        """Nothing: see `ProgressDisplay`."""
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:  # noqa: ARG002
         """See `ProgressDisplay`."""
         with self._lock:
             self._stage = ""
@@ -134,7 +142,10 @@ class BarProgress:
     ) -> None:
         self._bar.stop()
 
-    def say(self, text: str) -> None:
+    def name_run(self, run: str) -> None:
+        """Nothing: see `ProgressDisplay`."""
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:  # noqa: ARG002
         """See `ProgressDisplay`."""
         with self._lock:
             self._clear()

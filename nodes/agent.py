@@ -16,15 +16,17 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from nodes.cache.blobs import BlobStore, CacheError, Lookups
 from nodes.core import actions as act
 from nodes.core import events as ev
-from nodes.core.agent import Agent, Identity
+from nodes.core.agent import Agent, AgentFigures, Identity
 from nodes.core.reactor import Reactor
 from nodes.core.session import LONGEST_LEASE_S
 from nodes.execution.trace import Recorder
@@ -41,6 +43,7 @@ from nodes.net.loopback import Loopback, loopback_address
 from nodes.net.sockets import AddressError, watched
 from nodes.net.waiter import Readable
 from nodes.net.wire import Wire
+from nodes.protocol.errors import NodeError
 from nodes.protocol.fields import printable
 from nodes.protocol.messages import Deployment, TensorHeader, Welcome
 from nodes.quotas import Quotas
@@ -114,6 +117,7 @@ class Shell:
             self._core.handle, self._perform, time.monotonic
         )
         self._reported: deque[ev.Event] = deque()
+        self._looks: deque[Future[AgentFigures]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._signals: tuple[int, int] | None = None
         here = loopback_address(identity.data_address)
@@ -228,6 +232,8 @@ class Shell:
             self._rereads_keys = False
             for event in self._wire.reread_keys():
                 self._take(event)
+        while self._looks:
+            self._looks.popleft().set_result(self._figures())
         while self._reported:
             event = self._reported.popleft()
             if isinstance(event, ev.Unloaded):
@@ -254,10 +260,10 @@ class Shell:
                 self._send_data(action)
             case act.Fire():
                 self._worker.fire(action)
-            case act.Reply(peer, message):
+            case act.Reply(peer, message, protocol):
                 if isinstance(message, Welcome):
                     message = replace(message, available_bytes=available_bytes())
-                if not self._wire.reply(peer, message):
+                if not self._wire.reply(peer, message, protocol):
                     log.info("a launcher was gone before it received %s", type(message).__name__)
             case act.Dial(node, address):
                 self._dial(node, address)
@@ -275,6 +281,8 @@ class Shell:
                 self._write_chunk(action)
             case act.LoadPhases(deployment):
                 self._load(deployment)
+            case act.PrepareSubnets(deployment):
+                self._prepare(deployment)
             case act.Unload(epoch):
                 self._worker.unload(epoch)
                 self._try_cache(self._store.unpin)
@@ -284,15 +292,45 @@ class Shell:
             case act.Measure(purpose):
                 energy_j = self._metering.measured(purpose, time.monotonic())
                 self._take(ev.Measured(purpose, replace(usage(), energy_j=energy_j)))
-            case act.SendTrace(peer, number, now_s):
-                self._wire.reply(peer, self._trace.answer(number, now_s))
-            case act.Log(level, text):
-                log.log(LEVELS[level], "%s", printable(text))
+            case act.SendTrace(peer, number, now_s, frames, protocol):
+                self._wire.reply(peer, self._trace.answer(number, now_s, frames), protocol)
+            case act.Log():
+                self._log(action)
             case act.Exit(why):
                 self._why = why
             case act.Restart(why):
                 self._why = why
                 self.is_restarting = True
+
+    # ------------------------------------------------------------ who looks at the agent
+
+    @property
+    def run_name(self) -> str:
+        """The name of the launcher's run that has deployed here; empty if there is none."""
+        plane = self._core.life.plane
+        return "" if plane is None else plane.deployment.run
+
+    def look(self) -> Future[AgentFigures]:
+        """Return what the agent does, as soon as the loop has a moment; for other threads."""
+        figures: Future[AgentFigures] = Future()
+        self._looks.append(figures)
+        os.eventfd_write(self._wake, 1)
+        return figures
+
+    def _figures(self) -> AgentFigures:
+        now_s = time.monotonic()
+        measured = replace(usage(), energy_j=self._metering.measured("stats", now_s))
+        return self._core.figures(measured, now_s)
+
+    def _log(self, action: act.Log) -> None:
+        fields: dict[str, object] = {}
+        if action.firing is not None and self._core.life.plane is not None:
+            phase, frame = action.firing
+            fields = {
+                "phase": self._core.life.plane.deployment.phases[phase].name,
+                "frame": frame,
+            }
+        log.log(LEVELS[action.level], "%s", printable(action.text), extra={"fields": fields})
 
     # ------------------------------------------------------------ actions of the core
 
@@ -325,24 +363,38 @@ class Shell:
             self._take(ev.ChunkWritten(action.peer, blob.digest, offset, complete))
 
     def _load(self, deployment: Deployment) -> None:
+        try:
+            blobs, graphs = self._pinned(deployment)
+        except NodeError as error:
+            self._take(ev.LoadFailed(deployment.epoch, str(error)))
+            return
+        self._worker.load(deployment, graphs, partial(self._verify, deployment, blobs))
+
+    def _prepare(self, deployment: Deployment) -> None:
+        try:
+            blobs, graphs = self._pinned(deployment)
+        except NodeError as error:
+            self._take(ev.SubnetsPrepared(deployment.epoch, str(error)))
+            return
+        self._worker.prepare_ahead(deployment, graphs, partial(self._store.verify, blobs))
+
+    def _pinned(self, deployment: Deployment) -> tuple[list[str], tuple[Path, ...]]:
+        """Pin the blobs of a deployment; return their digests and the phases' graphs.
+
+        Raises `NodeError` if a quota or the cache does not allow it.
+        """
         excess = self._quotas.excess(deployment)
         if excess is not None:
-            self._take(ev.LoadFailed(deployment.epoch, excess))
-            return
+            raise NodeError(excess)
         blobs = [
             blob.digest
             for phase in deployment.phases
             for blob in (phase.graph, phase.weights)
             if blob is not None
         ]
-        try:
-            self._store.pin(blobs)
-            paths = {digest: self._store.path(digest) for digest in blobs}
-        except CacheError as error:
-            self._take(ev.LoadFailed(deployment.epoch, str(error)))
-            return
-        graphs = tuple(paths[phase.graph.digest] for phase in deployment.phases)
-        self._worker.load(deployment, graphs, partial(self._verify, deployment, blobs))
+        self._store.pin(blobs)
+        paths = {digest: self._store.path(digest) for digest in blobs}
+        return blobs, tuple(paths[phase.graph.digest] for phase in deployment.phases)
 
     def _verify(self, deployment: Deployment, blobs: Sequence[str]) -> None:
         """Check the digests of cached blobs that no `Query` has checked; runs in another thread."""

@@ -15,11 +15,12 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 import nodes.host.single_threaded_blas  # noqa: F401 - before NumPy
 from nodes.agent import Shell
@@ -32,6 +33,7 @@ from nodes.executors.engines import Engines
 from nodes.executors.registry import offers
 from nodes.host.energy.opening import OFF, open_meter
 from nodes.host.heap import give_back_free_memory
+from nodes.host.logs import begin_json_log
 from nodes.host.process import exit_at_once, restart_in_place
 from nodes.host.sandbox import sandbox_agent
 from nodes.host.service_manager import ServiceManager
@@ -42,11 +44,14 @@ from nodes.net.keys import SECRET, KeyFolder, KeysError
 from nodes.net.listener import MAX_CONNECTIONS
 from nodes.net.sockets import AddressError
 from nodes.net.wire import Wire
-from nodes.protocol.addresses import is_exposed
+from nodes.protocol.addresses import is_exposed, is_loopback_host
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import HOST
 from nodes.protocol.sizes import parse_bytes
 from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
+
+if TYPE_CHECKING:
+    from nodes.net.metrics import MetricsServer
 
 VERSION = "0.1.0"
 """The version of this package, as in its metadata; reading these would cost an agent 5 MB."""
@@ -75,30 +80,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rereads = keyring is not None and not os.isatty(0)  # with a terminal, SIGHUP ends the agent
         if rereads:  # until there is a shell to handle it
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        metrics = _metrics(options, keyring)
         identity, control, shell, unsandboxed = _build(options, keyring)
     except NodeError as error:
-        sys.stderr.write(f"node-agent: {error}\n")
+        _say(options, str(error), logging.ERROR)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
-        sys.stderr.write("node-agent: interrupted\n")
+        _say(options, "interrupted", logging.ERROR)
         return EXIT_INTERRUPTED
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=options.log_level.upper(),
-        format="node-agent %(asctime)s %(levelname)s %(message)s",
-    )
-    with shell:
+    _begin_log(options, shell)
+    with _answering(metrics, shell), shell:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stopping(shell))
         if rereads:
             signal.signal(signal.SIGHUP, lambda *_: shell.reread_keys())
         shell.watch_signals()
-        sys.stderr.write(
-            f"node-agent {VERSION} {identity.name!r} ready: control {control}, "
+        ready = (
+            f"{VERSION} {identity.name!r} ready: control {control}, "
             f"data {identity.data_address}, {identity.engine}, "
-            f"{identity.rss_bytes / 1e6:.1f} MB resident\n"
+            + (f"metrics {metrics.address}, " if metrics is not None else "")
+            + f"{identity.rss_bytes / 1e6:.1f} MB resident"
         )
-        sys.stderr.flush()
+        _say(options, ready, logging.INFO)
         if unsandboxed is not None:
             log.info("this agent can open every file of its user: %s", unsandboxed)
         report = shell.run()
@@ -112,12 +115,71 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_FINE
 
 
+def _begin_log(options: argparse.Namespace, shell: Shell) -> None:
+    if options.log_format == "json":
+        begin_json_log(_level(options), lambda: {"run": shell.run_name, "node": options.name})
+        return
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=_level(options),
+        format="node-agent %(asctime)s %(levelname)s %(message)s",
+    )
+
+
+@contextmanager
+def _answering(metrics: MetricsServer | None, shell: Shell) -> Iterator[None]:
+    """Answer Prometheus while the context lasts, if that is wanted."""
+    if metrics is not None:
+        metrics.begin(shell.look)
+    try:
+        yield
+    finally:
+        if metrics is not None:
+            metrics.close()
+
+
+def _say(options: argparse.Namespace, text: str, level: int) -> None:
+    """Write a line to standard error, whichever levels are logged; as JSON if that is wanted."""
+    if options.log_format == "json":
+        if not logging.getLogger().handlers:  # there is no shell yet
+            begin_json_log(_level(options), lambda: {"node": options.name})
+        log.log(max(level, _level(options)), "%s", text)
+        return
+    separator = " " if level == logging.INFO else ": "
+    sys.stderr.write(f"node-agent{separator}{text}\n")
+    sys.stderr.flush()
+
+
+def _level(options: argparse.Namespace) -> int:
+    """The least level that is logged: of a JSON log, which machines filter, `info`."""
+    usual = "info" if options.log_format == "json" else "warning"
+    return int(logging.getLevelName((options.log_level or usual).upper()))
+
+
+def _metrics(options: argparse.Namespace, keyring: KeyFolder | None) -> MetricsServer | None:
+    """Listen where Prometheus is to be answered, if anywhere.
+
+    Raises `NodeError` if other machines can reach that address and nothing says that they may.
+    """
+    if options.metrics is None:
+        return None
+    host, port = options.metrics
+    if not is_loopback_host(host) and keyring is None and not options.insecure:
+        raise NodeError(
+            f"--metrics {host}:{port} can be reached from other machines, and everybody who "
+            "reaches it can read the metrics: use --keys DIR or --insecure, or 127.0.0.1"
+        )
+    from nodes.net.metrics import MetricsServer  # noqa: PLC0415 - only where it is wanted
+
+    return MetricsServer(host, port)
+
+
 def _describe(options: argparse.Namespace) -> int:
     """Print what each engine offers; opens none."""
     try:
         found = offers(options.engine)
     except NodeError as error:
-        sys.stderr.write(f"node-agent: {error}\n")
+        _say(options, str(error), logging.ERROR)
         return EXIT_BAD_INPUT
     if options.json:
         text = json.dumps({"engines": [asdict(offer) for offer in found]}, indent=2)
@@ -243,8 +305,21 @@ def _listen_data(wire: Wire, options: argparse.Namespace, control: str) -> str:
     return wire.listen_data(f"{host}:0")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Writes a mistake as a line of JSON, if the log is to be JSON."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and exit."""
+        joined = " ".join(sys.argv)
+        if "--log-format json" in joined or "--log-format=json" in joined:
+            begin_json_log(logging.INFO)
+            log.error("%s", message)
+            sys.exit(EXIT_BAD_INPUT)
+        super().error(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="node-agent",
         description="The daemon of one device: it waits for a launcher, loads the device's share "
         "of a network, and computes it frame by frame.",
@@ -367,10 +442,24 @@ def _parser() -> argparse.ArgumentParser:
         help="exit at the end of standard input, or when a launcher sends Shutdown",
     )
     add(
+        "--metrics",
+        type=_host_port,
+        metavar="HOST:PORT",
+        help="answer Prometheus at http://HOST:PORT/metrics, unencrypted; with a host that other "
+        "machines can reach, such as 0.0.0.0:9550, it needs --keys or --insecure (default: off)",
+    )
+    add(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
-        default="warning",
-        help="the least severe messages that are written to standard error (default: warning)",
+        help="the least severe messages that are written to standard error (default: warning, and "
+        "info with --log-format json)",
+    )
+    add(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="json: one JSON object per line on standard error, with time, level, message, run and "
+        "node (default: text)",
     )
     add("--json", action="store_true", help="print a JSON object with statistics at the end")
     add("--version", action="version", version=f"node-agent {VERSION}")
@@ -382,6 +471,13 @@ def _address(text: str) -> str:
     if re.fullmatch(r"ipc://.+", text) or (tcp is not None and int(tcp[1]) <= 65535):
         return text
     raise argparse.ArgumentTypeError(f"{text!r} is neither tcp://HOST:PORT nor ipc://PATH")
+
+
+def _host_port(text: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(?:\[([^\]]+)\]|([^:/\[\]]+)):(\d{1,5})", text)
+    if match is not None and int(match[3]) <= 65535:
+        return match[1] or match[2], int(match[3])
+    raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT")
 
 
 def _name(text: str) -> str:

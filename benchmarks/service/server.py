@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,14 +50,15 @@ def whole(path: Path, count: int) -> list[np.ndarray[Any, Any]]:
     return [session.run(None, {"image": image})[0] for image in images()[:count]]
 
 
-def write_cluster(folder: Path, *models: tuple[str, int], nodes: int = 2, **keys: object) -> Path:
-    """Write a cluster.yaml with these models, each a name and a version of digits."""
+def write_cluster(folder: Path, *models: tuple[str, int], count: int = 2, **keys: object) -> Path:
+    """Write a cluster.yaml with these models, each a name and a version of digits, and so many
+    nodes."""
     data = {
         "model": [
             {"name": name, "version": version, "path": f"digits{version}.onnx"}
             for name, version in models
         ],
-        "nodes": [{"name": f"n{number}"} for number in range(nodes)],
+        "nodes": [{"name": f"n{number}"} for number in range(count)],
         "strategy": "sequential",
         "serve": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"},
         **keys,
@@ -116,23 +116,24 @@ class Up:
             child for child in found if b"nodes.cli" in Path(f"/proc/{child}/cmdline").read_bytes()
         ]
 
+    def end_of_output(self) -> int:
+        """Read its output to the end; return its exit code."""
+        self.process.communicate(timeout=WAIT_S)
+        self.log.close()
+        return self.process.returncode
+
     def kill(self) -> None:
         """End it as a power cut does."""
         self.process.kill()
-        self.process.communicate(timeout=WAIT_S)
-        self.log.close()
+        self.end_of_output()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal; return the exit code, once no agent is left."""
         agents = self.agents()
         os.kill(self.process.pid, number)
-        self.process.communicate(timeout=WAIT_S)
-        self.log.close()
-        deadline_s = time.monotonic() + WAIT_S
-        left = [agent for agent in agents if Path(f"/proc/{agent}").exists()]
-        assert not left or time.monotonic() < deadline_s
-        assert not left
-        return self.process.returncode
+        code = self.end_of_output()
+        assert not [agent for agent in agents if Path(f"/proc/{agent}").exists()]
+        return code
 
 
 def command(folder: Path, *arguments: str) -> tuple[int, Any]:

@@ -139,7 +139,8 @@ def served(cluster: LiveCluster) -> Iterator[dict[str, int]]:
 
     async def run() -> None:
         served = ServedModel("model", cluster.inputs, cluster.outputs)
-        service = Service(Routes([ServedVersion(served, cluster)]))
+        routes = Routes([ServedVersion(served, cluster)])
+        service = Service(routes, views=lambda: (cluster.view(),))
         async with (
             http_server(service, "127.0.0.1", 0) as http,
             grpc_server(service, "127.0.0.1", 0, tls=None, most=1000) as grpc,

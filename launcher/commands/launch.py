@@ -21,6 +21,7 @@ from launcher.commands.service.commands import main as service
 from launcher.commands.top import main as top
 from launcher.console import print_error, print_json, print_text, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
+from launcher.logs import JsonProgress, check_log_format, is_json
 from launcher.run.consent import ignore_consent
 from launcher.run.request import Request
 
@@ -57,7 +58,8 @@ def _launch(request: Request, as_json: bool) -> int:
     from launcher.progress import open_progress  # noqa: PLC0415
     from launcher.run import job  # noqa: PLC0415
 
-    with open_progress() as progress:
+    check_log_format(request.log_format)
+    with JsonProgress() if is_json() else open_progress() as progress:
         loaded = job.load_target(request)
         if loaded.cluster.config.is_stream and not request.plan_only:
             return _stream(request, progress, loaded, as_json)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from launcher.console import run_command
+from launcher.logs import JsonProgress, check_log_format, is_json
 from launcher.run.request import Request
 
 
@@ -58,6 +59,14 @@ class ServeOptions:
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let other machines use it without a token")
     ] = False
+    traces: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="OTLP receiver for traces of requests with a traceparent, such as "
+            "http://127.0.0.1:4318",
+        ),
+    ] = None
     metrics: Annotated[
         str | None, typer.Option(help="'guarded': /metrics needs the token; 'open': it does not")
     ] = None
@@ -74,6 +83,9 @@ class ServeOptions:
     report: Annotated[
         Path | None, typer.Option(help="File for a page on the run, in HTML, written at its end")
     ] = None
+    log_format: Annotated[
+        str, typer.Option(metavar="text|json", help="json: one JSON object per line of the log")
+    ] = "text"
 
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -96,9 +108,11 @@ def _serve(options: ServeOptions, _: bool) -> int:
     request = Request(
         options.target, strategy=options.strategy, profile=options.profile, report=options.report
     )
-    keys = {key.name for key in fields(options)} - {"target", "strategy", "profile", "report"}
+    own = {"target", "strategy", "profile", "report", "log_format"}
+    keys = {key.name for key in fields(options)} - own
     given = {key: _as_written(value) for key in keys if (value := getattr(options, key))}
-    with LineProgress(sys.stderr) as progress:
+    check_log_format(options.log_format)
+    with JsonProgress() if is_json() else LineProgress(sys.stderr) as progress:
         return serve(request, given, progress)
 
 

@@ -53,6 +53,13 @@ class ServeConfig(StrictModel):
     insecure: Annotated[
         bool, Field(description="Whether it may be reached from other machines without a token")
     ] = False
+    traces: Annotated[
+        str | None,
+        Field(
+            pattern="^https?://[^/\\s]+",
+            description="URL of an OTLP receiver for traces of requests with a traceparent",
+        ),
+    ] = None
     metrics: Annotated[
         Literal["guarded", "open"],
         Field(description="Whether /metrics needs the token, or is open to who reaches the port"),

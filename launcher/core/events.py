@@ -279,6 +279,8 @@ class Notice:
 
     text: str
     level: Literal["info", "warning"] = "info"
+    nodes: tuple[str, ...] = ()
+    """The nodes that it is about, where the sentence does not name all nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Decides, while frames stream, whether to search a better plan and whether to change to it.
 
-A better plan is searched in the background. Changing to it ends the epoch as a recovery does: all
-nodes pause for some seconds, and frames under way are sent again. This pays only if enough frames
-are left, so three conditions must hold (hysteresis):
+A better plan is searched in the background, and its subnets are brought to the nodes while frames
+stream on (`launcher.core.preloading`). Changing to it ends the epoch as a recovery does: all nodes
+pause while they open their parts, and frames under way are sent again. This pays only if enough
+frames are left, so three conditions must hold (hysteresis):
 
 - The new plan is predicted to be `LEAST_GAIN` times as fast, both under the same cost model.
 - At the measured pace, it saves on the remaining frames `WORTH` times as long as changes take.
@@ -135,6 +136,10 @@ class Improver:
     def cancel(self) -> None:
         """Forget the search under way, because the epoch is given up."""
         self._pending = self._look_at_s = None
+
+    def look_again(self, now_s: float) -> None:
+        """Look for a better plan soon, because the one that was found cannot be carried out."""
+        self._look_at_s, self._considered, self._considered_speeds = now_s, frozenset(), {}
 
     # ------------------------------------------------------------ nodes that return
 

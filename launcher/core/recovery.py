@@ -282,7 +282,9 @@ class Recoverer:
         names = ", ".join(nodes)
         notice = f"{outage.reasons[-1]}; going on with {names}"
         return [
-            Notice(f"planning for {names}") if outage.is_start else Notice(notice, "warning"),
+            Notice(f"planning for {names}")
+            if outage.is_start
+            else Notice(notice, "warning", tuple(outage.nodes)),
             PlanRequest(
                 self._epoch,
                 nodes,

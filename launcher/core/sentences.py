@@ -16,7 +16,7 @@ from launcher.errors import (
 )
 from nodes.core.engines import EngineLackingError
 from nodes.protocol.encodings import Encoding
-from nodes.protocol.messages import PROTOCOL, Refused
+from nodes.protocol.messages import PROTOCOL, Refused, is_understood
 
 CLOSED = (
     "its agent closed the connection: it was stopped, it crashed, or its machine or the network "
@@ -56,7 +56,7 @@ def unreachable(sessions: Iterable[Session], waited_s: float) -> LauncherError:
 
 def refused(session: Session, answer: Refused) -> LauncherError:
     """The agent refused to open a session."""
-    if answer.protocol != PROTOCOL:
+    if not is_understood(answer.protocol):
         return other_protocol(session, answer.protocol)
     return NoRoomError(f"{where(session)} refused: {answer.reason}")
 

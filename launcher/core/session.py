@@ -48,6 +48,7 @@ from nodes.protocol.messages import (
     Failed,
     Missing,
     Pong,
+    Prepared,
     Progress,
     Refused,
     Shutdown,
@@ -193,6 +194,12 @@ _HEARD: Mapping[tuple[SessionState, Trigger], SessionState] = {
     (_S.STOPPING, Stopped): _S.STOPPED,
     # Once welcome, an agent may at any time answer pings, send statistics, fail, or refuse us
     # because it has received nothing from us for longer than its lease.
+    # Before a change of plans, nodes are brought their next subnets (`launcher.core.preloading`).
+    **{
+        (state, kind): state
+        for state in (_S.IDLE, _S.RUNNING)
+        for kind in (Missing, Stored, Prepared)
+    },
     **{
         (state, kind): {Failed: _S.FAILED, Refused: _S.LOST}.get(kind, state)
         for state in _S
@@ -267,10 +274,14 @@ class Session:
     def renew(self) -> None:
         """Give the epoch up and wait for the next one; raises `LocalProtocolError` if lost."""
         self.step(Step.RENEW)
-        self.abandoned = Counter(self.unanswered)
+        self.abandon()
         self.upload, self.loaded, self.progress = Upload(), 0, 0
         self.deployed = self.stats = self.deadline_s = None
         self.overdue_reason = ""
+
+    def abandon(self) -> None:
+        """Expect no answers to what was requested; those that still come are ignored."""
+        self.abandoned = Counter(self.unanswered)
 
     def lose(self, why: str) -> None:
         """Note that the node is lost; nothing is expected of it any more."""

@@ -57,6 +57,7 @@ from launcher.core.events import (
 )
 from launcher.core.improving import Improver
 from launcher.core.intake import ENDLESS
+from launcher.core.preloading import Preloading
 from launcher.core.recovery import Change, Loss, Recoverer, Recovery
 from launcher.core.returns import STANDING_BY, Returns
 from launcher.core.rollout import Rollout
@@ -69,7 +70,6 @@ from nodes.core.events import Tick
 from nodes.protocol.errors import RemoteProtocolError
 from nodes.protocol.messages import (
     HOST,
-    PROTOCOL,
     Bye,
     ChannelSpec,
     Control,
@@ -79,6 +79,7 @@ from nodes.protocol.messages import (
     Hello,
     Missing,
     Ping,
+    Prepared,
     Progress,
     Refused,
     Stats,
@@ -86,10 +87,14 @@ from nodes.protocol.messages import (
     Stopped,
     Stored,
     Welcome,
+    is_understood,
 )
 
 SUSPECT = 2.0
 """Strikes for a node that is excluded because of its disputes with others."""
+
+PRELOADED = (SessionState.RUNNING, SessionState.IDLE)
+"""The states of a node that is brought the subnets of a better plan."""
 
 LOADING = (
     SessionState.QUERYING,
@@ -141,6 +146,7 @@ class Supervisor:
             blueprint.epoch, self.sessions, limits, self._returns, self.life
         )
         self._improver = Improver(self.sessions, limits, self._recoverer)
+        self._preloading: Preloading | None = None
         self._disputes = Disputes()
         self._clock = PatientClock()
         self._away_s = self._away_until_s = 0.0
@@ -205,7 +211,8 @@ class Supervisor:
             case Unplannable():
                 return self._unplannable(event, now_s)
             case Consented():
-                return self._improver.consent(self._members) if self._may_recover else []
+                may_ask = self._may_recover and self._preloading is None
+                return self._improver.consent(self._members) if may_ask else []
             case Abandoned(error):
                 return self._end(error)
             case Tick():
@@ -285,8 +292,10 @@ class Supervisor:
 
     @property
     def _due_s(self) -> float | None:
-        watchers = (self._watch, self._recoverer, self._returns, self._improver)
-        due = [watcher.deadline_s for watcher in watchers]
+        due = [w.deadline_s for w in (self._watch, self._recoverer, self._returns)]
+        due.append(
+            self._improver.deadline_s if self._preloading is None else self._preloading.until_s
+        )
         return min((at_s for at_s in due if at_s is not None), default=None)
 
     @property
@@ -371,9 +380,8 @@ class Supervisor:
                     return self._welcomed(session, message, now_s)
                 case Refused():
                     return self._refused(session, message, state, now_s)
-                case Missing() | Stored() | Progress() | Deployed():
-                    actions = self._rollout.receive(session, message, now_s)
-                    return actions + (self._start(now_s) if self._rollout.is_ready else [])
+                case Missing() | Stored() | Prepared() | Progress() | Deployed():
+                    return self._received(session, message, now_s)
                 case Failed(_, reason, peer, barred):
                     why = sentences.failed(session, state, reason, self._progress(state), barred)
                     if not self._needs(session):
@@ -394,12 +402,27 @@ class Supervisor:
             return self._end(error)
         return []
 
+    def _received(
+        self,
+        session: Session,
+        answer: Missing | Stored | Prepared | Progress | Deployed,
+        now_s: float,
+    ) -> list[Action]:
+        """Act on an answer about subnets, of the epoch that is rolled out or of a better plan."""
+        if session.state in PRELOADED or isinstance(answer, Prepared):
+            if self._preloading is None or isinstance(answer, Progress | Deployed):
+                return []
+            actions = self._preloading.receive(session, answer)
+            return actions + self._change_if_preloaded(now_s)
+        actions = self._rollout.receive(session, answer, now_s)
+        return actions + (self._start(now_s) if self._rollout.is_ready else [])
+
     def _refused(
         self, session: Session, answer: Refused, state: SessionState, now_s: float
     ) -> list[Action]:
         if state is SessionState.CONNECTING:
             error = sentences.refused(session, answer)
-            if answer.protocol != PROTOCOL:
+            if not is_understood(answer.protocol):
                 return self._unusable(session, error, now_s)
             return self._handle_losses([(session, error)], now_s, strikes=0.0)
         if now_s < self._away_until_s:
@@ -428,7 +451,7 @@ class Supervisor:
 
     def _why_unusable(self, session: Session, welcome: Welcome) -> LauncherError | None:
         """Why a node cannot be used, by what its agent says of itself; None if it can."""
-        if welcome.protocol != PROTOCOL:
+        if not is_understood(welcome.protocol):
             return sentences.other_protocol(session, welcome.protocol)
         needed = {channel.encoding for channel in self._channels_of(session.node)} - {"raw"}
         if missing := needed.difference(welcome.encodings):
@@ -536,6 +559,8 @@ class Supervisor:
         questions: list[Action] = [Send(node, Ping()) for node in self._watch.to_ping(now_s)]
         if self._watch.inquiry_is_due(now_s):
             questions += [Send(session.node, GetStats()) for session in self._members]
+        if self._preloading is not None:
+            return due + questions + self._change_if_preloaded(now_s)
         return due + questions + self._improver.due(self._members, now_s)
 
     # ------------------------------------------------------------ stopping and ending
@@ -549,6 +574,7 @@ class Supervisor:
         self._watch.expect_no_results()
         self._returns.give_up()
         self._improver.cancel()
+        self._stop_preloading()
         actions: list[Action] = []
         for session in self._members:
             if session.state is SessionState.RUNNING:
@@ -608,9 +634,9 @@ class Supervisor:
         for session, error in losses:
             if not self._needs(session):
                 goes_on = "it stood by" if session.is_open else "the run goes on without it"
-                notices.append(Notice(f"{error}; {goes_on}", "warning"))
+                notices.append(Notice(f"{error}; {goes_on}", "warning", (session.node,)))
             elif not self.life.has_streamed:
-                notices.append(Notice(str(error), "warning"))
+                notices.append(Notice(str(error), "warning", (session.node,)))
         return notices
 
     def _lose(
@@ -656,6 +682,7 @@ class Supervisor:
         goodbyes = [a for s, error in failures for a in self._lose(s, error, now_s, failed=True)]
         self._watch.expect_nothing()
         self._improver.cancel()
+        self._stop_preloading()
         given_up = self._recoverer.give_up(losses, self.blueprint.epoch, now_s, dispute)
         return goodbyes + self._unless_hopeless(given_up, now_s)
 
@@ -681,15 +708,35 @@ class Supervisor:
     def _planned(self, event: PlanReply, now_s: float) -> list[Action]:
         blueprint = event.blueprint
         if not self.life.is_down:
+            if self._preloading is not None:
+                return []
             left = self.frames - self.taken
             found = self._improver.planned(event, self._members, left)
             if not isinstance(found, Change) or self._watch.suspicions:
                 return [] if isinstance(found, Change) else found
-            self._watch.expect_nothing()
-            self._improver.cancel()
-            return self._recoverer.change(found, self.blueprint.epoch, now_s)
+            until_s = now_s + self._limits.run.deploy_timeout_s
+            self._preloading = Preloading(found, self.sessions, until_s)
+            return [*self._preloading.begin(), *self._change_if_preloaded(now_s)]
         instead = self._recoverer.planned(blueprint.epoch, blueprint.deployments, now_s)
         return self._roll_out(blueprint, now_s) if instead is None else instead
+
+    def _change_if_preloaded(self, now_s: float) -> list[Action]:
+        """Change to the better plan whose subnets are prepared, if that is still possible."""
+        preloading = self._preloading
+        if preloading is None or (preloading.can_be_carried_out and not preloading.is_over(now_s)):
+            return []
+        self._stop_preloading()
+        if not preloading.can_be_carried_out or self._watch.suspicions:
+            self._improver.look_again(now_s)
+            return []
+        self._watch.expect_nothing()
+        self._improver.cancel()
+        return self._recoverer.change(preloading.change, self.blueprint.epoch, now_s)
+
+    def _stop_preloading(self) -> None:
+        if self._preloading is not None:
+            self._preloading.cancel()
+        self._preloading = None
 
     def _roll_out(self, blueprint: Blueprint, now_s: float) -> list[Action]:
         self.blueprint = blueprint

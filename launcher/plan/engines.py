@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from launcher.config.load import Cluster
+from launcher.errors import BadInputError
 from launcher.run.runtime import ANY_ENGINE
 from nodes.core.engines import EngineLackingError, resolve
 from nodes.protocol.messages import EngineChoice, Welcome
@@ -48,7 +49,22 @@ def engines_of(
     The engines of the nodes in `reasons` were chosen by the measurements of a profile. Raises
     `BadInputError`, with file, line and key, for a node that lacks what is asked of it.
     """
-    found = {}
+    found, lacking = split_by_engine(cluster, welcomes, reasons)
+    for error in lacking.values():
+        raise error
+    return found
+
+
+def split_by_engine(
+    cluster: Cluster,
+    welcomes: Mapping[str, Welcome],
+    reasons: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[dict[str, EngineChoice], dict[str, BadInputError]]:
+    """Return what the nodes that have answered compute with, and the errors of those that cannot.
+
+    See `engines_of`.
+    """
+    found, lacking = {}, {}
     for index, node in enumerate(cluster.config.nodes):
         if (welcome := welcomes.get(node.name)) is None:
             continue
@@ -60,23 +76,23 @@ def engines_of(
                 if node.name in reasons
                 else ""
             )
-            raise cluster.error(
+            lacking[node.name] = cluster.error(
                 ("nodes", index, error.key), f"node {node.name!r} {error}{again}"
-            ) from error
-    return found
+            )
+    return found, lacking
 
 
 def with_declared_memory(
     cluster: Cluster, choices: Mapping[str, EngineChoice], welcomes: Mapping[str, Welcome]
 ) -> Cluster:
-    """Return the cluster with the memory that the chosen engines take, as their agents say."""
+    """Return the cluster with the memory that these nodes' engines take, as their agents say."""
     declared = {
         name: offer.memory
         for name, choice in choices.items()
         for offer in welcomes[name].engines
         if offer.engine == choice.engine
     }
-    return replace(cluster, engine_memory=declared)
+    return replace(cluster, engine_memory={**cluster.engine_memory, **declared})
 
 
 def described(choices: Mapping[str, EngineChoice], reasons: Mapping[str, str]) -> str:

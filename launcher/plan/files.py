@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,10 @@ class SavedPlan:
     rewrites: tuple[Rewrite, ...] = ()
     optimal: bool | None = None
     gap: float | None = None
+
+    def fits(self, nodes: Collection[str] | None) -> bool:
+        """Whether these nodes suffice for the plan; None stands for all nodes."""
+        return nodes is None or set(self.assignment.values()) <= set(nodes)
 
     def error(self, name: str, what: str) -> BadInputError:
         """Return the error `plan/plan.json, line 12, assignment: WHAT` about a layer or node."""

@@ -107,7 +107,9 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
 
 def run_options(cluster: Cluster) -> RunOptions:
     """Return the run options of a cluster, without `replan`, which recovery needs beside them."""
-    return RunOptions(cluster.config.run, cluster.config.recovery)
+    run, usual = cluster.config.run, RunOptions()
+    wait_s = usual.start_wait_s if run.start_wait_s is None else run.start_wait_s
+    return RunOptions(run, cluster.config.recovery, start_wait_s=wait_s)
 
 
 def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[Device, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cnn.errors import CnnError
@@ -18,11 +18,14 @@ from launcher.config.load import Cluster
 from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.plan.background import IsWanted
+from launcher.plan.engines import split_by_engine, with_declared_memory
 from launcher.plan.planning import problem_of, search_plan
+from launcher.plan.reported_memory import reported_limits, within_limits
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.file import ProfileFile
 from launcher.profile.use import profile_of
 from launcher.run.runtime import CutPlan
+from nodes.protocol.messages import Welcome
 from partition.measured.profiles import with_profile
 from partition.plan import Plan
 from partition.planner import make_plan
@@ -71,7 +74,10 @@ class SearchLimit:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def say(self, text: str) -> None:
+    def name_run(self, run: str) -> None:
+        """See `launcher.progress.ProgressDisplay`."""
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:
         """See `launcher.progress.ProgressDisplay`."""
 
     def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:  # noqa: ARG002
@@ -93,6 +99,7 @@ class Replanner:
         self._folder = folder
         self._lock = threading.Lock()
         self._count = 0
+        self._newcomers: set[str] = set()
         self._is_over = threading.Event()
 
     def close(self) -> None:
@@ -121,6 +128,7 @@ class Replanner:
             self._count += 1
             folder = self._folder / f"replanned-{self._count}"
             try:
+                self._note(request.newcomers)
                 plan = self._plan(request, goes_on)
                 gain = 1.0 if to_beat is None else self._gain(plan, to_beat, request)
                 _check(goes_on)
@@ -128,6 +136,16 @@ class Replanner:
             except (CnnError, OSError) as error:
                 raise RunFailedError(str(error)) from error
             return CutPlan(plan, subnets, gain)
+
+    def _note(self, newcomers: Mapping[str, Welcome]) -> None:
+        """Plan with the memory that nodes report which were absent when the first plan was made."""
+        unknown = {node: w for node, w in newcomers.items() if node not in self._newcomers}
+        self._newcomers |= unknown.keys()
+        config = self._cluster.config
+        limits = reported_limits(config.nodes, unknown)
+        choices, _ = split_by_engine(self._cluster, unknown)
+        self._cluster = with_declared_memory(self._cluster, choices, unknown)
+        self._cluster = within_limits(self._cluster, limits)
 
     def _gain(self, plan: Plan, to_beat: Plan, request: PlanRequest) -> float:
         gain = self._period_s(to_beat, request.slower) / plan.period_s

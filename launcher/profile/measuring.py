@@ -372,7 +372,7 @@ def _compare_engines(
     if not open_ or not isinstance(bench.runner, Surveyor):
         return {}
     nodes = tuple(node for node in bench.nodes if node.engine.engine == AUTO)
-    welcome = bench.runner.survey(nodes, bench.options.run.connect_timeout_s)
+    welcome = bench.runner.survey(nodes, bench.options.run.connect_timeout_s).welcomes
     comparison = EngineComparison(model, bench, cache, again, renew)
     found = comparison.perform(
         devices_of(cluster, welcome.keys()),

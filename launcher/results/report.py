@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from launcher.core.absences import Absence
 from launcher.core.recovery import Cause
 from launcher.plan.planning import THIS_MACHINE
 from launcher.plan.prediction import expected_times, predicted_run, times_of
@@ -215,6 +216,8 @@ class Report:
     recoveries: tuple[RecoveryReport, ...] = ()
     """If there are any, `nodes` are those of the last plan, and their figures count from the last
     recovery on."""
+    absences: tuple[Absence, ...] = ()
+    """The nodes without which the run began."""
     infinite: NonFiniteResults | None = None
     """None if results were not checked for NaN and infinity."""
     journal: JournalReport | None = None
@@ -387,6 +390,7 @@ def make_report(
         joules_per_frame_predicted=sum(node.joules_per_frame_predicted for node in nodes),
         networks=networks or {},
         recoveries=recovery_reports(result),
+        absences=result.absences,
         journal=journal,
         pace=pace,
         infinite=infinite,

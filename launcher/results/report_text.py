@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from launcher.core.absences import Absence
 from launcher.quantities import megabytes, seconds
 from launcher.results.comparison.tolerance import Rule
 from launcher.results.energy_text import energy_lines, energy_text
@@ -146,6 +147,7 @@ def report_lines(report: Report) -> list[str]:
         _agreement(report),
         *_networks(report),
         *_wire(report),
+        *absence_lines(report.absences),
         *recovery_lines(report.recoveries),
         *_infinite(report),
         *_pace(report),
@@ -242,6 +244,19 @@ def recovery_lines(recoveries: Sequence[RecoveryReport]) -> list[str]:
     if lines:
         lines.append("the nodes are those of the last plan, and their figures count from its start")
     return lines
+
+
+def absence_lines(absences: Sequence[Absence]) -> list[str]:
+    """Return a line for each node without which the run began."""
+    return [
+        f"began without {absence.node}: {absence.reason}; it "
+        + (
+            "did not come"
+            if absence.came_s is None
+            else f"came {seconds(absence.came_s)} after the start"
+        )
+        for absence in absences
+    ]
 
 
 def _infinite(report: Report) -> list[str]:

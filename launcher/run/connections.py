@@ -40,7 +40,7 @@ from nodes.net.sockets import (
 from nodes.net.waiter import Readable, Waiter
 from nodes.protocol.codec import MAX_MESSAGE_BYTES, encode
 from nodes.protocol.errors import RemoteProtocolError
-from nodes.protocol.messages import Attach, Control, Credit, TensorHeader
+from nodes.protocol.messages import PROTOCOL, Attach, Control, Credit, Hello, TensorHeader
 
 CONTROL_OPTIONS = SocketOptions(
     MAX_MESSAGE_BYTES,
@@ -81,6 +81,7 @@ class Connections:
         self._guards = guards
         self._context = Context()
         self._waiter = Waiter()
+        self._protocol: dict[str, int] = {}
         self._control: dict[str, Dialler] = {}
         self._data: dict[str, Dialler] = {}
 
@@ -173,10 +174,14 @@ class Connections:
     def send(self, node: str, message: Control) -> None:
         """Send a control message as soon as the connection is established.
 
+        It goes in the version of the protocol in which the node was greeted last.
         A message to a node that has rejected this launcher is dropped (`Dialler.send`); the
         rejection is reported as `Barred` or `Disconnected`.
         """
-        self._send(self._control[node], [encode(message)])
+        if isinstance(message, Hello):
+            self._protocol[node] = message.protocol
+        protocol = self._protocol.get(node, PROTOCOL)
+        self._send(self._control[node], [encode(message, protocol)])
 
     def send_data(self, node: str, message: Attach | Credit) -> None:
         """Send a data message without a tensor, as `send` does."""

@@ -42,6 +42,7 @@ def blueprint(
     order: Order,
     check_finite: bool = False,
     networks: Sequence[Collection[str]] = (),
+    run: str = "",
 ) -> Blueprint:
     """Divide a plan by node.
 
@@ -49,8 +50,9 @@ def blueprint(
     thread and the usual engine). With
     `check_finite`, agents check the outputs of phases for NaN and infinity. Nodes without a phase
     have no deployment. `networks` has the inputs of each network that streams its own frames;
-    without it, a frame is one input for each of them. Raises `BadInputError` for a phase without a
-    subnet, or with layers of two networks that stream their own frames.
+    without it, a frame is one input for each of them. `run` names the
+    run in the logs of agents. Raises `BadInputError` for a phase without a subnet, or with layers
+    of two networks that stream their own frames.
     """
     used = dict.fromkeys(phase.device for phase in plan.phases)
     phases = {
@@ -88,6 +90,7 @@ def blueprint(
                 threads=nodes[node].threads if node in nodes else 1,
                 engine=nodes[node].engine if node in nodes else ANY_ENGINE,
                 check_finite=check_finite,
+                run=run,
             )
             for node in used
         },

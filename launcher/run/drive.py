@@ -42,13 +42,13 @@ from launcher.run.access import barred
 from launcher.run.connections import Arrival, Barred, Connections
 from launcher.run.consent import Consent
 from launcher.run.host import Host
-from launcher.run.observing import Observer
 from launcher.run.processes import LocalAgent, LocalAgents
 from launcher.run.runtime import OnUpdate, Update
-from launcher.run.tracing import Tracer
+from launcher.run.tracing import TraceRequests
+from launcher.view.observer import Observer
 from nodes.core.events import DataReceived, LinkChange, Tick
 from nodes.core.reactor import Reactor
-from nodes.core.session import takeover_hello
+from nodes.core.session import older_hello, takeover_hello
 from nodes.host.owner import has_ended
 from nodes.net.waiter import Readable
 from nodes.protocol.errors import RemoteProtocolError
@@ -90,7 +90,7 @@ class Drive:
         on_update: OnUpdate,
         replan: PlanSearch | None = None,
         keys: Path | None = None,
-        tracer: Tracer | None = None,
+        tracer: TraceRequests | None = None,
         consent: Consent | None = None,
         pushed: Sequence[int] = (),
         observer: Observer | None = None,
@@ -221,7 +221,7 @@ class Drive:
             case MessageReceived(node, Traced() as traced):
                 if self._tracer is not None:
                     self._tracer.receive(node, traced)
-            case MessageReceived(node, Refused() as refused) if self._has_succeeded(node, refused):
+            case MessageReceived(node, Refused() as refused) if self._greets_again(node, refused):
                 pass
             case MessageReceived(node, Welcome()) if node in self._agents:
                 self._agents[node].forget_stderr()
@@ -245,12 +245,15 @@ class Drive:
         else:
             self._read_stderr(self._by_stderr[descriptor])
 
-    def _has_succeeded(self, node: str, refused: Refused) -> bool:
-        """Greet an agent again if the launcher that holds it is known to have ended."""
+    def _greets_again(self, node: str, refused: Refused) -> bool:
+        """Greet an agent again in its own version of the protocol, or if the launcher that holds it
+        is known to have ended."""
         hello = self._greeting.get(node)
         if hello is None:
             return False
-        again = takeover_hello(hello, refused, has_ended(refused.holder))
+        again = older_hello(hello, refused)
+        if again is None:
+            again = takeover_hello(hello, refused, has_ended(refused.holder))
         if again is not None:
             self._perform(Send(node, again))
         return again is not None
@@ -337,9 +340,9 @@ class Drive:
                     self._background.start(epoch, functools.partial(self._replan, action))
             case StageProgress(stage, done, total, note):
                 self._on_update(Update(stage, done, total, note))
-            case Notice(text, level):
+            case Notice(text, level, nodes):
                 self._note(text, level)
-                self._on_update(Update("", 0, 0, text, level))
+                self._on_update(Update("", 0, 0, text, level, nodes))
             case End(error):
                 if error is not None:
                     self._note(str(error), "error")

@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from launcher.core.intake import ENDLESS
 from launcher.errors import FullError, LauncherError, RunFailedError
 from launcher.run.runtime import Array, Frame
+from launcher.view.frame_trace import FrameTrace
 from launcher.view.frames import FrameCounts, FrameFigures
 
 Outputs = dict[str, Array]
@@ -54,6 +55,7 @@ class Feed:
         self._most_unsent = most_unsent
         self._changed = threading.Condition()
         self._frames: dict[int, tuple[Frame, Future[Outputs]]] = {}
+        self._traces: dict[int, FrameTrace] = {}
         self._counts = FrameCounts()
         self._sent_s: dict[int, float] = {}
         """When the frames were first sent whose results are not there, on the monotonic clock."""
@@ -67,9 +69,14 @@ class Feed:
     # ------------------------------------------------------------ the program's threads
 
     def submit(
-        self, frame: Frame, *, block: bool = True, timeout_s: float | None = None
+        self,
+        frame: Frame,
+        *,
+        block: bool = True,
+        timeout_s: float | None = None,
+        trace: FrameTrace | None = None,
     ) -> Future[Outputs]:
-        """Push a frame; its future has the outputs once they are there.
+        """Push a frame, which `trace` follows; its future has the outputs once they are there.
 
         While there is no room for it, this waits, for `timeout_s` at the longest; then, and at once
         unless it is to `block`, it raises `FullError`. Raises what the run has ended with, or
@@ -85,6 +92,8 @@ class Feed:
                 raise RunFailedError("the cluster is closed")
             future: Future[Outputs] = Future()
             self._frames[self._pushed] = frame, future
+            if trace is not None:
+                self._traces[self._pushed] = trace
             self._pushed += 1
             self._unsent += 1
             self._signal()
@@ -154,6 +163,7 @@ class Feed:
                 self._counts.sent(now_s)
             else:
                 del self._frames[index]
+                self._traces.pop(index, None)
             if not is_wanted or self._most_unsent is not None:
                 self._changed.notify()
         return is_wanted
@@ -161,11 +171,17 @@ class Feed:
     def __getitem__(self, index: int) -> Frame:
         return self._frames[index][0]
 
+    def traces(self, index: int) -> tuple[FrameTrace, ...]:
+        """See `PushedFrames.traces`."""
+        trace = self._traces.get(index)
+        return () if trace is None else (trace,)
+
     def took(self, index: int, outputs: Mapping[str, Array]) -> None:
         """A frame's outputs are there."""
         now_s = time.monotonic()
         with self._changed:
             _, future = self._frames.pop(index)
+            self._traces.pop(index, None)
             self._counts.took(self._sent_s.pop(index), now_s)
             self._changed.notify()
         future.set_result(dict(outputs))

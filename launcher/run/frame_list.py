@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from launcher.errors import BadInputError
 from launcher.run.runtime import Frame, Frames, OnResult, PushedNetwork
+from launcher.view.frame_trace import FrameTrace
 
 
 class FrameList:
@@ -29,6 +30,10 @@ class FrameList:
 
     def __getitem__(self, index: int) -> Frame:
         return self._frames[index]
+
+    def traces(self, _index: int) -> tuple[FrameTrace, ...]:
+        """No frame is followed."""
+        return ()
 
 
 def listed(frames: Frames, on_result: OnResult) -> tuple[PushedNetwork, ...]:

@@ -7,7 +7,7 @@ result is complete.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from launcher.core.stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
 from launcher.run.connections import Connections
 from launcher.run.runtime import Array, Frame, PushedNetwork
+from launcher.view.frame_trace import FrameTrace
 from nodes.core.deployment import most_bytes
 from nodes.net.sockets import AddressError
 from nodes.protocol.errors import RemoteProtocolError
@@ -44,7 +45,10 @@ class Host:
         state: Frame | None = None,
         *,
         timed: bool = True,
+        on_traced: Callable[[FrameTrace], None] | None = None,
     ) -> None:
+        """`on_traced` is called with each frame that is followed, when its result is taken; without
+        it no frame is."""
         self.sent_s: list[float] = []
         self.received_s: list[float] = []
         self.first_result_s = 0.0
@@ -57,7 +61,7 @@ class Host:
             for number in range(len(networks))
         ]
         self._lanes = [
-            _Lane(share, network, connections, state)
+            _Lane(share, network, connections, state, on_traced)
             for share, network in zip(shares, networks, strict=True)
         ]
         self._streams = NetworkStreams(blueprint, [lane.stream for lane in self._lanes])
@@ -166,7 +170,9 @@ class _Lane:
         network: PushedNetwork,
         connections: Connections,
         state: Frame | None,
+        on_traced: Callable[[FrameTrace], None] | None,
     ) -> None:
+        self._on_traced = on_traced
         self._frames = network.frames
         self._on_result = network.on_result
         self._connections = connections
@@ -221,14 +227,26 @@ class _Lane:
                 else frame[name(channel.tensor)]
             )
             self._connections.send_tensor(channel.target_node, header, array)
+        if self._on_traced is not None:
+            self._note_sent(number)
         return True
+
+    def _note_sent(self, number: int) -> None:
+        """Note where the frame that was sent is, if somebody follows it."""
+        share, sent = self.stream.blueprint, self.stream.source.next_frame - 1
+        for trace in self._frames.traces(number):
+            trace.sent(share, share.dealing.copy(sent), share.dealing.number(sent))
 
     def _take(self) -> None:
         number, outputs = self.stream.result()
         if passed_through := self.stream.blueprint.passed_through:
             frame = self._frames[number]
             outputs.update({name: frame[name] for name in passed_through if name in frame})
+        traces = self._frames.traces(number) if self._on_traced is not None else ()
         self._on_result(number, outputs)
+        for trace in traces:
+            if self._on_traced is not None:
+                self._on_traced(trace)
         for node, credit in self.stream.take():
             self._connections.send_data(node, credit)
 

@@ -10,21 +10,23 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
 from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
+from launcher.config.run import RunConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
 from launcher.plan.engines import (
     asks_for_engines,
     check_precisions,
-    engines_of,
+    split_by_engine,
     with_declared_memory,
 )
 from launcher.plan.engines import described as described_choices
@@ -215,6 +217,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
         feed = Feed(most_unsent=None if pace is None else plan.batch, count=len(results.frames))
         network = LiveNetwork(Part(model, is_alone=True), feed)  # also if it is several, merged
         observation = observe((network,))
+        progress.name_run(observation.run)
         observation.count_drops(lambda: len(results.dropped))
         options = replace(options, observation=observation)
         recorder = Recorder(
@@ -284,12 +287,15 @@ def open_live(
     runtime: Runtime = real_runtime,
     loaded: LoadedTarget | None = None,
     check: Callable[[Model], None] = lambda _: None,
+    follows: bool = False,
+    is_service: bool = False,
 ) -> Iterator[Live]:
     """Plan and deploy what `request` names, and stream the frames that are submitted.
 
     Each network has a stream of its own, in which at most `most` frames are under way. Inputs,
     results and comparison of the request play no part; the simplified network is compared with the
-    file, once per model. `check` is called with the model before anything is started. Raises
+    file, once per model. `check` is called with the model before anything is started. A service
+    waits without a limit for the nodes that it needs to begin, unless the user sets one. Raises
     `LauncherError`.
     """
     with ExitStack() as stack:
@@ -306,11 +312,15 @@ def open_live(
             folder = _scratch(stack)
             runner = stack.enter_context(runtime(job.nodes))
             ready = _ready(job, runner, folder, stack, progress, checks=True)
+        if is_service and job.cluster.config.run.start_wait_s is None:
+            endless = replace(ready.options, start_wait_s=inf)
+            ready = replace(ready, options=endless)
         wait_s = job.cluster.config.run.batch_wait_s
         networks = [LiveNetwork(part, Feed(most)) for part in parts]
         versions = {model.name: str(model.config.version) for model in job.cluster.models}
         observation = observe(networks, versions)
-        untimed = replace(ready.options, timed=False, observation=observation)  # it may never end
+        progress.name_run(observation.run)
+        untimed = replace(ready.options, timed=False, observation=observation, follows=follows)
         ready = replace(ready, options=untimed, batch_wait_s=wait_s)
 
         def show(update: Update) -> None:
@@ -344,6 +354,23 @@ class _Job:
     planned: Model
     """The model in batches, of which plans are made."""
     file: ProfileFile | None
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Why nodes cannot be used when the run begins, in sentences."""
+
+    @property
+    def begins_with_available(self) -> bool:
+        """Whether the run begins without nodes that are absent, if the others suffice."""
+        config = self.cluster.config
+        return (
+            config.run.start == "available"
+            and config.recovery.enabled
+            and not self.request.plan_only
+        )
+
+    @property
+    def present(self) -> tuple[Node, ...]:
+        """The nodes that can be used when the run begins, as far as is known."""
+        return tuple(node for node in self.nodes if node.name not in self.absent)
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -415,22 +442,27 @@ def _ready(
 ) -> _Ready:
     """Plan what `job` asks for; with `checks`, the simplified network is compared with the file
     first."""
+    if job.begins_with_available and isinstance(runner, Surveyor):
+        job = _call_roll(job, runner, progress)
     if asks_for_engines(job.cluster):
         job, _ = _check_engines(job, runner, progress)
     cluster, model = job.cluster, job.model
-    if job.file is not None:  # a profile of other machines or engines would mislead the search
-        bench = Bench(runner, job.nodes, folder / "who", bench_options(cluster), progress)
-        nodes = cluster.config.nodes
+    if job.file is not None and job.present:  # one of other machines would mislead the search
+        bench = Bench(runner, job.present, folder / "who", bench_options(cluster), progress)
+        nodes = tuple(node for node in cluster.config.nodes if node.name not in job.absent)
         check_agents(cluster, model, job.file, identities(nodes, greeted(bench, nodes)))
     if checks:
         show = _counting(progress, "comparing the simplified network")
         check_simplified(model, folder / "simplified", default_cache(), show)
-    plan = _plan(job, progress)
+    plan = _plan_for_present(job, progress)
     if isinstance(runner, Surveyor) and any(node.memory is None for node in cluster.config.nodes):
-        plan, cluster = _within_reported(job, plan, runner, progress)
+        plan, job = _within_reported(job, plan, runner, progress)
+        cluster = job.cluster
     subnets_folder = _subnets_folder(job, folder)
     subnets = cut_subnets(job.planned, plan, subnets_folder, _counting(progress, "cutting subnets"))
-    options = replace(run_options(cluster), check_phases=cluster.config.check == "phases")
+    options = replace(
+        run_options(cluster), check_phases=cluster.config.check == "phases", absent=job.absent
+    )
     if options.recovery.enabled:
         replan = Replanner(cluster, job.planned, job.file, folder)
         stack.callback(replan.close)
@@ -442,22 +474,46 @@ def _ready(
     return _Ready(runner, job.nodes, plan, subnets, options)
 
 
+def _call_roll(job: _Job, surveyor: Surveyor, progress: ProgressDisplay) -> _Job:
+    """Return the job with the nodes that do not answer, after saying why.
+
+    Agents that are started for the run are not asked: they import their engines meanwhile.
+    """
+    nodes = tuple(node for node in job.nodes if node.address is not None)
+    if not nodes:
+        return job
+    timeout_s = job.cluster.config.run.connect_timeout_s
+    absent = surveyor.survey(nodes, timeout_s, timeout_s).absent
+    return _without(job, absent, progress)
+
+
+def _without(job: _Job, absent: Mapping[str, str], progress: ProgressDisplay) -> _Job:
+    for sentence in absent.values():
+        progress.say(sentence)
+    return replace(job, absent={**job.absent, **absent})
+
+
 def _check_engines(
     job: _Job, runner: Runner, progress: ProgressDisplay
 ) -> tuple[_Job, dict[str, EngineChoice]]:
     """Say and return what the nodes that answer compute with; the job counts on their memory.
 
-    Raises `BadInputError` if one lacks what it is asked for.
+    If a node lacks what it is asked for, a run that begins with the available nodes does without
+    it. Otherwise, or if none is left, this raises `BadInputError`.
     """
-    if not isinstance(runner, Surveyor):
+    nodes = job.present if job.nodes else nodes_of(job.cluster)
+    if not isinstance(runner, Surveyor) or not nodes:
         return job, {}
     cluster = job.cluster
-    welcomes = runner.survey(nodes_of(cluster), cluster.config.run.connect_timeout_s)
+    welcomes = runner.survey(nodes, cluster.config.run.connect_timeout_s).welcomes
     for name, welcome in welcomes.items():
         offered = (offer for offer in welcome.engines if not offer.missing)
         progress.say(f"node {name} has {'; '.join(described_offers(offered))}")
-    found = engines_of(cluster, welcomes, job.reasons)
-    silent = [node.name for node in cluster.config.nodes if node.name not in found]
+    found, lacking = split_by_engine(cluster, welcomes, job.reasons)
+    if lacking and (not found or not job.begins_with_available):
+        raise next(iter(lacking.values()))
+    job = _without(job, {name: str(error) for name, error in lacking.items()}, progress)
+    silent = [node.name for node in cluster.config.nodes if node.name not in welcomes]
     text = described_choices(found, job.reasons)
     progress.say(f"engines: {text or 'no node has answered'}")
     if found and silent:
@@ -465,22 +521,48 @@ def _check_engines(
     return replace(job, cluster=with_declared_memory(cluster, found, welcomes)), found
 
 
+def _plan_for_present(job: _Job, progress: ProgressDisplay) -> Plan:
+    """Return a plan for the nodes that can be used; if there is none, one for all nodes.
+
+    With the latter, the run waits for the absent nodes before it begins. Raises `BadInputError` if
+    there is no plan for all nodes either.
+    """
+    if not job.absent:
+        return _plan(job, progress)
+    standby = {node.name for node in job.cluster.config.nodes if node.standby}
+    present = [node.name for node in job.present]
+    active = [name for name in present if name not in standby]
+    why = "no other node answers"
+    for nodes in [active, present] if active != present else [active]:
+        if not nodes:
+            continue
+        progress.say(f"planning for {', '.join(nodes)}")
+        try:
+            return _plan(job, progress, nodes)
+        except BadInputError as error:
+            why = str(error)
+    progress.say(f"the run has to wait for {', '.join(job.absent)}: {why}")
+    return _plan(job, progress)
+
+
 def _within_reported(
     job: _Job, plan: Plan, surveyor: Surveyor, progress: ProgressDisplay
-) -> tuple[Plan, Cluster]:
-    """Return the plan, made again if a node without `memory` has less than it needs, and the
-    cluster with the limits that its agents report.
+) -> tuple[Plan, _Job]:
+    """Return the plan, made again if a node without `memory` has less than it needs, and the job
+    with the limits that its agents report.
 
-    Raises `BadInputError` if no plan fits.
+    Raises `BadInputError` if no plan fits, unless a node is absent that may come.
     """
     cluster, request = job.cluster, job.request
     active = {node.name for node in cluster.config.nodes if not node.standby}
-    nodes = tuple(node for node in job.nodes if node.name in active)
-    welcomes = surveyor.survey(nodes, cluster.config.run.connect_timeout_s)
+    nodes = tuple(node for node in job.present if node.name in active)
+    if not nodes:
+        return plan, job
+    welcomes = surveyor.survey(nodes, cluster.config.run.connect_timeout_s).welcomes
     limits = reported_limits(cluster.config.nodes, welcomes)
     if not limits:
-        return plan, cluster
-    limited = within_limits(cluster, limits)
+        return plan, job
+    limited = replace(job, cluster=within_limits(cluster, limits))
     known = f"available to nodes without `memory`, as their agents report: {described(limits)}"
     over = exceeded(plan, limits)
     if not over:
@@ -488,9 +570,9 @@ def _within_reported(
         return plan, limited
     need = plan.memory[over[0]].total_bytes / 1e6
     progress.say(f"{known}; the plan needs {need:.0f} MB on {over[0]}, so another one is made")
-    again = replace(job, cluster=limited, request=replace(request, save=None))
+    again = replace(limited, request=replace(request, save=None))
     try:
-        plan = _plan(again, progress)
+        plan = _plan_for_present(again, progress)
     except BadInputError as error:
         raise type(error)(
             f"{error}. {', '.join(limits)}: without `memory` in cluster.yaml, a node may hold what "
@@ -580,7 +662,7 @@ def load_target(request: Request) -> LoadedTarget:
         "verify": request.verify,
         "tolerance": request.tolerance,
         "journal": request.journal and _journal(cluster, request.journal),
-        "run": request.order and cluster.config.run.model_copy(update={"order": request.order}),
+        "run": _given_run(cluster, request),
         "recovery": request.rebalance
         and cluster.config.recovery.model_copy(update={"rebalance": request.rebalance}),
     }
@@ -589,6 +671,12 @@ def load_target(request: Request) -> LoadedTarget:
         cluster = cluster.changed(truth=None)  # it belongs to the inputs of cluster.yaml
     given = {key: value for key, value in changes.items() if value is not None}
     return LoadedTarget(cluster.changed(**given), saved)
+
+
+def _given_run(cluster: Cluster, request: Request) -> RunConfig | None:
+    given = {"order": request.order, "start": request.start}
+    update = {key: value for key, value in given.items() if value is not None}
+    return cluster.config.run.model_copy(update=update) if update else None
 
 
 def _given_input(inputs: Sequence[str]) -> dict[str, Any]:
@@ -611,11 +699,12 @@ def _journal(cluster: Cluster, folder: Path) -> JournalConfig:
     return JournalConfig(folder=path, keep=None if given is None else given.keep)
 
 
-def _plan(job: _Job, progress: ProgressDisplay) -> Plan:
+def _plan(job: _Job, progress: ProgressDisplay, nodes: Collection[str] | None = None) -> Plan:
+    """Return a plan for the nodes called `nodes`, or for all that do not stand by."""
     cluster, model = job.cluster, job.planned
     profile = profile_of(job.file)
-    if job.saved is None:
-        plan = search_plan(cluster, model, job.file, progress)
+    if job.saved is None or not job.saved.fits(nodes):
+        plan = search_plan(cluster, model, job.file, progress, nodes)
     else:
         plan = saved_plan(cluster, model, job.saved, profile)
     plan = foreseen_on(cluster, plan, profile)
@@ -643,7 +732,7 @@ def _counting(progress: ProgressDisplay, stage: str) -> Callable[[int, int], Non
 
 def _show(progress: ProgressDisplay, update: Update) -> None:
     if not update.stage:
-        progress.say(update.text)
+        progress.say(update.text, update.level, update.nodes)
     elif update.stage == "uploading":  # it counts bytes
         progress.update("uploading (kB)", update.done // 1000, (update.total or 0) // 1000)
     else:

@@ -14,6 +14,7 @@ from launcher.plan.networks import Part
 from launcher.run.feed import Feed, Outputs
 from launcher.run.runtime import Array, Frame, OnUpdate, PushedNetwork, RunResult, Update
 from launcher.run.streamed_results import StreamedResults
+from launcher.view.frame_trace import FrameTrace
 from launcher.view.observation import Observation
 
 Stream: TypeAlias = Callable[[tuple[PushedNetwork, ...], OnUpdate], RunResult]
@@ -39,11 +40,16 @@ class LiveNetwork:
     feed: Feed
 
     def submit(
-        self, frame: Frame, *, block: bool = True, timeout_s: float | None = None
+        self,
+        frame: Frame,
+        *,
+        block: bool = True,
+        timeout_s: float | None = None,
+        trace: FrameTrace | None = None,
     ) -> Future[Outputs]:
         """See `Feed.submit`."""
         named = {self.part.common(name): array for name, array in frame.items()}
-        return self.feed.submit(named, block=block, timeout_s=timeout_s)
+        return self.feed.submit(named, block=block, timeout_s=timeout_s, trace=trace)
 
     def stream(self, frames: Iterable[Frame]) -> Iterator[Outputs]:
         """Return the results of `frames`, in order (`launcher.run.streamed_results`)."""

@@ -22,6 +22,7 @@ from launcher.progress import ProgressDisplay
 from launcher.run import job
 from launcher.run.request import Request
 from launcher.run.streamed_results import StreamedResults
+from launcher.view.frame_trace import FrameTrace
 from launcher.view.model import RunView
 from launcher.view.observation import Observation
 
@@ -50,16 +51,23 @@ def open_cluster(
     *,
     most: int,
     check: Callable[[Model], None] = lambda _: None,
+    follows: bool = False,
+    is_service: bool = False,
 ) -> LiveCluster:
     """Plan and deploy what `request` names; return once the nodes have loaded their subnets.
 
     At most `most` frames of each network are under way. `check` is called with the model before
-    anything is started. Raises `LauncherError`.
+    anything is started. A service waits without a limit for the nodes that it needs to begin,
+    unless the user sets one. With `follows`, single frames can be followed (`LiveModel.submit`).
+    Raises `LauncherError`.
     """
     if most < 1:
         raise BadInputError(f"most_in_flight={most}: at least one frame must be under way")
     with ExitStack() as stack:
-        live = stack.enter_context(job.open_live(request, progress, most=most, check=check))
+        opening = job.open_live(
+            request, progress, most=most, check=check, is_service=is_service, follows=follows
+        )
+        live = stack.enter_context(opening)
         return live_cluster(live, stack.pop_all())
 
 
@@ -144,8 +152,9 @@ class LiveModel:
         block: bool = True,
         timeout_s: float | None = None,
         copy: bool = True,
+        trace: FrameTrace | None = None,
     ) -> Future[dict[str, Array]]:
-        """Return a future of one frame's result.
+        """Return a future of one frame's result; `trace` follows the frame.
 
         While as many frames are under way as the cluster takes, this waits, `timeout_s` at the
         longest. Then, and at once unless it is to `block`, it raises `FullError`. Callbacks of the
@@ -153,7 +162,7 @@ class LiveModel:
         arrays must not be written to until the result is there.
         """
         checked = self._checked(frame, copy=copy)
-        return self._network.submit(checked, block=block, timeout_s=timeout_s)
+        return self._network.submit(checked, block=block, timeout_s=timeout_s, trace=trace)
 
     def stream(
         self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int | None = None

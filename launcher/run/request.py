@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from launcher.console import print_version
-from launcher.core.watch import Rebalance
+from launcher.core.watch import Rebalance, Start
 from nodes.protocol.messages import Order
 
 MOST_FRAMES = 1_000_000_000
@@ -126,12 +126,24 @@ class Request:
             "only once another node is lost"
         ),
     ] = None
+    start: Annotated[
+        Start | None,
+        typer.Option(
+            help="Which nodes to begin with: those that answer, if they suffice, or all of the plan"
+        ),
+    ] = None
     make_keys: Annotated[
         bool,
         typer.Option(
             "--make-keys", help="Make the keys of all machines of the cluster, and run nothing"
         ),
     ] = False
+    log_format: Annotated[
+        str,
+        typer.Option(
+            metavar="text|json", help="json: progress and messages as one JSON object per line"
+        ),
+    ] = "text"
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object and nothing else")
     ] = False

@@ -27,22 +27,25 @@ from launcher.run.connections import Connections
 from launcher.run.deployment import SubnetBlobs, blueprint
 from launcher.run.drive import Drive
 from launcher.run.host import Host
-from launcher.run.observing import Observer
 from launcher.run.processes import LocalAgents, start_agents
 from launcher.run.runtime import (
+    REMOTE_S,
     Node,
     OnUpdate,
     PushedNetwork,
     RunOptions,
     RunResult,
     SubnetFiles,
+    Surveyed,
 )
 from launcher.run.survey import survey
 from launcher.run.tracing import Tracer
+from launcher.view.frame_trace import FrameTracer
+from launcher.view.observer import Observer
 from nodes.core.engines import EngineLackingError, resolve
 from nodes.host.owner import process_id
 from nodes.net.sockets import AddressError
-from nodes.protocol.messages import HOST, PROTOCOL, BlobInfo, EngineChoice, Hello, Welcome
+from nodes.protocol.messages import HOST, PROTOCOL, BlobInfo, EngineChoice, Hello
 from partition.plan import Plan
 
 MOST_PLANS = 32
@@ -71,14 +74,17 @@ class AgentRunner:
         """See `run`."""
         return run(plan, nodes, subnets, networks, on_update, options, self.agents, self.session)
 
-    def survey(self, nodes: tuple[Node, ...], timeout_s: float) -> Mapping[str, Welcome]:
+    def survey(
+        self, nodes: tuple[Node, ...], timeout_s: float, remote_s: float = REMOTE_S
+    ) -> Surveyed:
         """Return what the nodes' agents say of themselves (see `launcher.run.survey`)."""
         contacts = [_contact(node, self.agents, keep=True) for node in nodes]
-        addresses = {contact.name: contact.address for contact in contacts}
         access = nodes[0].access
-        with Connections(launcher_keys(access, addresses), access.guards) as connections:
-            hello = greeting(timeout_s, self.session)
-            return survey(connections, addresses, self.agents, hello, timeout_s)
+        keys = launcher_keys(access, {contact.name: contact.address for contact in contacts})
+        hello = greeting(timeout_s, self.session)
+        folder = None if keys is None else keys.folder
+        with Connections(keys, access.guards) as connections:
+            return survey(connections, contacts, self.agents, hello, timeout_s, remote_s, folder)
 
 
 def run(
@@ -128,12 +134,18 @@ def run(
     with contextlib.ExitStack() as stack:
         if agents is None:
             agents = stack.enter_context(start_agents(held, options.cache))
-        contacts = [_contact(node, agents, options.keep_agents) for node in held]
+        contacts = [
+            _contact(node, agents, options.keep_agents, options.absent.get(node.name, ""))
+            for node in held
+        ]
         access = used[0].access
         keys = launcher_keys(access, {contact.name: contact.address for contact in contacts})
         connections = stack.enter_context(Connections(keys, access.guards))
         for contact in contacts:
             _connect(connections, contact)
+        follower = FrameTracer() if options.follows else None
+        if follower is not None:
+            stack.callback(follower.close)
         host = Host(
             share,
             networks,
@@ -141,6 +153,7 @@ def run(
             began_s,
             options.state,
             timed=options.timed,
+            on_traced=None if follower is None else follower.took,
         )
         limits = _limits(options, plan.batch)
         supervisor = Supervisor(
@@ -163,7 +176,7 @@ def run(
             on_update,
             replan,
             folder,
-            tracer,
+            tracer or follower,
             options.consent,
             [descriptor for descriptor in descriptors if descriptor is not None],
             observer,
@@ -185,6 +198,7 @@ def run(
         welcome={s.node: s.welcome for s in sessions if s.welcome is not None},
         engines=_engines(nodes, sessions),
         recoveries=tuple(supervisor.recoveries),
+        absences=supervisor.absences,
         replanned=None if plans[share.epoch] is plan else plans[share.epoch],
     )
 
@@ -216,13 +230,14 @@ def _share(
         order=options.run.order,
         check_finite=options.check_phases,
         networks=inputs,
+        run="" if options.observation is None else options.observation.run,
     )
 
 
-def _contact(node: Node, agents: LocalAgents, keep: bool) -> Contact:
-    if node.address is not None:
-        return Contact(node.name, node.address, started_by_us=False)
-    return Contact(node.name, agents[node.name].address, started_by_us=not keep)
+def _contact(node: Node, agents: LocalAgents, keep: bool, absence: str = "") -> Contact:
+    address = agents[node.name].address if node.address is None else node.address
+    started_by_us = node.address is None and not keep
+    return Contact(node.name, address, started_by_us, node.engine, absence)
 
 
 def _connect(connections: Connections, contact: Contact) -> None:
@@ -249,6 +264,7 @@ def _limits(options: RunOptions, batch: int) -> Limits:
     return Limits(
         options.run,
         options.recovery.model_copy(update={"enabled": options.recovers}),
+        start_wait_s=options.start_wait_s,
         consent="" if options.consent is None else options.consent.command,
         source_period_s=options.source_period_s,
         batch=batch,

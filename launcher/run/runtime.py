@@ -10,11 +10,14 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from numpy.typing import NDArray
 
 from launcher.config.run import RecoveryConfig, RunConfig
+from launcher.core.absences import Absence
 from launcher.core.events import PlanRequest
 from launcher.core.recovery import Recovery
+from launcher.core.watch import START_WAIT_S
 from launcher.plan.background import IsWanted
 from launcher.run.access import Access
 from launcher.run.consent import Consent
+from launcher.view.frame_trace import FrameTrace
 from launcher.view.observation import Observation
 from nodes.core.engines import AUTO
 from nodes.protocol.messages import EngineChoice, Stats, Welcome
@@ -105,6 +108,10 @@ class PushedFrames(Protocol):
 
     def __getitem__(self, index: int) -> Frame: ...
 
+    def traces(self, index: int) -> Sequence[FrameTrace]:
+        """Who follows this frame, whose result is not taken yet."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class PushedNetwork:
@@ -136,6 +143,18 @@ It runs in another thread while the run goes on, and can call the third argument
 the plan is still wanted. Raises `LauncherError` if there is no such plan."""
 
 
+REMOTE_S = 3.0
+"""How long agents that run already may take to answer."""
+
+
+@dataclass
+class Surveyed:
+    """What agents say of themselves, by node, and why the other nodes are absent, in sentences."""
+
+    welcomes: dict[str, Welcome] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """The options of a run: the user's sections `run` and `recovery`, and what belongs to this run.
@@ -147,8 +166,10 @@ class RunOptions:
     each frame, at least. `state` is the network's state before the first frame, by tensor name;
     zeros if it is not given. With `check_phases`, a phase has failed if its outputs
     contain NaN or infinity and its inputs do not. `consent` is heard if recovery is to ask. The
-    times of all frames are kept if the run is `timed`, and take memory for each. Other threads look
-    at the run by `observation`.
+    times of all frames are kept if the run is `timed`, and take memory for each. `absent` says of
+    nodes why they were found absent just before. If too few nodes answer, the run waits for others
+    for `start_wait_s` before its first frame. Other threads look at the run by `observation`. If it
+    `follows` frames, those with a `FrameTrace` get the times of their firings.
     """
 
     run: RunConfig = field(default_factory=RunConfig)
@@ -162,7 +183,10 @@ class RunOptions:
     consent: Consent | None = None
     timed: bool = True
     check_phases: bool = False
+    absent: Mapping[str, str] = field(default_factory=dict)
+    start_wait_s: float = START_WAIT_S
     observation: Observation | None = None
+    follows: bool = False
 
     @property
     def recovers(self) -> bool:
@@ -175,7 +199,7 @@ class Update:
     """The progress of a run: `done` of `total` in `stage`, with the remark `text`.
 
     Without a stage, `text` is a message: that a node was lost, say, whose `level` is `info` or
-    `warning`. The stages, in order, are
+    `warning`, about these `nodes`. The stages, in order, are
     `connecting` (which counts nodes), `uploading` (bytes; left out if every node has its subnets),
     `loading` (phases) and `streaming` (frames); from `uploading` on they are repeated after a loss.
     While too few nodes are present, `waiting for …` counts seconds; it has no total if the run
@@ -187,6 +211,7 @@ class Update:
     total: int | None
     text: str = ""
     level: str = "info"
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -215,6 +240,8 @@ class RunResult:
     """What each node computed with."""
     recoveries: tuple[Recovery, ...] = ()
     """The completed changes of epochs, in order."""
+    absences: tuple[Absence, ...] = ()
+    """The nodes without which the run began."""
     replanned: Plan | None = None
     """The plan with which the run ended, if it is not the first one. The figures of nodes (`stats`,
     `warmup_s`, `message_s`, `byte_s`) then count from the last recovery on."""
@@ -247,6 +274,11 @@ class Runner(Protocol):
 class Surveyor(Protocol):
     """A runner that can ask the agents about themselves before a plan is deployed on them."""
 
-    def survey(self, nodes: tuple[Node, ...], timeout_s: float) -> Mapping[str, Welcome]:
-        """Return the descriptions of the agents that answer within `timeout_s`, by node."""
+    def survey(
+        self, nodes: tuple[Node, ...], timeout_s: float, remote_s: float = REMOTE_S
+    ) -> Surveyed:
+        """Return the descriptions of the agents that answer within `timeout_s`.
+
+        Agents that run already have `remote_s`, if that is less.
+        """
         ...

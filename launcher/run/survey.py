@@ -1,26 +1,32 @@
-"""Asks the agents how much memory they have, before a plan is deployed on them.
+"""Asks the agents about themselves before a plan is deployed on them.
 
 A launcher greets every agent (`Hello`), takes its `Welcome` and ends the session (`Bye`). The run
 that follows greets the agents by the same name of a session, so an agent admits it whichever of the
 two connections it hears first (`nodes.core.session`).
 
-An agent that does not answer is left out; the run says what is wrong with it.
+An agent that does not answer, or refuses, is absent. A run may begin without it, and says why.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
+from pathlib import Path
 
-from launcher.core.events import MessageMalformed, MessageReceived
+from launcher.core import sentences
+from launcher.core.events import ClosedEarly, MessageMalformed, MessageReceived
 from launcher.core.sentences import AGENT_COULD_NOT_START, could_not_start
-from launcher.run.connections import Barred, Connections
+from launcher.core.session import Contact, Session
+from launcher.errors import LauncherError
+from launcher.run.access import barred
+from launcher.run.connections import Arrival, Barred, Connections
 from launcher.run.processes import LocalAgents
+from launcher.run.runtime import REMOTE_S, Surveyed
+from nodes.core.events import LinkChange
+from nodes.core.session import older_hello, takeover_hello
+from nodes.host.owner import has_ended
 from nodes.net.sockets import AddressError
-from nodes.protocol.messages import Bye, Hello, Welcome
-
-REMOTE_S = 3.0
-"""How long agents that run already may take to answer."""
+from nodes.protocol.messages import Bye, Control, Hello, Refused, Welcome, is_understood
 
 LOOK_EVERY_S = 0.2
 """How often to look for agents that have ended."""
@@ -28,47 +34,110 @@ LOOK_EVERY_S = 0.2
 
 def survey(
     connections: Connections,
-    addresses: Mapping[str, str],
+    contacts: Iterable[Contact],
     agents: LocalAgents,
     hello: Hello,
     timeout_s: float,
-) -> dict[str, Welcome]:
-    """Return what the agents at `addresses` (by node) say of themselves within `timeout_s`.
+    remote_s: float = REMOTE_S,
+    keys: Path | None = None,
+) -> Surveyed:
+    """Return what the agents of `contacts` say of themselves within `timeout_s`.
 
-    Only those among `agents`, which may be starting still, have more than `REMOTE_S`. Raises
-    `BadInputError` if one of these could not start.
+    Only those among `agents`, which may be starting still, have more than `remote_s`. `keys` is the
+    launching machine's folder of keys, if it uses any. Raises `BadInputError` if one of `agents`
+    could not start.
     """
     began_s = time.monotonic()
-    found: dict[str, Welcome] = {}
-    waiting = set()
-    for node, address in addresses.items():
-        try:
-            connections.open_control(node, address)
-        except AddressError:
-            continue
-        connections.send(node, hello)
-        waiting.add(node)
-    while waiting:
+    call = _RollCall(connections, hello, keys)
+    for contact in contacts:
+        call.greet(contact)
+    while call.waiting:
         for arrival in connections.wait(LOOK_EVERY_S):
-            match arrival:
-                case MessageReceived(node, message):
-                    waiting.discard(node)
-                    if isinstance(message, Welcome):
-                        found[node] = message
-                        connections.send(node, Bye())
-                case MessageMalformed(node) | Barred(node):
-                    waiting.discard(node)
-                case _:
-                    pass
+            call.receive(arrival)
         passed_s = time.monotonic() - began_s
-        for node in waiting & agents.keys():
+        for node in call.waiting.keys() & agents.keys():
             if agents[node].exit_code() == AGENT_COULD_NOT_START:
                 raise could_not_start(node, agents[node].stderr_tail())
-        waiting -= {node for node in waiting if passed_s > _patience_s(node, agents, timeout_s)}
-    return found
+        for node in list(call.waiting):
+            patience_s = _patience_s(node, agents, timeout_s, remote_s)
+            if passed_s > patience_s:
+                call.miss(node, sentences.unreachable([call.waiting[node]], patience_s))
+    return call.found
 
 
-def _patience_s(node: str, agents: LocalAgents, timeout_s: float) -> float:
+class _RollCall:
+    """The nodes that have answered, and the sessions of those whose answer is awaited."""
+
+    def __init__(self, connections: Connections, hello: Hello, keys: Path | None) -> None:
+        self.found = Surveyed()
+        self.waiting: dict[str, Session] = {}
+        self._connections = connections
+        self._hello = hello
+        self._hellos: dict[str, Hello] = {}
+        self._keys = keys
+
+    def greet(self, contact: Contact) -> None:
+        """Greet an agent."""
+        try:
+            self._connections.open_control(contact.name, contact.address)
+        except AddressError as error:
+            self.found.absent[contact.name] = f"node {contact.name!r}: {error}"
+            return
+        self._greet(contact.name, self._hello)
+        session = Session(contact.name, contact.address, contact.started_by_us)
+        self.waiting[contact.name] = session
+
+    def _greet(self, node: str, hello: Hello) -> None:
+        self._hellos[node] = hello
+        self._connections.send(node, hello)
+
+    def receive(self, arrival: Arrival) -> None:
+        """Take in what arrives; an answer of an agent that has answered already is ignored."""
+        match arrival:
+            case MessageReceived(node, message) if node in self.waiting:
+                self._answered(node, message)
+            case MessageMalformed(node, reason) if node in self.waiting:
+                self.miss(node, sentences.unintelligible(self.waiting[node], reason))
+            case ClosedEarly(node) if node in self.waiting:
+                self.waiting[node].closes_early = True
+            case Barred(node, why) if node in self.waiting:
+                if self._keys is None and why is LinkChange.HANDSHAKES_FAIL:
+                    self.waiting[node].closes_early = True
+                else:
+                    self.miss(node, barred(node, self.waiting[node].address, self._keys, why))
+            case _:
+                pass
+
+    def _answered(self, node: str, answer: Control) -> None:
+        session = self.waiting[node]
+        if isinstance(answer, Refused):
+            hello = self._hellos[node]
+            # It speaks an older version, or the launcher that holds it is known to have ended.
+            again = older_hello(hello, answer)
+            again = again or takeover_hello(hello, answer, has_ended(answer.holder))
+            if again is not None:
+                self._greet(node, again)
+            else:
+                self.miss(node, sentences.refused(session, answer))
+            return
+        if not isinstance(answer, Welcome):
+            what = f"it answered {type(answer).__name__}"
+            self.miss(node, sentences.unintelligible(session, what))
+            return
+        self._connections.send(node, Bye())
+        if not is_understood(answer.protocol):
+            self.miss(node, sentences.other_protocol(session, answer.protocol))
+            return
+        self.found.welcomes[node] = answer
+        del self.waiting[node]
+
+    def miss(self, node: str, why: LauncherError) -> None:
+        """Note why a node is absent."""
+        self.found.absent[node] = str(why)
+        del self.waiting[node]
+
+
+def _patience_s(node: str, agents: LocalAgents, timeout_s: float, remote_s: float) -> float:
     if node not in agents:
-        return min(REMOTE_S, timeout_s)
+        return min(remote_s, timeout_s)
     return timeout_s if agents[node].exit_code() is None else 0.0

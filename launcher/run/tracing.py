@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import Clock, RoundTrip, estimate
@@ -200,6 +200,26 @@ def check_trace_file(path: Path | None) -> None:
         raise BadInputError(f"--trace {path}: it must be a file in a folder that exists")
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise BadInputError(f"--trace {path}: it must be a file that you may write")
+
+
+class TraceRequests(Protocol):
+    """Asks agents for what they have recorded; the drive sends the requests."""
+
+    def before(self, node: str, message: Control) -> GetTrace | None:
+        """Return the request to send before `message`, if any."""
+        ...
+
+    def due(self, now_s: float) -> list[str]:
+        """Return the nodes to ask now."""
+        ...
+
+    def ask(self, node: str) -> GetTrace:
+        """Return a request, which the caller sends to the node now."""
+        ...
+
+    def receive(self, node: str, answer: Traced) -> None:
+        """Take in an answer."""
+        ...
 
 
 class Tracer:

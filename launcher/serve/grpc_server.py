@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -110,15 +111,19 @@ async def _answer(method: str, service: Service, context: Any) -> bytes:
     if not isinstance(data, bytes):
         raise RequestError("the call has no message")
     if method == "ModelInfer":
-        return await _infer(service, data)
+        return await _infer(service, data, dict(context.invocation_metadata() or ()))
     return grpc_form.answer(method, data, service.repository, service.version, service.is_ready)
 
 
-async def _infer(service: Service, data: bytes, *, is_streamed: bool = False) -> bytes:
+async def _infer(
+    service: Service, data: bytes, metadata: Mapping[str, str] = {}, *, is_streamed: bool = False
+) -> bytes:
+    began_s = time.monotonic()
     given = grpc_form.parse_infer(data)
     async with service.routes.bound(given.model, given.version) as served:
         call = grpc_form.read_infer(given, served.model)
-        outputs = await service.infer(served, call.inputs, call.id)
+        trace = service.begin_trace(metadata, served, "grpc", began_s)
+        outputs = await service.infer(served, call.inputs, call.id, trace)
     return grpc_form.write_infer(call, outputs, is_streamed=is_streamed)
 
 

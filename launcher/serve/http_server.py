@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
@@ -173,11 +174,13 @@ async def _control(service: Service, control: Control, request: web.BaseRequest)
 
 
 async def _infer(service: Service, request: web.BaseRequest, served: ServedVersion) -> Response:
+    began_s = time.monotonic()
     model, json_bytes = served.model, request.headers.get(LENGTH_HEADER)
     most = model.largest_json_bytes if json_bytes is None else model.largest_binary_bytes
     body = await _body(service, request, most, "which this model's inputs need at most")
     given = http_form.read_infer(body, json_bytes, model)
-    outputs = await service.infer(served, given.inputs, given.id)
+    trace = service.begin_trace(request.headers, served, "http", began_s)
+    outputs = await service.infer(served, given.inputs, given.id, trace)
     return http_form.write_infer(given, model, outputs)
 
 

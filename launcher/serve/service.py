@@ -12,6 +12,7 @@ from typing import Protocol
 
 from launcher.errors import BadInputError, FullError
 from launcher.serve.errors import Refusal, RequestError
+from launcher.serve.request_traces import RequestTrace, RequestTraces
 from launcher.serve.routes import Routes, ServedVersion
 from launcher.serve.served_sinks import ServedSinks
 from launcher.serve.tensors import Array, ModelRepository
@@ -66,6 +67,7 @@ class Service:
     control: Control | None = None
     views: Callable[[], Sequence[RunView]] = tuple
     """What each run looks like now; waits as `LiveCluster.view` does."""
+    traces: RequestTraces | None = None
     recent: RecentSamples = field(default_factory=RecentSamples)
     """What the runs did in the last minutes."""
     metrics_are_open: bool = False
@@ -88,6 +90,15 @@ class Service:
         largest = self.repository.largest_json_bytes
         return largest if self.control is None else max(largest, LARGE_MESSAGE_BYTES)
 
+    def begin_trace(
+        self, headers: Mapping[str, str], served: ServedVersion, transport: str, began_s: float
+    ) -> RequestTrace | None:
+        """Return the trace of a request with these headers, if it is to be traced; `infer` ends
+        it."""
+        if self.traces is None:
+            return None
+        return self.traces.begin(headers, served.model, transport, began_s)
+
     def check_token(self, authorization: str | bytes | None) -> None:
         """Raise `RequestError` unless this header has the token; compared in constant time."""
         if self.token is None:
@@ -102,19 +113,24 @@ class Service:
             )
 
     async def infer(
-        self, served: ServedVersion, inputs: Mapping[str, Array], name: str = ""
+        self,
+        served: ServedVersion,
+        inputs: Mapping[str, Array],
+        name: str = "",
+        trace: RequestTrace | None = None,
     ) -> Mapping[str, Array]:
         """Return the version's outputs of one frame; its arrays must not be written to meanwhile.
 
         The sinks get the outputs as the result of `name`. A frame whose caller is cancelled is not
         sent any more. Raises `LauncherError`, at once if as many frames are under way as the
-        cluster takes.
+        cluster takes. `trace` is that of the request, if it is traced.
         """
         began_ns, outcome = time.monotonic_ns(), "failed"
         try:
             if self.sinks is not None:
                 self.sinks.check_room()
-            future = served.live.submit(inputs, block=False, copy=False)
+            frame = None if trace is None else trace.frame
+            future = served.live.submit(inputs, block=False, copy=False, trace=frame)
             outputs = await asyncio.wrap_future(future)
             if self.sinks is not None:
                 await self.sinks.put(name, outputs)
@@ -130,4 +146,6 @@ class Service:
             raise
         finally:
             served.model.statistics.add(outcome, time.monotonic_ns() - began_ns)
+            if trace is not None and self.traces is not None:
+                self.traces.end(trace, outcome)
         return outputs

@@ -25,6 +25,7 @@ from launcher.run.job import load_target, run_record
 from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
 from launcher.serve.listening import TlsFiles, check_stateless, listening, tls_files
+from launcher.serve.request_traces import traces_to
 from launcher.serve.routes import fixed_routes
 from launcher.serve.served_sinks import ServedSinks, open_served_sinks
 from launcher.serve.service import Service
@@ -45,17 +46,20 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
     check_stateless(cluster)
     tls = tls_files(cluster, config)
     with (
+        traces_to(config.traces) as traces,
         open_served_sinks(cluster, config.most_in_flight, progress.say) as sinks,
         open_cluster(
             request,
             progress,
             most=config.most_in_flight,
             check=functools.partial(_decode, sinks, cluster),
+            follows=config.traces is not None,
+            is_service=True,
         ) as live,
     ):
         give_back_free_memory()  # that planning needed
         versions = {model.name: str(model.config.version) for model in cluster.models}
-        service = Service(fixed_routes(live, versions), config.token, sinks=sinks)
+        service = Service(fixed_routes(live, versions), config.token, sinks=sinks, traces=traces)
         service.views = lambda: (live.view(),)
         service.metrics_are_open = config.metrics == "open"
         say = progress.say if takes_standard_output(cluster) else _print_line

@@ -245,6 +245,7 @@ class ServiceCore:
                 self._fail(life, reason, now_s)
                 self._failed(life, now_s)
             case ((LoadFailed() | Closed()), _S.CLOSING):
+                self._note("info", f"{life.release} is closed")
                 if life.has_failed:
                     self._failed(life, now_s)
                 else:

@@ -6,7 +6,7 @@ import contextlib
 import queue
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -157,6 +157,7 @@ class OpenedRelease:
                     progress,
                     most=cluster.config.serve.most_in_flight,
                     loaded=job.LoadedTarget(cluster, None),
+                    follows=cluster.config.serve.traces is not None,
                 )
             )
             progress.is_open = True
@@ -207,7 +208,10 @@ class _Progress(ProgressDisplay):
     def __exit__(self, *_: Any) -> None:
         return None
 
-    def say(self, text: str) -> None:
+    def name_run(self, run: str) -> None:
+        """Nothing: it speaks in the name of its release."""
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:  # noqa: ARG002
         """See `ProgressDisplay`."""
         self._opened.told(text, is_open=self.is_open)
 

@@ -46,7 +46,7 @@ from launcher.service.generations import read_generation, release_cluster
 from launcher.service.nodes import node_statuses
 from launcher.service.opened import OpenedRelease, Turns
 from launcher.service.store import Generation, Store, StoredEvent
-from launcher.view.model import NodeState
+from launcher.view.model import NodeState, RunView
 from nodes.host.service_manager import ServiceManager
 
 EVENTS_SHOWN = 20
@@ -91,6 +91,11 @@ class RunningService:
         self._writer = ThreadPoolExecutor(1, "csdf-edge state")
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Event | Note] = asyncio.Queue()
+
+    def views(self) -> tuple[RunView, ...]:
+        """Return what the run of each open release looks like now; for any thread."""
+        lives = [opened.live for opened in tuple(self._opened.values())]
+        return tuple(live.view() for live in lives if live is not None)
 
     # ------------------------------------------------------------ the loop
 

@@ -8,6 +8,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from launcher.config.serve import ServeConfig
 from launcher.console import print_text
 from launcher.errors import BadInputError
 from launcher.serve.listening import TlsFiles, listening, tls_files
+from launcher.serve.request_traces import traces_to
 from launcher.serve.service import Service
 from launcher.service.control import CONTROL, ControlFile
 from launcher.service.generations import cluster_of, read_generation
@@ -80,16 +82,26 @@ async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None) -> int:
     service = RunningService(store, tokens, _say, manager)
     ended = _Signals(service)
     keeping = asyncio.create_task(service.run())
-    served = Service(service.routes, config.token, control=service)
+    served = Service(
+        service.routes,
+        config.token,
+        control=service,
+        views=service.views,
+        metrics_are_open=config.metrics == "open",
+    )
     addresses = {"http": ("127.0.0.1", 0), **config.addresses}
     try:
-        async with listening(
-            served,
-            addresses,
-            cors_origins=config.cors_origins,
-            tls=tls,
-            most_in_flight=config.most_in_flight * 16,
-        ) as urls:
+        async with AsyncExitStack() as stack:
+            served.traces = stack.enter_context(traces_to(config.traces))
+            urls = await stack.enter_async_context(
+                listening(
+                    served,
+                    addresses,
+                    cors_origins=config.cors_origins,
+                    tls=tls,
+                    most_in_flight=config.most_in_flight * 16,
+                )
+            )
             _write_control(store.folder, urls["http"], token, tls)
             _say(f"serving at {', '.join(urls.values())}; state in {store.folder}")
             service.start()

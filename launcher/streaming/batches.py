@@ -36,6 +36,7 @@ from launcher.run.runtime import (
     RunResult,
     Update,
 )
+from launcher.view.frame_trace import FrameTrace
 
 Stream = Callable[[tuple[PushedNetwork, ...], OnUpdate], RunResult]
 """Streams what is pushed through a plan, until it ends."""
@@ -187,6 +188,11 @@ class Batches:
         numbers = self._under_way[index]
         frames = [self._frames[number] for number in numbers]
         return {name: self._stacked(name, numbers, frames) for name in frames[0]}
+
+    def traces(self, index: int) -> Sequence[FrameTrace]:
+        """See `PushedFrames.traces`: who follows any frame of the batch."""
+        numbers = self._under_way[index]
+        return [trace for number in numbers for trace in self._frames.traces(number)]
 
     def _stacked(self, name: str, numbers: Sequence[int], frames: Sequence[Frame]) -> Array:
         first = frames[0][name]

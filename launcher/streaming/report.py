@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from launcher.core.absences import Absence
 from launcher.errors import EXIT_FAILED, EXIT_FINE
 from launcher.plan.planning import THIS_MACHINE
 from launcher.plan.prediction import predicted_run
@@ -91,6 +92,8 @@ class StreamReport:
     """How many frames were asked for."""
     batch: int = 1
     """How many frames a node computed at once."""
+    absences: tuple[Absence, ...] = ()
+    """The nodes without which the stream began."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON-like data."""
@@ -170,6 +173,7 @@ def stream_report(
         signal=signal,
         frames=frames,
         batch=plan.batch,
+        absences=() if result is None else result.absences,
     )
 
 

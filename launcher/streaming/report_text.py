@@ -9,7 +9,7 @@ from rich.text import Text
 
 from launcher.quantities import megabytes, seconds
 from launcher.results.energy_text import energy_lines
-from launcher.results.report_text import nodes_table, recovery_lines
+from launcher.results.report_text import absence_lines, nodes_table, recovery_lines
 from launcher.streaming.report import LatencyReport, SinkReport, StreamReport
 from nodes.protocol.fields import printable
 
@@ -32,6 +32,7 @@ def stream_lines(report: StreamReport) -> Iterator[str]:
     yield f"latency from reading a frame to its result: {_latency(report.latency)}"
     yield from map(_sink, report.sinks)
     yield from energy_lines(report.nodes)
+    yield from absence_lines(report.absences)
     yield from recovery_lines(report.recoveries)
     if report.infinite is not None and report.infinite.results:
         yield (

@@ -95,7 +95,7 @@ def stream(
             streams.append(stack.enter_context(opened))
 
         opening = job.open_live(
-            request, progress, most=MOST_IN_FLIGHT, loaded=loaded, check=prepare
+            request, progress, most=MOST_IN_FLIGHT, loaded=loaded, check=prepare, is_service=True
         )
         record = functools.partial(_recorder, request, loaded.cluster)
         ran = _run(opening, streams, _Progress(progress, said, config.frames), record)

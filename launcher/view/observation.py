@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from launcher.sources.clock import now_s
 from launcher.view.frames import FrameFigures, total
 from launcher.view.model import ChannelView, EventView, NodeView, RunView
 
@@ -53,7 +53,7 @@ class Observation:
     models: Sequence[str]
     figures: Sequence[Callable[[], FrameFigures]]
     versions: Sequence[str] = ()
-    started_s: float = field(default_factory=time.time)
+    started_s: float = field(default_factory=now_s)
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
@@ -80,7 +80,7 @@ class Observation:
             parts, events = self._parts, tuple(self._events)
         frames = total(read() for read in self.figures)
         return RunView(
-            taken_s=time.time(),
+            taken_s=now_s(),
             started_s=self.started_s,
             run=self.run,
             state=parts.state,
@@ -103,7 +103,7 @@ class Observation:
 
     def note(self, text: str, level: str = "info") -> None:
         """Keep an event; `level` is as in `EventView`."""
-        event = EventView(time.time(), level, text)
+        event = EventView(now_s(), level, text)
         with self._changed:
             self._events.append(event)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nodes.core.events import Link, Peer, Purpose
-from nodes.protocol.messages import Control, Data, Deployment, Put
+from nodes.protocol.messages import PROTOCOL, Control, Data, Deployment, Put
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Reply:
 
     peer: Peer
     message: Control
+    protocol: int = PROTOCOL
+    """The version of the protocol that the peer speaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,16 @@ class LoadPhases:
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareSubnets:
+    """Prepare the subnets of a deployment that may follow, while the present one goes on.
+
+    The answer is `SubnetsPrepared`.
+    """
+
+    deployment: Deployment
+
+
+@dataclass(frozen=True, slots=True)
 class Fire:
     """Run a phase, after all firings that were dispatched before.
 
@@ -134,19 +146,23 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class SendTrace:
-    """Send `Traced` to the peer, whose `GetTrace` with this number came at `now_s`."""
+    """Send `Traced` to the peer, whose `GetTrace` with this number came at `now_s`; with the events
+    of these `frames` only, if any are given."""
 
     peer: Peer
     number: int
     now_s: float
+    frames: tuple[int, ...] = ()
+    protocol: int = PROTOCOL
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Write a line to the agent's log."""
+    """Write a line to the agent's log; `firing` is the phase and the frame that it is about."""
 
     level: Literal["info", "warning", "error"]
     text: str
+    firing: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,5 +181,6 @@ class Restart:
 
 Action = (
     Reply | SendData | Dial | HangUp | CutOffPeer | CutOffLink | LookUp | WriteChunk
-    | LoadPhases | Fire | Unload | Release | Measure | SendTrace | Log | Exit | Restart
+    | LoadPhases | PrepareSubnets | Fire | Unload | Release | Measure | SendTrace | Log | Exit
+    | Restart
 )  # fmt: skip

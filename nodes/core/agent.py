@@ -21,6 +21,7 @@ from nodes.core.actions import (
     Log,
     LookUp,
     Measure,
+    PrepareSubnets,
     Release,
     Reply,
     Restart,
@@ -28,7 +29,7 @@ from nodes.core.actions import (
     WriteChunk,
 )
 from nodes.core.admission import Rejections
-from nodes.core.lifecycle import Lifecycle, Stage, Tally
+from nodes.core.lifecycle import MAX_REASON, Lifecycle, Stage, Tally
 from nodes.core.session import LONGEST_LEASE_S, OpenSession, admit
 from nodes.protocol.encodings import Encoding
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -37,6 +38,7 @@ from nodes.protocol.messages import (
     Bye,
     Control,
     Deploy,
+    Deployment,
     EngineOffer,
     Failed,
     GetStats,
@@ -45,11 +47,14 @@ from nodes.protocol.messages import (
     Missing,
     Ping,
     Pong,
+    Prepare,
+    Prepared,
     Put,
     Query,
     Refused,
     Shutdown,
     Start,
+    Stats,
     Stop,
     Stored,
     Welcome,
@@ -62,7 +67,7 @@ _ENDED = "phase {} ended frame {}"
 """The description of a firing's end in a story, which keeps the two numbers only."""
 
 Command: TypeAlias = (
-    Query | Put | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye | Shutdown
+    Query | Put | Prepare | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye | Shutdown
 )
 """The messages that only the launcher with the session may send."""
 
@@ -87,6 +92,16 @@ class Identity:
     unmetered: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AgentFigures:
+    """What an agent shows of itself, and the statistics of its deployment."""
+
+    identity: Identity
+    has_session: bool
+    is_running: bool
+    stats: Stats
+
+
 class Agent:
     """The state of one agent.
 
@@ -108,6 +123,7 @@ class Agent:
         self.tally = Tally()
         self.life = Lifecycle(self.tally, self._to_launcher)
         self._exit_is_due = False
+        self._is_preparing = False
         self._rejections = Rejections()
         self._closed_peers: deque[ev.Peer] = deque(maxlen=CLOSED_PEERS)
         self._story: deque[tuple[float, object]] = deque(maxlen=STORY_EVENTS)
@@ -151,13 +167,16 @@ class Agent:
             case ev.LinkLost():
                 return self.life.link_lost(event)
             case ev.LookedUp(peer, missing):
-                return [Reply(peer, Missing(missing))]
+                return self._reply(peer, Missing(missing))
             case ev.ChunkWritten(peer, digest, offset, complete):
-                return [Reply(peer, Stored(digest, offset, complete))]
+                return self._reply(peer, Stored(digest, offset, complete))
             case ev.ChunkFailed(peer, reason):
-                return [Reply(peer, Failed(0, reason)), Log("error", reason)]
+                return [*self._reply(peer, Failed(0, reason)), Log("error", reason)]
             case ev.LoadProgress():
                 return self.life.load_progress(event)
+            case ev.SubnetsPrepared(epoch, reason):
+                self._is_preparing = False
+                return self._to_launcher(Prepared(epoch, reason[:MAX_REASON]))
             case ev.Loaded():
                 return self.life.loaded(event)
             case ev.LoadFailed():
@@ -178,6 +197,12 @@ class Agent:
                 first_s = at_s
         return first_s
 
+    def figures(self, usage: ev.Usage, now_s: float) -> AgentFigures:
+        """Return what the agent shows of itself, with a measurement of its process."""
+        is_running = self.life.stage is Stage.RUNNING
+        stats = self.life.stats(usage, now_s)
+        return AgentFigures(self.identity, self.session is not None, is_running, stats)
+
     def story(self) -> str:
         """Return the last events, oldest first, with their times in seconds."""
         return "What led to this: " + "; ".join(
@@ -186,7 +211,19 @@ class Agent:
         )
 
     def _to_launcher(self, message: Control) -> list[Action]:
-        return [] if self.session is None else [Reply(self.session.peer, message)]
+        return [] if self.session is None else self._reply(self.session.peer, message)
+
+    @property
+    def _speaks(self) -> int:
+        """The version of the protocol in the present session."""
+        return PROTOCOL if self.session is None else self.session.protocol
+
+    def _reply(self, peer: ev.Peer, message: Control) -> list[Action]:
+        """Send a message in the version of the peer's session, if it has one."""
+        session = self.session
+        if session is None or session.peer != peer:
+            return [Reply(peer, message)]
+        return [Reply(peer, message, session.protocol)]
 
     # ------------------------------------------------------------ commands
 
@@ -214,6 +251,8 @@ class Agent:
                 if offset_bytes + len(data) > blob.size_bytes:
                     raise RemoteProtocolError(f"a chunk beyond the end of blob {blob.digest[:12]}")
                 return [WriteChunk(peer, command)]
+            case Prepare(deployment):
+                return self._prepare(deployment)
             case Deploy(deployment):
                 return self.life.deploy(deployment)
             case Start():
@@ -222,8 +261,8 @@ class Agent:
                 return self.life.stop(command)
             case GetStats():
                 return [Measure("stats")]
-            case GetTrace(number):
-                return [SendTrace(peer, number, now_s)]
+            case GetTrace(number, frames):
+                return [SendTrace(peer, number, now_s, frames, self._speaks)]
             case Bye():
                 return self._end_session("the launcher sent Bye")
             case Shutdown():
@@ -237,7 +276,7 @@ class Agent:
         answer = admit(hello, peer, held, now_s, key=key, longest_lease_s=longest_s)
         if isinstance(answer, Refused):
             return [
-                Reply(peer, answer),
+                Reply(peer, answer, answer.protocol),
                 *self._warn("refused a launcher", answer.reason, now_s),
             ]
         actions: list[Action] = []
@@ -247,7 +286,7 @@ class Agent:
         self.session = answer
         me = self.identity
         welcome = Welcome(
-            protocol=PROTOCOL,
+            protocol=answer.protocol,
             name=me.name,
             version=me.version,
             data_address=me.data_address,
@@ -266,10 +305,18 @@ class Agent:
             Log("info", f"{answer.described()} has this agent"),
         ]
 
+    def _prepare(self, deployment: Deployment) -> list[Action]:
+        """Prepare subnets ahead, those of one deployment at a time."""
+        if self._is_preparing:
+            reason = "the subnets of another deployment are being prepared"
+            return self._to_launcher(Prepared(deployment.epoch, reason))
+        self._is_preparing = True
+        return [PrepareSubnets(deployment)]
+
     def _shutdown(self) -> list[Action]:
         if not self.obeys_shutdown:
             reason = "no launcher started this agent, so it does not obey Shutdown"
-            return self._to_launcher(Refused(reason, PROTOCOL))
+            return self._to_launcher(Refused(reason, self._speaks))
         self._exit_is_due = True
         return self._end_session("the launcher shuts this agent down") + self._exit_if_due()
 

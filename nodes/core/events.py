@@ -186,6 +186,14 @@ class LoadFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class SubnetsPrepared:
+    """The subnets of a deployment that may follow are prepared, or, for this `reason`, not."""
+
+    epoch: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FiringEnded:
     """A firing has ended.
 
@@ -252,5 +260,5 @@ class Tick:
 Event = (
     ControlReceived | DataReceived | ControlMalformed | DataMalformed | Rejected | PeerLost
     | LinkLost | LookedUp | ChunkWritten | ChunkFailed | LoadProgress | Loaded | LoadFailed
-    | FiringEnded | Sent | FiringFailed | Unloaded | Measured | Tick
+    | SubnetsPrepared | FiringEnded | Sent | FiringFailed | Unloaded | Measured | Tick
 )  # fmt: skip

@@ -162,11 +162,21 @@ class Lifecycle:
         links, self._links = self._links, []
         return [HangUp(node) for node in links]
 
-    def fail(self, reason: str, peer: str = "", *, is_barred: bool = False) -> list[Action]:
-        """Report that the deployment has failed, because of `peer` if given, and unload it."""
+    def fail(
+        self,
+        reason: str,
+        peer: str = "",
+        *,
+        is_barred: bool = False,
+        firing: tuple[int, int] | None = None,
+    ) -> list[Action]:
+        """Report that the deployment has failed, because of `peer` if given, and unload it.
+
+        `firing` is the phase and the frame at which it failed, if it was in a firing.
+        """
         epoch = 0 if self.epoch is None else self.epoch
         failed = self._report_failure(epoch, reason, peer, is_barred=is_barred)
-        return [Log("error", reason), *failed, *self._unload()]
+        return [Log("error", reason, firing), *failed, *self._unload()]
 
     def _report_failure(
         self, epoch: int, reason: str, peer: str = "", *, is_barred: bool = False
@@ -280,7 +290,9 @@ class Lifecycle:
         """Fail because of a firing; while unloading, only log how the engine was interrupted."""
         if self._is(event.epoch, Stage.UNLOADING):
             return [Log("info", event.reason)]
-        return self.fail(event.reason, event.peer) if self._is(event.epoch, Stage.RUNNING) else []
+        if not self._is(event.epoch, Stage.RUNNING):
+            return []
+        return self.fail(event.reason, event.peer, firing=(event.phase, event.frame))
 
     # ------------------------------------------------------------ an engine that does not return
 
@@ -317,7 +329,8 @@ class Lifecycle:
             return []
         return self.fail(
             f"phase {self.plane.deployment.phases[phase].name!r} at frame {frame} has not ended "
-            f"for {spent_s:.0f} s; it took {rehearsed_s:.3g} s in its rehearsal: the engine hangs"
+            f"for {spent_s:.0f} s; it took {rehearsed_s:.3g} s in its rehearsal: the engine hangs",
+            firing=(phase, frame),
         )
 
     def unloaded(self, event: ev.Unloaded) -> list[Action]:
@@ -339,13 +352,14 @@ class Lifecycle:
             self._started_cpu_s = event.usage.cpu_s
             self._started_j = event.usage.energy_j
             return []
-        stats = self._stats(event.usage, now_s)
+        stats = self.stats(event.usage, now_s)
         if event.purpose == "stop":
             self._final = stats
             return []
         return self._to_launcher(stats)
 
-    def _stats(self, usage: ev.Usage, now_s: float) -> Stats:
+    def stats(self, usage: ev.Usage, now_s: float) -> Stats:
+        """Return the counters of the deployment, with a measurement of the process."""
         plane, before_j = self.plane, self._started_j
         ran = plane is not None and plane.started
         energy_j = None

@@ -16,10 +16,10 @@ with the same key or, on a port without keys, any. A launcher that may be alive 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodes.core.events import Peer
-from nodes.protocol.messages import PROTOCOL, Hello, Refused
+from nodes.protocol.messages import OLDEST_PROTOCOL, PROTOCOL, Hello, Refused, is_understood
 
 LONGEST_LEASE_S = 300.0
 """The longest lease that an agent grants, unless `--longest-lease` says otherwise."""
@@ -37,6 +37,7 @@ class OpenSession:
     name: str
     lease_s: float
     heard_s: float
+    protocol: int = PROTOCOL
     key: bytes = b""
     owner: str = ""
     process: str = ""
@@ -70,16 +71,18 @@ def admit(
 
     `key` is the sender's public key.
     """
-    if hello.protocol != PROTOCOL:
+    if not is_understood(hello.protocol):
         return Refused(
             f"this agent speaks protocol {PROTOCOL}, the launcher {hello.protocol}: "
             "install the same version on both",
             PROTOCOL,
         )
     if current is not None and not current.is_over(now_s) and not _may_follow(hello, key, current):
-        return _busy(current, key, now_s)
+        return _busy(current, key, now_s, hello.protocol)
     lease_s = min(hello.lease_s, longest_lease_s)
-    return OpenSession(peer, hello.session, lease_s, now_s, key, hello.owner, hello.process)
+    return OpenSession(
+        peer, hello.session, lease_s, now_s, hello.protocol, key, hello.owner, hello.process
+    )
 
 
 def _may_follow(hello: Hello, key: bytes, current: OpenSession) -> bool:
@@ -90,7 +93,7 @@ def _may_follow(hello: Hello, key: bytes, current: OpenSession) -> bool:
     return hello.session == current.name or current.is_lost or has_ended
 
 
-def _busy(current: OpenSession, key: bytes, now_s: float) -> Refused:
+def _busy(current: OpenSession, key: bytes, now_s: float, protocol: int) -> Refused:
     left_s = current.deadline_s - now_s
     if current.is_lost:
         reason = (
@@ -102,7 +105,18 @@ def _busy(current: OpenSession, key: bytes, now_s: float) -> Refused:
             f"{current.described()} has this agent; it is free again once that launcher "
             f"has ended or has been silent for {left_s:.0f} s more"
         )
-    return Refused(reason, PROTOCOL, current.process if key == current.key else "")
+    return Refused(reason, protocol, current.process if key == current.key else "")
+
+
+def older_hello(hello: Hello, refused: Refused) -> Hello | None:
+    """Return the `Hello` in the version of an agent that refused it, if this end speaks that one.
+
+    Returns None if the version is not why the agent refused.
+    """
+    theirs = refused.protocol
+    if not OLDEST_PROTOCOL <= theirs < hello.protocol:
+        return None
+    return replace(hello, protocol=theirs)
 
 
 def takeover_hello(hello: Hello, refused: Refused, has_ended: bool) -> Hello | None:
@@ -114,6 +128,4 @@ def takeover_hello(hello: Hello, refused: Refused, has_ended: bool) -> Hello | N
     holder = refused.holder
     if not has_ended or not holder or hello.succeeds == holder:
         return None
-    return Hello(
-        hello.protocol, hello.session, hello.lease_s, hello.owner, hello.process, succeeds=holder
-    )
+    return replace(hello, succeeds=holder)

@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 
 from numpy.typing import DTypeLike
 
@@ -83,6 +83,7 @@ class Worker:
         self._executor = executor
         self._engines = engines
         self._options = LoadOptions()
+        self._opening = Lock()
         self._loopback = loopback
         self._report = report
         self._trim_period_s = trim_period_s
@@ -111,6 +112,25 @@ class Worker:
         preparing = threads.submit(self._prepare, deployment, graphs, verify)
         threads.shutdown(wait=False)  # ends the thread after this one call
         self._jobs.put(_Load(deployment, graphs, preparing))
+
+    def prepare_ahead(
+        self, deployment: Deployment, graphs: tuple[Path, ...], verify: Callable[[], None]
+    ) -> None:
+        """Call `verify`, then prepare subnets, in a thread that this call starts, while the present
+        phases fire; reports `SubnetsPrepared`. What is prepared stays in the cache."""
+
+        def prepare() -> None:
+            reason = ""
+            try:
+                check_available(deployment)
+                verify()
+                executor, options = self._chosen(deployment)
+                executor.prepare(graphs, options, lambda _: None)
+            except Exception as error:  # noqa: BLE001 - the present phases fire on
+                reason = _sentence(error)
+            self._report(ev.SubnetsPrepared(deployment.epoch, reason))
+
+        Thread(target=prepare, name="preparing ahead", daemon=True).start()
 
     def fire(self, firing: Fire) -> None:
         """Queue a firing. Reports `FiringEnded` or `FiringFailed`."""
@@ -186,12 +206,17 @@ class Worker:
 
     def _choose_engine(self, deployment: Deployment) -> None:
         """Choose the executor and the options with which to load a deployment."""
-        choice = deployment.engine
+        self._executor, self._options = self._chosen(deployment)
+        if deployment.epoch in self._dropped:
+            raise NodeError("the deployment was dropped while its engine was opened")
+
+    def _chosen(self, deployment: Deployment) -> tuple[Executor, LoadOptions]:
+        """Return the executor and the options that a deployment asks for."""
+        executor, choice = self._executor, deployment.engine
         if self._engines is not None:
-            self._executor, choice = self._engines.executor_for(choice)
-            if deployment.epoch in self._dropped:
-                raise NodeError("the deployment was dropped while its engine was opened")
-        self._options = LoadOptions(
+            with self._opening:
+                executor, choice = self._engines.executor_for(choice)
+        return executor, LoadOptions(
             threads=_threads(deployment),
             precision=choice.precision,
             engine_options={option.name: option.value for option in choice.options},

@@ -23,15 +23,34 @@ def usage() -> Usage:
     The peak is the kernel's, less the program pages of now. It may be too low by the program pages
     that were loaded after the peak.
     """
-    fields = dict.fromkeys(("VmRSS", "VmHWM", "RssAnon"), 0)
+    fields = dict.fromkeys(("VmRSS", "VmHWM", "RssAnon", "RssFile"), 0)
     for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
         name, _, value = line.partition(":")
         if name in fields:
             fields[name] = int(value.split()[0]) * 1024
-    not_counted_bytes = program_bytes()
+    not_counted_bytes = _PROGRAMS.resident_bytes(fields["RssFile"])
     resident_bytes = max(fields["VmRSS"] - not_counted_bytes, fields["RssAnon"])
     peak_bytes = max(fields["VmHWM"] - not_counted_bytes, resident_bytes)
     return Usage(resident_bytes, peak_bytes, fields["RssAnon"], time.process_time())
+
+
+class _Programs:
+    """The resident program pages of this process, which take milliseconds to count: they are
+    counted anew only if the resident pages of files have changed, as they do not while frames
+    stream."""
+
+    def __init__(self) -> None:
+        self._file_bytes = -1
+        self._bytes = 0
+
+    def resident_bytes(self, file_bytes: int) -> int:
+        """Return their bytes, while `file_bytes` of all files are resident."""
+        if file_bytes != self._file_bytes:
+            self._file_bytes, self._bytes = file_bytes, program_bytes()
+        return self._bytes
+
+
+_PROGRAMS = _Programs()
 
 
 def program_bytes(process: int | str = "self") -> int:

@@ -29,7 +29,7 @@ from nodes.net.sockets import (
 from nodes.net.waiter import Readable, Waiter
 from nodes.protocol.codec import MAX_MESSAGE_BYTES, encode
 from nodes.protocol.errors import RemoteProtocolError
-from nodes.protocol.messages import Attach, Control, Data
+from nodes.protocol.messages import PROTOCOL, Attach, Control, Data
 
 WITHDRAWN_KEY = "its key is no longer admitted"
 
@@ -211,12 +211,12 @@ class Wire:
 
     # ------------------------------------------------------------ sending
 
-    def reply(self, peer: ev.Peer, message: Control) -> bool:
-        """Send a control message; return False if the peer is gone."""
+    def reply(self, peer: ev.Peer, message: Control, protocol: int = PROTOCOL) -> bool:
+        """Send a control message in that version; return False if the peer is gone."""
         if self._control is None:
             return False
         self._waiter.used(self._control.socket)
-        return self._control.send(peer, [encode(message)])
+        return self._control.send(peer, [encode(message, protocol)])
 
     def send(self, link: ev.Link, message: Data, payload: Buffer | None = None) -> bool:
         """Send a data message, a payload with its header; return False if the link is gone."""

@@ -1,14 +1,16 @@
 """Encode messages as msgpack maps, and decode them strictly (schema: `nodes.protocol.schema`).
 
-A message travels as `{"v": PROTOCOL, "t": "Credit", "epoch": 7, …}`: the version, the name of its
-class and exactly its fields. Decoding is strict (each field's type and range is checked; a missing
-or an additional field is an error) and bounded (lengths are limited before anything is allocated).
-It never executes anything: there is no pickle, and no class is looked up by a name that was
-received. For any bytes, `decode` returns a message or raises `RemoteProtocolError`.
+A message travels as `{"v": 8, "t": "Credit", "epoch": 7, …}`: the version in whose form it is, the
+name of its class and exactly its fields. Decoding is strict (each field's type and range is
+checked; a missing or an additional field is an error) and bounded (lengths are limited before
+anything is allocated). It never executes anything: there is no pickle, and no class is looked up by
+a name that was received. For any bytes, `decode` returns a message or raises `RemoteProtocolError`.
 
-The fields of `Hello` and `Refused` never change in later versions, so that two ends of different
-versions can report the difference. If the versions differ, only these two messages are decoded, and
-fields that a later version has added are ignored.
+Two versions are understood: `PROTOCOL` and the one before. A kind of message that has not changed
+in between travels in the form of the older, which both understand; of the others, `encode` is told
+the version of the peer. The fields of `Hello` and `Refused` never change in later versions, so that
+two ends that do not understand each other can report it. Of a version that is not understood, only
+these two messages are decoded, and fields that a later version has added are ignored.
 
 Every frame of every channel needs a `Credit` and a `TensorHeader`. The credits of a channel are all
 equal, and its headers differ in the frame number only, which comes last and at full width. Both are
@@ -24,9 +26,18 @@ from typing import Any
 import msgpack
 
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
-from nodes.protocol.fields import MAX_COUNT, MAX_ITEMS, MAX_TEXT, Record, shown
-from nodes.protocol.messages import CHUNK_BYTES, PROTOCOL, Credit, Message, TensorHeader
-from nodes.protocol.schema import BY_CLASS, BY_KIND
+from nodes.protocol.fields import MAX_COUNT, MAX_ITEMS, MAX_TEXT, shown
+from nodes.protocol.messages import (
+    CHUNK_BYTES,
+    OLDEST_PROTOCOL,
+    PROTOCOL,
+    Credit,
+    Hello,
+    Message,
+    Refused,
+    TensorHeader,
+)
+from nodes.protocol.schema import BY_CLASS, BY_KIND, CHANGED, VERSIONS
 
 MAX_MESSAGE_BYTES = 4 * CHUNK_BYTES
 """The longest encoded message; a tensor's payload is not part of its header."""
@@ -47,17 +58,25 @@ _credit_bytes: dict[Credit, bytes] = {}
 _credits: dict[bytes, Credit] = {}
 
 
-def encode(message: Message) -> bytes:
-    """Return the message as bytes; raises `LocalProtocolError` for what `decode` would refuse."""
+_OF_ONE_VERSION = frozenset({Hello, Refused, *CHANGED})
+
+
+def encode(message: Message, version: int = PROTOCOL) -> bytes:
+    """Return the message as bytes, for a peer that speaks `version` of the protocol.
+
+    Raises `LocalProtocolError` for what `decode` would refuse.
+    """
     if type(message) is TensorHeader:
         return _encode_header(message)
     if type(message) is Credit:
         known = _credit_bytes.get(message)
         if known is None:
-            known = _encode_uncached(message)
+            known = _encode_uncached(message, OLDEST_PROTOCOL)
             _put(_credit_bytes, message, known)
         return known
-    return _encode_uncached(message)
+    if type(message) not in _OF_ONE_VERSION:
+        version = OLDEST_PROTOCOL
+    return _encode_uncached(message, version)
 
 
 def decode(data: bytes | memoryview) -> Message:
@@ -95,8 +114,8 @@ def _encode_header(header: TensorHeader) -> bytes:
 
 def _header_start(header: TensorHeader) -> bytes:
     """Return a header's bytes up to its frame number, and cache them."""
-    _encode_uncached(header)
-    fields = {"v": PROTOCOL, "t": "TensorHeader", "epoch": header.epoch}
+    _encode_uncached(header, OLDEST_PROTOCOL)
+    fields = {"v": OLDEST_PROTOCOL, "t": "TensorHeader", "epoch": header.epoch}
     fields |= {"channel": header.channel, "dtype": header.dtype, "shape": header.shape}
     packer = msgpack.Packer()
     start = bytes(packer.pack_map_header(len(fields) + 1))
@@ -112,13 +131,15 @@ def _put(cache: dict[Any, Any], key: object, value: object) -> None:
     cache[key] = value
 
 
-def _encode_uncached(message: Message) -> bytes:
-    record = BY_CLASS.get(type(message))
+def _encode_uncached(message: Message, version: int) -> bytes:
+    if version not in VERSIONS:
+        raise LocalProtocolError(f"protocol version {version} cannot be sent")
+    record = BY_CLASS[version].get(type(message))
     if record is None:
         raise LocalProtocolError(f"{type(message).__name__} is not a message of the protocol")
     try:
         plain = record.pack(message)
-        plain["v"] = PROTOCOL
+        plain["v"] = version
         plain["t"] = record.kind
         data: bytes = msgpack.packb(plain)
     except (ValueError, OverflowError, TypeError) as error:
@@ -151,9 +172,9 @@ def _decode_uncached(data: bytes | memoryview) -> Message:
         raise RemoteProtocolError("a message must be a map")
     version = plain.pop("v", None)
     kind = plain.pop("t", None)
-    record = BY_KIND.get(kind) if type(kind) is str else None
-    if version != PROTOCOL or type(version) is not int:
-        return _decode_foreign(version, record, plain)
+    if type(version) is not int or version not in VERSIONS:
+        return _decode_foreign(version, kind, plain)
+    record = BY_KIND[version].get(kind) if type(kind) is str else None
     if record is None:
         raise RemoteProtocolError(f"unknown message {shown(kind)}")
     try:
@@ -163,11 +184,12 @@ def _decode_uncached(data: bytes | memoryview) -> Message:
     return message
 
 
-def _decode_foreign(version: object, record: Record | None, plain: dict[str, Any]) -> Message:
+def _decode_foreign(version: object, kind: object, plain: dict[str, Any]) -> Message:
     """Decode a message of another version: only `Hello` and `Refused`, with that version."""
     if type(version) is not int or not 0 <= version <= MAX_COUNT:
         raise RemoteProtocolError("a message without a version")
-    if record is None or record.kind not in ("Hello", "Refused"):
+    record = BY_KIND[PROTOCOL].get(kind) if kind in ("Hello", "Refused") else None
+    if record is None:
         raise RemoteProtocolError(f"a message of protocol version {version} instead of {PROTOCOL}")
     later = dict.fromkeys(("owner", "process", "succeeds", "holder"), "")
     known = {name: value for name, value in (later | plain).items() if name in record.names}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nodes.protocol.messages import CHUNK_BYTES
@@ -196,16 +196,20 @@ class Record:
     """Converts a frozen dataclass to a map and back.
 
     `fields` maps each field's name to its `Convert`, or to two: one for packing, one for unpacking.
+    A field that maps to None is not sent; a received value has the dataclass's default there.
     """
 
-    def __init__(self, cls: type, fields: dict[str, Convert | tuple[Convert, Convert]]) -> None:
+    def __init__(
+        self, cls: type, fields: Mapping[str, Convert | tuple[Convert, Convert] | None]
+    ) -> None:
         self.cls = cls
         self.kind = cls.__name__
-        self.names = frozenset(fields)
         both = {
             name: field if isinstance(field, tuple) else (field, field)
             for name, field in fields.items()
+            if field is not None
         }
+        self.names = frozenset(both)
         self._packers = tuple((name, pack) for name, (pack, _) in both.items())
         self._unpackers = tuple((name, unpack) for name, (_, unpack) in both.items())
 
@@ -229,14 +233,14 @@ class Record:
         """
         if type(plain) is not dict or plain.keys() != self.names:
             raise ValueError(f"not a map of {', '.join(sorted(self.names)) or 'nothing'}")
-        values = []
+        values = {}
         name = ""
         try:
             for name, unpack in self._unpackers:
-                values.append(unpack(plain[name]))
+                values[name] = unpack(plain[name])
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        return self.cls(*values)
+        return self.cls(**values)
 
 
 def nested(record: Record) -> tuple[Convert, Convert]:

@@ -39,6 +39,21 @@ from nodes.protocol.encodings import Encoding
 PROTOCOL = 9
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
 
+OLDEST_PROTOCOL = PROTOCOL - 1
+"""The oldest version that is understood as well, so that a cluster can be upgraded board by board.
+
+A launcher greets in its own version, and again in that of an agent that refuses it and is only one
+version behind; the agent answers in the version of the `Hello`. A kind of message that has not
+changed since `OLDEST_PROTOCOL` travels with that number, whatever the two ends are. So agents of
+both versions exchange tensors as long as no data message changes; a version that changes one has
+to agree on its form in `Deploy`."""
+
+
+def is_understood(protocol: int) -> bool:
+    """Return whether this end understands that version of the protocol."""
+    return OLDEST_PROTOCOL <= protocol <= PROTOCOL
+
+
 HOST = "@host"
 """The launcher's name as a peer; no node may have this name."""
 
@@ -292,6 +307,14 @@ class Deploy:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare:
+    """Launcher → agent: prepare the subnets of this deployment, which may follow, while the present
+    one goes on. The answer is `Prepared`. Only agents from protocol 9 on understand it."""
+
+    deployment: Deployment
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Launcher → agent: all agents have deployed this epoch, so dial the peers and fire."""
 
@@ -314,10 +337,13 @@ class GetStats:
 class GetTrace:
     """Launcher → agent: send what was traced since the last `GetTrace`, and go on tracing.
 
-    The first one starts the trace. The answer is `Traced` with the same `number`.
+    The first one starts the trace. The answer is `Traced` with the same `number`. If `frames` are
+    given, it has the events of these frames only, and what was traced is kept: it may be asked for
+    again, until newer events take its place.
     """
 
     number: int
+    frames: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,6 +454,15 @@ class Deployed:
     rss_bytes: int
     message_s: float = 0.0
     byte_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Agent → launcher: the subnets of the deployment of `epoch` are prepared; if a `reason` is
+    given, they are not."""
+
+    epoch: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,9 +580,9 @@ class TensorHeader:
 
 
 Control = (
-    Hello | Query | Put | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye | Shutdown
-    | Welcome | Refused | Missing | Stored | Progress | Deployed | Failed | Stopped | Stats | Traced
-    | Pong
+    Hello | Query | Put | Prepare | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye
+    | Shutdown | Welcome | Refused | Missing | Stored | Prepared | Progress | Deployed | Failed
+    | Stopped | Stats | Traced | Pong
 )  # fmt: skip
 Data = Attach | Credit | TensorHeader
 Message = Control | Data

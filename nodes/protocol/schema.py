@@ -1,6 +1,8 @@
-"""The schema of the protocol: which values each field of each message may hold."""
+"""The schema of the protocol: which values each field of each message may hold, in each version."""
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 from nodes.protocol import messages as words
 from nodes.protocol.encodings import ENCODINGS
@@ -9,6 +11,7 @@ from nodes.protocol.fields import (
     MAX_NAME,
     MAX_TEXT,
     MAX_WORD,
+    Convert,
     Record,
     chunk,
     digest,
@@ -26,6 +29,8 @@ from nodes.protocol.fields import (
     string,
     word,
 )
+
+_Field: TypeAlias = Convert | tuple[Convert, Convert]
 
 _count = integer(0, MAX_COUNT)
 _index = integer(0, (1 << 31) - 1)
@@ -115,114 +120,135 @@ _ENGINE_CHOICE = Record(
     {"engine": _word, "device": _word, "precision": _word, "options": records(_ENGINE_OPTION)},
 )
 
-_DEPLOYMENT = Record(
-    words.Deployment,
-    {
-        "epoch": _count,
-        "node": _name,
-        "order": one_of("pipelined", "strict"),
-        "phases": records(_PHASE),
-        "channels": records(_CHANNEL),
-        "dial": records(_PEER),
-        "threads": integer(1, 1024),
-        "check_finite": flag,
-        "engine": nested(_ENGINE_CHOICE),
-        "run": _label,
-    },
-)
 
-_STATS = Record(
-    words.Stats,
-    {
-        "epoch": _count,
-        "firings": list_of(_count),
-        "busy_s": list_of(_seconds),
-        "elapsed_s": _seconds,
-        "cpu_s": _seconds,
-        "sent_bytes": _count,
-        "received_bytes": _count,
-        "rss_bytes": _count,
-        "rss_peak_bytes": _count,
-        "anonymous_bytes": _count,
-        "stale_messages": _count,
-        "bad_messages": _count,
-        "fifo_peak_bytes": _count,
-        "phase_cpu_s": list_of(_seconds),
-        "energy_j": optional(_joules),
-        "channel_frames": list_of(_count),
-        "waited_s": list_of(_seconds),
-    },
-)
+def _messages(version: int) -> tuple[Record, ...]:
+    """Return every message as `version` of the protocol sends it."""
 
-WORDS = (
-    Record(
-        words.Hello,
-        {
-            "protocol": _count,
-            "session": _name,
-            "lease_s": _lease,
-            "owner": _who,
-            "process": _who,
-            "succeeds": _who,
-        },
-    ),
-    Record(words.Query, {"digests": list_of(digest)}),
-    Record(words.Put, {"blob": nested(_BLOB), "offset_bytes": _count, "data": chunk}),
-    Record(words.Deploy, {"deployment": nested(_DEPLOYMENT)}),
-    Record(words.Start, {"epoch": _count}),
-    Record(words.Stop, {"epoch": _count}),
-    Record(words.GetStats, {}),
-    Record(words.GetTrace, {"number": _count}),
-    Record(words.Ping, {}),
-    Record(words.Bye, {}),
-    Record(words.Shutdown, {}),
-    Record(
-        words.Welcome,
-        {
-            "protocol": _count,
-            "name": _name,
-            "version": _label,
-            "data_address": _label,
-            "engine": _label,
-            "machine": _label,
-            "cores": _index,
-            "rss_bytes": _count,
-            "encodings": list_of(_encoding),
-            "available_bytes": optional(_count),
-            "engines": records(_ENGINE_OFFER),
-            "meter": _label,
-            "unmetered": _label,
-        },
-    ),
-    Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),
-    Record(words.Missing, {"digests": list_of(digest)}),
-    Record(words.Stored, {"digest": digest, "offset_bytes": _count, "complete": flag}),
-    Record(words.Progress, {"epoch": _count, "done": _count, "total": _count, "what": _text}),
-    Record(
-        words.Deployed,
+    def later(since: int, field: _Field) -> _Field | None:
+        """A field that version `since` has added."""
+        return field if version >= since else None
+
+    deployment = Record(
+        words.Deployment,
         {
             "epoch": _count,
-            "phase_s": list_of(_seconds),
-            "rss_bytes": _count,
-            "message_s": _seconds,
-            "byte_s": _seconds,
+            "node": _name,
+            "order": one_of("pipelined", "strict"),
+            "phases": records(_PHASE),
+            "channels": records(_CHANNEL),
+            "dial": records(_PEER),
+            "threads": integer(1, 1024),
+            "check_finite": flag,
+            "engine": nested(_ENGINE_CHOICE),
+            "run": later(9, _label),
         },
-    ),
-    Record(words.Failed, {"epoch": _count, "reason": _text, "peer": _name, "is_barred": flag}),
-    Record(words.Stopped, {"epoch": _count, "stats": nested(_STATS)}),
-    _STATS,
-    Record(
-        words.Traced,
-        {"number": _count, "now_s": _seconds, "events": chunk, "dropped": _count},
-    ),
-    Record(words.Pong, {}),
-    Record(words.Attach, {"epoch": _count, "node": _name}),
-    Record(words.Credit, {"epoch": _count, "channel": _index, "frames": _positive}),
-    Record(
-        words.TensorHeader,
-        {"epoch": _count, "channel": _index, "frame": _count, "dtype": dtype, "shape": shape},
-    ),
-)
+    )
+    stats = Record(
+        words.Stats,
+        {
+            "epoch": _count,
+            "firings": list_of(_count),
+            "busy_s": list_of(_seconds),
+            "elapsed_s": _seconds,
+            "cpu_s": _seconds,
+            "sent_bytes": _count,
+            "received_bytes": _count,
+            "rss_bytes": _count,
+            "rss_peak_bytes": _count,
+            "anonymous_bytes": _count,
+            "stale_messages": _count,
+            "bad_messages": _count,
+            "fifo_peak_bytes": _count,
+            "phase_cpu_s": list_of(_seconds),
+            "energy_j": optional(_joules),
+            "channel_frames": later(9, list_of(_count)),
+            "waited_s": later(9, list_of(_seconds)),
+        },
+    )
+    return (
+        Record(
+            words.Hello,
+            {
+                "protocol": _count,
+                "session": _name,
+                "lease_s": _lease,
+                "owner": _who,
+                "process": _who,
+                "succeeds": _who,
+            },
+        ),
+        Record(words.Query, {"digests": list_of(digest)}),
+        Record(words.Put, {"blob": nested(_BLOB), "offset_bytes": _count, "data": chunk}),
+        Record(words.Deploy, {"deployment": nested(deployment)}),
+        Record(words.Prepare, {"deployment": nested(deployment)}),
+        Record(words.Prepared, {"epoch": _count, "reason": _text}),
+        Record(words.Start, {"epoch": _count}),
+        Record(words.Stop, {"epoch": _count}),
+        Record(words.GetStats, {}),
+        Record(words.GetTrace, {"number": _count, "frames": later(9, list_of(_count))}),
+        Record(words.Ping, {}),
+        Record(words.Bye, {}),
+        Record(words.Shutdown, {}),
+        Record(
+            words.Welcome,
+            {
+                "protocol": _count,
+                "name": _name,
+                "version": _label,
+                "data_address": _label,
+                "engine": _label,
+                "machine": _label,
+                "cores": _index,
+                "rss_bytes": _count,
+                "encodings": list_of(_encoding),
+                "available_bytes": optional(_count),
+                "engines": records(_ENGINE_OFFER),
+                "meter": _label,
+                "unmetered": _label,
+            },
+        ),
+        Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),
+        Record(words.Missing, {"digests": list_of(digest)}),
+        Record(words.Stored, {"digest": digest, "offset_bytes": _count, "complete": flag}),
+        Record(words.Progress, {"epoch": _count, "done": _count, "total": _count, "what": _text}),
+        Record(
+            words.Deployed,
+            {
+                "epoch": _count,
+                "phase_s": list_of(_seconds),
+                "rss_bytes": _count,
+                "message_s": _seconds,
+                "byte_s": _seconds,
+            },
+        ),
+        Record(words.Failed, {"epoch": _count, "reason": _text, "peer": _name, "is_barred": flag}),
+        Record(words.Stopped, {"epoch": _count, "stats": nested(stats)}),
+        stats,
+        Record(
+            words.Traced,
+            {"number": _count, "now_s": _seconds, "events": chunk, "dropped": _count},
+        ),
+        Record(words.Pong, {}),
+        Record(words.Attach, {"epoch": _count, "node": _name}),
+        Record(words.Credit, {"epoch": _count, "channel": _index, "frames": _positive}),
+        Record(
+            words.TensorHeader,
+            {"epoch": _count, "channel": _index, "frame": _count, "dtype": dtype, "shape": shape},
+        ),
+    )
 
-BY_KIND = {record.kind: record for record in WORDS}
-BY_CLASS = {record.cls: record for record in WORDS}
+
+CHANGED: frozenset[type] = frozenset(
+    {words.Deploy, words.GetTrace, words.Prepare, words.Prepared, words.Stats, words.Stopped}
+)
+"""The messages that `words.PROTOCOL` has changed, also by a record within them."""
+
+VERSIONS = range(words.OLDEST_PROTOCOL, words.PROTOCOL + 1)
+"""The versions of the protocol that are understood."""
+
+WORDS = _messages(words.PROTOCOL)
+BY_KIND = {version: {record.kind: record for record in _messages(version)} for version in VERSIONS}
+BY_CLASS = {
+    version: {record.cls: record for record in by_kind.values()}
+    for version, by_kind in BY_KIND.items()
+}

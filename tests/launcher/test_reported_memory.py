@@ -19,7 +19,7 @@ from launcher.plan.reported_memory import reported_limits
 from launcher.progress import LineProgress
 from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
-from launcher.run.runtime import Node, RunResult
+from launcher.run.runtime import REMOTE_S, Node, RunResult, Surveyed
 from nodes.protocol.messages import PROTOCOL, Welcome
 from partition.prediction.memory_budget import CODE_BYTES
 from tests.launcher.in_process import InProcess
@@ -49,8 +49,10 @@ class Reporting:
     def __call__(self, *given: Any) -> RunResult:
         return self.inner.run(*given)
 
-    def survey(self, nodes: tuple[Node, ...], timeout_s: float) -> Mapping[str, Welcome]:
-        return {node.name: welcome(self.available[node.name]) for node in nodes}
+    def survey(
+        self, nodes: tuple[Node, ...], timeout_s: float, remote_s: float = REMOTE_S
+    ) -> Surveyed:
+        return Surveyed({node.name: welcome(self.available[node.name]) for node in nodes})
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from typing import Any
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
+from launcher.core.session import SessionState
 from launcher.core.watch import Limits
 from nodes.core import actions as act
 from nodes.core import events as nev
@@ -159,8 +160,15 @@ class FaultyWorld(World):
         self._touch(name, "is off")
         self.nodes[name].is_gone = True
         self.unreached.add(name)
+
+        def come() -> None:
+            self.restart(name)
+            session = self.supervisor.sessions[name]
+            if session.state is SessionState.CONNECTING:  # the greeting has waited in the socket
+                self.command(name, self.supervisor._hello)
+
         if until_s is not None:
-            self.at(until_s, lambda: self.restart(name))
+            self.at(until_s, come)
 
     def crash(self, name: str, *, exits: bool = True) -> None:
         """Its process ends or restarts, and all its connections end."""

@@ -71,6 +71,8 @@ def history(seed: int, faults: Sequence[str] = FAULTS) -> Outages:
         **long,
     )
     leave_out(world, Random(f"absent {seed}"))
+    if seed % 5 == 0:
+        world.cannot_prepare = set(list(world.nodes)[::2])
     if long:
         world.gain = lambda: random.choice((1.1, 1.5, 3.0))
     pauses_s = (0.0, 5.0, 15.0, 40.0) if long else (0.0, 0.5, 2.0, 5.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from launcher.core import events as lev
@@ -133,6 +133,8 @@ class SimulatedHost:
         self.data: dict[str, Connection] = {}
         self._take_s = take_s
         self._told: lev.ResultsTaken | None = None
+        self.redialled: Callable[[str], None] = lambda _: None
+        """Called when the launcher dials a node anew that had refused it."""
         self._put_off: list[Happening] = []
 
     @property
@@ -204,6 +206,8 @@ class SimulatedHost:
                 self.streams.append(action)
                 self.streams_of.begin(blueprint)
                 self.attach(addresses)
+            case lev.Redial(node):
+                self.redialled(node)
             case lev.Halt():
                 self.halt()
             case lev.PlanRequest(epoch, left):

@@ -44,6 +44,7 @@ from tests.launcher_runtime.simulated_node import FIRING_S, SimulatedNode
 LIMITS = Limits(RunConfig(), RecoveryConfig(enabled=False))
 ENGINES = (EngineOffer("none", "", (DeviceOffer("cpu"),)),)
 LOADING_S = 0.05
+PREPARING_S = 0.7
 PLANNING_S = 0.4
 
 Replan = Callable[[int, tuple[str, ...]], Blueprint | str]
@@ -120,6 +121,8 @@ class World(SimulatedHost):
         self.silent: set[str] = set()
         self.closed_data_ports: set[str] = set()
         self.hanging: set[str] = set()
+        self.cannot_prepare: set[str] = set()
+        """Nodes that cannot prepare subnets while they compute."""
         self.trace: list[tuple[str, str]] = []
         self.story: list[str] = []
         self.connections: list[Connection] = []
@@ -316,6 +319,10 @@ class World(SimulatedHost):
                 self.tell(name, written)
             case act.LoadPhases(deployment):
                 self._load(name, node, deployment)
+            case act.PrepareSubnets(deployment):
+                reason = "no room for both" if name in self.cannot_prepare else ""
+                prepared = nev.SubnetsPrepared(deployment.epoch, reason)
+                self.later(name, PREPARING_S, prepared)
             case act.Fire():
                 node.firings.append(action)
                 if len(node.firings) == 1:

@@ -37,6 +37,7 @@ def refusal(capsys):
         (("--listen", "tcp://127.0.0.1:99999"), "neither tcp://HOST:PORT nor ipc://PATH"),
         (("--name", "@host"), "'@host' cannot be a node's name"),
         (("--cpus", "some"), "'some' is not a list of CPUs"),
+        (("--metrics", "9550"), "'9550' is no HOST:PORT"),
         (("--cpus", "9999"), "cannot run on the CPUs 9999"),
         (
             ("--cache-bytes", "much"),

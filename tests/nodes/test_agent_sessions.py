@@ -5,7 +5,9 @@ import pytest
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.lifecycle import Stage
+from nodes.core.session import older_hello
 from nodes.protocol.messages import (
+    OLDEST_PROTOCOL,
     PROTOCOL,
     Bye,
     Deploy,
@@ -33,10 +35,32 @@ def test_hello_opens_a_session():
     assert replies(agent.says(Ping()), Pong)
 
 
-def test_another_protocol_is_refused():
-    (refused,) = replies(LoneCore().says(Hello(PROTOCOL + 1, "s", 5.0)), Refused)
+def test_a_launcher_of_the_version_before_is_answered_in_its_own():
+    agent = LoneCore()
+    hello = Hello(OLDEST_PROTOCOL, "s", 5.0)
+    (welcome,) = [action for action in agent.says(hello) if isinstance(action, act.Reply)]
+    assert (welcome.protocol, welcome.message.protocol) == (OLDEST_PROTOCOL, OLDEST_PROTOCOL)
+    (pong,) = [action for action in agent.says(Ping()) if isinstance(action, act.Reply)]
+    assert pong.protocol == OLDEST_PROTOCOL
+    busy = agent.says(Hello(OLDEST_PROTOCOL, "other", 5.0), STRANGER)
+    (refused,) = replies(busy, Refused)
+    assert refused.protocol == OLDEST_PROTOCOL
+
+
+def test_a_refused_hello_is_repeated_in_the_version_of_an_agent_that_is_one_behind():
+    hello = Hello(PROTOCOL, "s", 5.0, "ana", "7")
+    again = older_hello(hello, Refused("older", OLDEST_PROTOCOL))
+    assert again == Hello(OLDEST_PROTOCOL, "s", 5.0, "ana", "7")
+    for theirs in (OLDEST_PROTOCOL - 1, PROTOCOL, PROTOCOL + 1):
+        assert older_hello(hello, Refused("no", theirs)) is None
+    assert older_hello(again, Refused("busy", OLDEST_PROTOCOL)) is None
+
+
+@pytest.mark.parametrize("protocol", [OLDEST_PROTOCOL - 1, PROTOCOL + 1])
+def test_another_protocol_is_refused(protocol):
+    (refused,) = replies(LoneCore().says(Hello(protocol, "s", 5.0)), Refused)
     assert f"protocol {PROTOCOL}" in refused.reason
-    assert f"launcher {PROTOCOL + 1}" in refused.reason
+    assert f"launcher {protocol}" in refused.reason
 
 
 def test_another_launcher_is_refused_and_told_how_long_to_wait():

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodes.protocol import codec, fields
+from nodes.protocol import codec, fields, schema
 from nodes.protocol import messages as words
 from nodes.protocol.codec import decode, encode
 from nodes.protocol.encodings import ENCODINGS
@@ -243,9 +243,27 @@ def test_the_caches_are_bounded():
     assert all(0 < len(cache) <= codec.MAX_CACHED for cache in caches)
 
 
-def test_hello_of_a_later_version_is_understood_as_such():
-    later = changed(words.Hello(words.PROTOCOL, "s", 5.0), v=99, protocol=99, invented_later=[1])
-    assert decode(later) == words.Hello(99, "s", 5.0)
+@pytest.mark.parametrize("version", [words.PROTOCOL + 1, words.OLDEST_PROTOCOL - 1])
+def test_hello_of_a_version_that_is_not_understood_is_read_as_such(version):
+    other = changed(
+        words.Hello(words.PROTOCOL, "s", 5.0), v=version, protocol=version, invented_later=[1]
+    )
+    assert decode(other) == words.Hello(version, "s", 5.0)
+
+
+@given(messages)
+def test_in_the_older_version_only_changed_messages_lose_what_it_lacks(message):
+    older = encode(message, words.OLDEST_PROTOCOL)
+    assert msgpack.unpackb(older)["v"] == words.OLDEST_PROTOCOL
+    arrived = decode(older)
+    assert arrived == message or type(message) in schema.CHANGED
+    assert encode(arrived, words.OLDEST_PROTOCOL) == older
+
+
+@given(messages)
+def test_only_changed_messages_and_greetings_depend_on_the_version(message):
+    older, newer = (encode(message, version) for version in schema.VERSIONS)
+    assert (older == newer) == (type(message) not in {words.Hello, words.Refused, *schema.CHANGED})
 
 
 def test_a_few_bytes_cannot_make_us_allocate_much():

@@ -67,3 +67,26 @@ def test_a_full_buffer_fits_into_a_message() -> None:
         recorder.note(TraceKind.SENT, 1, 1, 1.0, 1.0)
     answer = recorder.answer(1, 1.0)
     assert decode(encode(answer)) == answer
+
+
+def test_the_events_of_some_frames_may_be_asked_for_again() -> None:
+    recorder = Recorder()
+    recorder.answer(1, 0.0)
+    for frame in range(5):
+        recorder.note(TraceKind.FIRED, 2, frame, 10.0 + frame, 0.5)
+    for number in (2, 3):
+        answer = recorder.answer(number, 20.0, (3, 1, 99))
+        assert list(struct.iter_unpack(TRACE_EVENT, answer.events)) == [
+            (11.0, 0.5, 1, 2, TraceKind.FIRED),
+            (13.0, 0.5, 3, 2, TraceKind.FIRED),
+        ]
+    assert len(recorder.answer(4, 21.0).events) == 5 * struct.calcsize(TRACE_EVENT)
+
+
+def test_the_newest_events_stay() -> None:
+    recorder = Recorder(most_events=8)
+    recorder.answer(1, 0.0)
+    for frame in range(100):
+        recorder.note(TraceKind.FIRED, 0, frame, 0.0, 0.0)
+        answer = recorder.answer(2, 0.0, (frame,))
+        assert len(answer.events) == struct.calcsize(TRACE_EVENT)

@@ -87,7 +87,7 @@ def run(source: Source, *sinks: Sink, said: list[str], **changes: object) -> Str
     class Progress(LineProgress):
         def __init__(self) -> None: ...
 
-        def say(self, text: str) -> None:
+        def say(self, text: str, *_: object) -> None:
             said.append(text)
 
         def update(self, *_: object) -> None: ...

@@ -1,0 +1,105 @@
+"""Brings the subnets of a better plan to its nodes while frames stream by the present one.
+
+A change of plans ends the epoch on all nodes. What happens between the last result before it and
+the first one after it is the user's pause, so everything that takes long happens before: nodes
+receive the blobs that they lack, and prepare them (`Prepare`), which may take seconds for each
+subnet. After the halt they only open what is prepared, and rehearse it.
+
+Preloading is a help and no condition: where a node cannot do it, because its agent is older or has
+no room for both, or does not end in time, the change is carried out as it is after a loss, and that
+node prepares its part during the pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from launcher.core.blueprint import Blueprint
+from launcher.core.events import Action, Send, SendChunk
+from launcher.core.recovery import Change
+from launcher.core.session import BESIDE_WINDOW, Session, SessionState, Upload
+from launcher.core.watch import is_past
+from nodes.protocol.messages import Missing, Prepare, Prepared, Query, Stored
+
+LEAST_PROTOCOL = 9
+"""The first version of the protocol that has `Prepare`."""
+
+
+class Preloading:
+    """Leads the nodes of a change's blueprint to having its subnets prepared."""
+
+    def __init__(self, change: Change, sessions: Mapping[str, Session], until_s: float) -> None:
+        self.change = change
+        self.until_s = until_s
+        """When to carry out the change, whoever is not ready."""
+        self._sessions = sessions
+        self._uploads: dict[str, Upload] = {}
+        self._waiting = {
+            node: sessions[node]
+            for node in change.blueprint.deployments
+            if _can_prepare(sessions[node])
+        }
+
+    @property
+    def _blueprint(self) -> Blueprint:
+        return self.change.blueprint
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether every node is ready, or it takes too long."""
+        return not self._waiting or is_past(self.until_s, now_s)
+
+    @property
+    def can_be_carried_out(self) -> bool:
+        """Whether all nodes of the plan are present and have not failed."""
+        fit = (SessionState.RUNNING, SessionState.IDLE)
+        return all(self._sessions[node].state in fit for node in self._blueprint.deployments)
+
+    def cancel(self) -> None:
+        """Expect nothing more of the nodes."""
+        for session in self._waiting.values():
+            session.abandon()
+
+    def begin(self) -> list[Action]:
+        """Query which blobs the nodes lack."""
+        actions: list[Action] = []
+        for node, session in self._waiting.items():
+            session.unanswered[Missing] += 1
+            digests = tuple(blob.digest for blob in self._blueprint.blobs(node))
+            actions.append(Send(node, Query(digests)))
+        return actions
+
+    def receive(self, session: Session, answer: Missing | Stored | Prepared) -> list[Action]:
+        """Act on a node's answer; raises `RemoteProtocolError` if it cannot be true."""
+        if session.node not in self._waiting:
+            return []
+        match answer:
+            case Missing(digests):
+                self._uploads[session.node] = self._upload(session.node, digests)
+            case Stored():
+                if session.node in self._uploads:
+                    self._uploads[session.node].stored(answer)
+            case Prepared(epoch):
+                if epoch == self._blueprint.epoch:
+                    del self._waiting[session.node]
+                return []
+        return self._continue(session)
+
+    def _upload(self, node: str, lacking: Iterable[str]) -> Upload:
+        needed = {blob.digest: blob for blob in self._blueprint.blobs(node)}
+        return Upload(needed[digest] for digest in dict.fromkeys(lacking) if digest in needed)
+
+    def _continue(self, session: Session) -> list[Action]:
+        upload = self._uploads.get(session.node)
+        if upload is None:
+            return []
+        if upload.is_complete:
+            del self._uploads[session.node]
+            return [Send(session.node, Prepare(self._blueprint.deployments[session.node]))]
+        due = upload.due(BESIDE_WINDOW)  # frames have the link to themselves otherwise
+        session.unanswered[Stored] += len(due)
+        return [SendChunk(session.node, *chunk) for chunk in due]
+
+
+def _can_prepare(session: Session) -> bool:
+    is_new = session.welcome is not None and session.welcome.protocol >= LEAST_PROTOCOL
+    return is_new and session.state in (SessionState.RUNNING, SessionState.IDLE)

@@ -1,0 +1,81 @@
+"""The launcher's log as JSON lines on standard error, for `--log-format json`.
+
+Progress, notices of the run and the error that ends a command are then log records like those of
+libraries, and nothing else is written to standard error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from launcher.errors import BadInputError
+from nodes.host.logs import JsonFormatter, begin_json_log
+
+LogFormat = Literal["text", "json"]
+
+LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+log = logging.getLogger("csdf-edge")
+
+
+def begin_log(arguments: Sequence[str]) -> None:
+    """Begin to log as JSON if a command line asks for it, before it is parsed: a mistake in it is
+    logged, too."""
+    joined = " ".join(arguments)
+    if "--log-format json" in joined or "--log-format=json" in joined:
+        begin_json_log(logging.INFO)
+
+
+def is_json() -> bool:
+    """Whether standard error has JSON lines only."""
+    formatters = (handler.formatter for handler in logging.getLogger().handlers)
+    return any(isinstance(formatter, JsonFormatter) for formatter in formatters)
+
+
+def check_log_format(given: str) -> None:
+    """Raise `BadInputError` for a form of logs that there is not."""
+    if given not in ("text", "json"):
+        raise BadInputError(f"--log-format {given}: write text or json")
+
+
+class JsonProgress:
+    """Logs messages, and about every tenth of a stage (`launcher.progress.ProgressDisplay`)."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._shown = ("", -1)
+
+    def __enter__(self) -> JsonProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def name_run(self, run: str) -> None:
+        """See `ProgressDisplay`."""
+        self._run = run
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:
+        """See `ProgressDisplay`."""
+        self._shown = ("", -1)
+        fields: dict[str, object] = {}
+        if len(nodes) == 1:
+            fields = {"node": nodes[0]}
+        elif nodes:
+            fields = {"nodes": list(nodes)}
+        self._log(text, level, fields)
+
+    def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
+        """See `ProgressDisplay`; stages without an end are not logged: metrics have their rate."""
+        if total is None:
+            return
+        tenth = 10 * done // total if total else 10
+        if (stage, tenth) == self._shown:
+            return
+        self._shown = stage, tenth
+        self._log(note or stage, "info", {"stage": stage, "done": done, "total": total})
+
+    def _log(self, text: str, level: str, fields: Mapping[str, object]) -> None:
+        log.log(LEVELS[level], "%s", text, extra={"fields": {"run": self._run, **fields}})

@@ -1,0 +1,229 @@
+"""Follows single frames through a run: when each was pushed, sent, computed by whom, and taken.
+
+Only frames that somebody wants followed carry a `FrameTrace`; all others cost nothing here. Agents
+keep the times of their last firings anyway while a run is followed (`nodes.execution.trace`). Once
+a followed frame is taken, they are asked for its firings, which are assigned to it by epoch, phase
+and frame number. Clocks are compared as for `launch --trace` (`launcher.core.clocks`).
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from launcher.core.blueprint import Blueprint
+from launcher.core.clocks import RoundTrip, estimate
+from nodes.protocol.messages import (
+    HOST,
+    TRACE_EVENT,
+    ChannelSpec,
+    Control,
+    GetTrace,
+    Start,
+    Stop,
+    Traced,
+    TraceKind,
+)
+
+MOST_FOLLOWED = 256
+"""Frames that are followed at a time; a further one is not."""
+
+AT_ONCE = 4
+"""The number of first requests to an agent, which follow each other immediately: round trips that
+compare the clocks."""
+
+MOST_TRIPS = 64
+"""The last round trips, from which a clock is estimated."""
+
+EVERY_S = 0.1
+"""The least time between two later requests to an agent."""
+
+ANSWERS_S = 2.0
+"""How long agents may take to send the firings of a frame; then it is complete without them."""
+
+_EVENT = struct.Struct(TRACE_EVENT)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedFiring:
+    """A phase that computed the frame; times are of the launcher's monotonic clock."""
+
+    node: str
+    phase: str
+    began_s: float
+    ended_s: float
+
+
+@dataclass
+class FrameTrace:
+    """One frame's way; times are of the launcher's monotonic clock, 0.0 while not known.
+
+    A frame that was sent again after a loss has the times of the last time. `complete` is done once
+    `firings` has all that agents have said.
+    """
+
+    pushed_s: float = field(default_factory=time.monotonic)
+    sent_s: float = 0.0
+    taken_s: float = 0.0
+    frame: int = 0
+    """Its number in its copy of the network, in this epoch."""
+    blueprint: Blueprint | None = None
+    copy: int = 0
+    firings: tuple[FollowedFiring, ...] = ()
+    complete: Future[None] = field(default_factory=Future)
+
+    def sent(self, blueprint: Blueprint, copy: int, frame: int) -> None:
+        """Note that it is sent now, as this frame of a copy of its network, whose channels
+        `blueprint` has."""
+        self.sent_s = time.monotonic()
+        self.blueprint, self.copy, self.frame = blueprint, copy, frame
+
+
+@dataclass
+class _Agent:
+    """The requests to one agent, and how long it takes to answer them."""
+
+    number: int = 0
+    first: int = 1
+    is_waiting: bool = False
+    sent_s: float = 0.0
+    trips: deque[RoundTrip] = field(default_factory=lambda: deque(maxlen=MOST_TRIPS))
+
+
+@dataclass
+class _Taken:
+    """A frame whose result was taken, and the firings that agents have sent of it."""
+
+    trace: FrameTrace
+    silent: set[str]
+    until_s: float
+    found: dict[tuple[str, int], FollowedFiring] = field(default_factory=dict)
+
+
+class FrameTracer:
+    """Asks agents for the firings of frames that were taken (`launcher.run.tracing.TraceRequests`).
+
+    The run's thread calls all of this.
+    """
+
+    def __init__(self) -> None:
+        self._agents: dict[str, _Agent] = {}
+        self._taken: deque[_Taken] = deque()
+
+    # ------------------------------------------------------------ frames
+
+    def took(self, trace: FrameTrace) -> None:
+        """The frame's result was taken."""
+        trace.taken_s = time.monotonic()
+        if trace.blueprint is None or len(self._taken) >= MOST_FOLLOWED:
+            trace.complete.set_result(None)
+            return
+        nodes = {node for node, _ in phases_of(trace.blueprint, trace.copy)} & self._agents.keys()
+        self._taken.append(_Taken(trace, nodes, trace.taken_s + ANSWERS_S))
+
+    def close(self) -> None:
+        """The run has ended: nothing more will come."""
+        while self._taken:
+            self._finish(self._taken.popleft())
+
+    def _finish(self, taken: _Taken) -> None:
+        firings = sorted(taken.found.values(), key=lambda firing: firing.began_s)
+        taken.trace.firings = tuple(firings)
+        taken.trace.complete.set_result(None)
+
+    # ------------------------------------------------------------ requests
+
+    def before(self, node: str, message: Control) -> GetTrace | None:
+        """Return the request to send before `message`, if any: agents record from `Start` on."""
+        if isinstance(message, Start):
+            before = self._agents.get(node, _Agent())
+            self._agents[node] = _Agent(number=before.number, first=before.number + 1)
+            return self.ask(node)
+        if isinstance(message, Stop):
+            self._agents.pop(node, None)
+            for taken in self._taken:
+                taken.silent.discard(node)
+        return None
+
+    def ask(self, node: str) -> GetTrace:
+        """Return a request, which the caller sends to the node now."""
+        agent = self._agents[node]
+        agent.number += 1
+        agent.is_waiting, agent.sent_s = True, time.monotonic()
+        frames = {taken.trace.frame for taken in self._taken if node in taken.silent}
+        return GetTrace(agent.number, tuple(sorted(frames)) or NO_FRAME)
+
+    def due(self, now_s: float) -> list[str]:
+        """Return the nodes to ask now, and complete the frames that have waited long enough."""
+        while self._taken and (not self._taken[0].silent or now_s >= self._taken[0].until_s):
+            self._finish(self._taken.popleft())
+        wanted = {node for taken in self._taken for node in taken.silent}
+        return [node for node, agent in self._agents.items() if _is_due(node, agent, wanted, now_s)]
+
+    def receive(self, node: str, answer: Traced) -> None:
+        """Take in an answer."""
+        agent = self._agents.get(node)
+        if agent is None or answer.number < agent.first or answer.number != agent.number:
+            return
+        agent.is_waiting = False
+        agent.trips.append(RoundTrip(agent.sent_s, answer.now_s, time.monotonic()))
+        clock = estimate(agent.trips)
+        usable = len(answer.events) - len(answer.events) % _EVENT.size
+        fired: dict[int, list[tuple[int, float, float]]] = {}
+        for began_s, took_s, frame, number, kind in _EVENT.iter_unpack(answer.events[:usable]):
+            if kind == TraceKind.FIRED:
+                fired.setdefault(frame, []).append((number, clock.ours(began_s), took_s))
+        for taken in self._taken:
+            if node not in taken.silent or taken.trace.taken_s > agent.sent_s:
+                continue
+            taken.silent.discard(node)
+            for firing in self._own(taken.trace, node, fired.get(taken.trace.frame, ())):
+                taken.found[node, firing[0]] = firing[1]
+
+    def _own(
+        self, trace: FrameTrace, node: str, events: Sequence[tuple[int, float, float]]
+    ) -> Iterator[tuple[int, FollowedFiring]]:
+        """The firings that computed this frame; others have its number in another copy, network or
+        epoch."""
+        if trace.blueprint is None:
+            return
+        own = phases_of(trace.blueprint, trace.copy)
+        phases = trace.blueprint.deployments[node].phases
+        for number, began_s, took_s in events:
+            if (node, number) in own and began_s + took_s >= trace.sent_s:
+                yield number, FollowedFiring(node, phases[number].name, began_s, began_s + took_s)
+
+
+NO_FRAME = (0,)
+"""What is asked for where only the clocks are compared: a single frame, not all of them."""
+
+
+def _is_due(node: str, agent: _Agent, wanted: set[str], now_s: float) -> bool:
+    if agent.is_waiting:
+        return False
+    return len(agent.trips) < AT_ONCE or (node in wanted and now_s >= agent.sent_s + EVERY_S)
+
+
+def phases_of(blueprint: Blueprint, copy: int) -> set[tuple[str, int]]:
+    """The phases that the host's frames reach in a copy of the network, by node and index."""
+    after: dict[tuple[str, int | None], list[ChannelSpec]] = {}
+    for deployment in blueprint.deployments.values():
+        for channel in deployment.channels:
+            after.setdefault((channel.source_node, channel.source_phase), []).append(channel)
+    dealing = blueprint.dealing
+    due = [c for c in blueprint.from_host if dealing.channel_copy(c.number) == copy]
+    found: set[tuple[str, int]] = set()
+    while due:
+        channel = due.pop()
+        if channel.target_node == HOST:
+            continue
+        for phase in channel.target_phases:
+            place = (channel.target_node, phase)
+            if place not in found:
+                found.add(place)
+                due += after.get(place, ())
+    return found

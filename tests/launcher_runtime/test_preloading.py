@@ -1,0 +1,112 @@
+"""Nodes have the subnets of a better plan, prepared, before the present one is given up."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from launcher.core import events as lev
+from nodes.protocol.messages import PROTOCOL
+from tests.launcher_runtime.faults import FaultyWorld, recovering
+from tests.launcher_runtime.simulation import LOADING_S, PREPARING_S
+
+
+def back_again(frames: int = 300) -> FaultyWorld:
+    """Three daemons, one of which crashes, is started again, and is worth a change of plans."""
+    world = FaultyWorld(
+        Random(5),
+        nodes=3,
+        standby=0,
+        room=3,
+        delay_s=lambda: 0.01,
+        frames=frames,
+        started_by_us=False,
+        take_s=0.3,
+        limits=recovering(),
+    )
+    world.gain = lambda: 1.5
+    world.at(2.0, lambda: world.crash("n1"))
+    world.at(5.0, lambda: world.restart("n1"))
+    return world
+
+
+def finish(world: FaultyWorld) -> float:
+    """To the end, which must be a good one; returns the pause of the change."""
+    world.run(2000.0)
+    world.check_end()
+    assert world.end == lev.End(None)
+    assert [past.cause for past in world.supervisor.recoveries] == ["loss", "return"]
+    return world.supervisor.recoveries[1].seconds
+
+
+def test_subnets_are_sent_and_prepared_while_frames_stream() -> None:
+    world = back_again()
+    pause_s = finish(world)
+    assert pause_s < PREPARING_S
+    for name in world.supervisor.blueprint.deployments:
+        words = world.nodes[name].words
+        prepared = words.index("Prepare")
+        assert "Query" in words[:prepared]
+        # What was prepared is all that the node needs: nothing is sent during the pause.
+        assert "Put" not in words[prepared:]
+
+
+def test_the_pause_is_that_of_opening_what_is_prepared() -> None:
+    world = back_again()
+    phases = len(world.reads)
+    assert finish(world) < phases * LOADING_S + 0.25
+
+
+def test_a_node_that_cannot_prepare_while_it_computes_does_so_in_the_pause() -> None:
+    world = back_again()
+    world.cannot_prepare |= world.nodes.keys()
+    finish(world)
+
+
+def test_an_agent_of_the_version_before_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launcher.core.preloading.LEAST_PROTOCOL", PROTOCOL + 1)
+    world = back_again()
+    finish(world)
+    assert "Prepare" not in {word for _, word in world.trace}
+
+
+def test_a_loss_while_nodes_prepare_is_a_loss_like_any() -> None:
+    world = back_again()
+
+    def lose_when_preparing() -> None:
+        preparing = [name for name, word in world.trace if word == "Prepare"]
+        if preparing:
+            world.crash(next(n for n in world.supervisor.blueprint.deployments if n != "n1"))
+        else:
+            world.at(world.now_s + 0.05, lose_when_preparing)
+
+    world.at(6.0, lose_when_preparing)
+    world.run(2000.0)
+    world.check_end()
+    assert world.end == lev.End(None)
+    assert [past.cause for past in world.supervisor.recoveries][:2] == ["loss", "loss"]
+
+
+def test_the_loss_of_a_node_that_was_to_be_used_again_keeps_the_present_plan() -> None:
+    world = back_again()
+
+    def lose_when_preparing() -> None:
+        if ("n1", "Prepare") in world.trace:
+            world.crash("n1")
+        elif world.end is None:
+            world.at(world.now_s + 0.05, lose_when_preparing)
+
+    world.at(6.0, lose_when_preparing)
+    world.run(2000.0)
+    world.check_end()
+    assert world.end == lev.End(None)
+    assert [past.cause for past in world.supervisor.recoveries] == ["loss"]
+
+
+def test_the_end_of_the_frames_ends_the_preparation() -> None:
+    world = back_again(frames=34)
+    world.gain = lambda: 100.0
+    world.run(2000.0)
+    world.check_end()
+    assert world.end == lev.End(None)

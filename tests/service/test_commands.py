@@ -1,0 +1,180 @@
+"""The service's commands and what they promise: mistakes change nothing, and no end loses state."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.service.server import Up, command, images, whole, write_cluster, write_version
+
+grpcclient = pytest.importorskip("tritonclient.grpc", reason="needs tritonclient[grpc,http]")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("service")
+    for version in (1, 2):
+        write_version(folder, version)
+    write_cluster(folder, ("digits", 1), count=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def up(folder: Path) -> Iterator[Up]:
+    up = Up(folder, folder / "cluster.yaml")
+    up.read_until("version 1 of digits serves")
+    yield up
+    assert up.end() == 0
+
+
+def answered_by(up: Up) -> int:
+    """The version that answers, whose results these are."""
+    with grpcclient.InferenceServerClient(up.grpc) as client:
+        given = grpcclient.InferInput("image", [1, 1, 8, 8], "FP32")
+        given.set_data_from_numpy(images()[0])
+        answer = client.infer("digits", [given])
+    version = int(answer.get_response().model_version)
+    wanted = whole(up.folder / f"digits{version}.onnx", 1)[0]
+    assert abs(answer.as_numpy("probabilities") - wanted).max() < 1e-4
+    return version
+
+
+def asked(up: Up, path: str, token: str | None, data: bytes | None = None) -> int:
+    """The status of the answer of the service's own API."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"http://{up.http}/csdf-edge/v1/{path}", data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_only_one_service_runs_in_a_folder(up: Up) -> None:
+    code, answer = command(up.folder, "up", str(up.folder / "cluster.yaml"))
+    assert code == 2
+    assert "the service runs already" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"nodes": []}, "lists no node"),
+        ({"strategy": "sequentail"}, "did you mean 'sequential'?"),
+        ({"sinks": ["stdout"]}, "answers requests only"),
+        ({"input": "rtsp://camera/1"}, "takes no source"),
+    ],
+)
+def test_a_mistake_changes_nothing(up: Up, change: dict[str, object], sentence: str) -> None:
+    cluster = write_cluster(up.folder, ("digits", 1), count=1, **change)
+    code, answer = up.command("apply", str(cluster))
+    assert code == 2
+    assert sentence in answer["error"]
+    assert up.command("status")[1]["generation"] == 1
+
+
+def test_a_version_has_one_content(up: Up) -> None:
+    cluster = write_cluster(up.folder, ("digits", 1), count=1)
+    cluster.write_text(cluster.read_text().replace("digits1.onnx", "digits2.onnx"))
+    code, answer = up.command("apply", str(cluster))
+    assert code == 2
+    assert "is another network than version 1 of it, which generation 1 has" in answer["error"]
+    assert "write version: 2" in answer["error"]
+
+
+def test_a_version_that_cannot_be_planned_leaves_the_present_one(up: Up) -> None:
+    before = up.command("status")[1]["generation"]
+    limited = [{"name": "n0", "memory": "1MB"}]
+    cluster = write_cluster(up.folder, ("digits", 2), nodes=limited)
+    code, answer = up.command("apply", str(cluster))
+    assert code == 1
+    assert "version 2 has failed" in answer["error"]
+    assert "version 1 still serves" in answer["error"]
+    code, status = up.command("status")
+    assert (code, status["state"]) == (3, "degraded")
+    assert answered_by(up) == 1
+    code, answer = up.command("rollback")
+    assert (code, answer["generation"]) == (0, before + 2)
+    assert up.command("status")[0] == 0
+
+
+def test_the_control_api_lets_operators_in_and_nobody_else(up: Up) -> None:
+    control = up.folder / "state" / "control.json"
+    assert stat.S_IMODE(control.stat().st_mode) == 0o600
+    token = json.loads(control.read_text())["token"]
+    assert asked(up, "status", token) == 200
+    assert asked(up, "down", None, b"{}") == 401
+    assert asked(up, "down", "another-token-of-some-length", b"{}") == 401
+    assert asked(up, "apply", token, b"{") == 400
+    assert asked(up, "apply", token, b'{"path": "relative"}') == 400
+    assert asked(up, "apply", token, bytes(2 << 20)) == 413
+    assert asked(up, "nothing", token) == 404
+    assert asked(up, "status", token) == 200
+
+
+def test_the_agents_of_another_machine_are_restarted_there(up: Up) -> None:
+    code, answer = up.command("restart", "n7")
+    assert code == 2
+    assert "there is no node 'n7'; there are n0" in answer["error"]
+
+
+def test_after_a_sudden_end_what_was_applied_last_goes_on(folder: Path, tmp_path: Path) -> None:
+    for version in (1, 2):
+        write_version(tmp_path, version)
+    up = Up(tmp_path, write_cluster(tmp_path, ("digits", 1), count=1))
+    up.read_until("version 1 of digits serves")
+    assert up.command("apply", str(write_cluster(tmp_path, ("digits", 2), count=1)))[0] == 0
+    assert answered_by(up) == 2
+    up.kill()
+    (tmp_path / "cluster.yaml").write_text("half a fi")
+    assert up.command("status")[0] == 1
+    again = Up(tmp_path)
+    again.read_until("version 2 of digits serves")
+    assert answered_by(again) == 2
+    (tmp_path / "digits1.onnx").unlink()  # the state has a copy
+    assert again.command("rollback")[0] == 0
+    write_version(tmp_path, 1)
+    assert answered_by(again) == 1
+    code, answer = again.command("down")
+    assert (code, answer["state"]) == (0, "ended")
+    assert again.end_of_output() == 0
+    assert again.command("status")[1]["state"] == "not running"
+
+
+def test_systemd_hears_that_it_is_ready_and_alive_and_sighup_applies_the_file(
+    tmp_path: Path,
+) -> None:
+    write_version(tmp_path, 1)
+    write_version(tmp_path, 2)
+    heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    heard.bind(str(tmp_path / "notify"))
+    heard.settimeout(60)
+    cluster = write_cluster(tmp_path, ("digits", 1), count=1)
+    up = Up(tmp_path, cluster, {"NOTIFY_SOCKET": heard.getsockname(), "WATCHDOG_USEC": "1000000"})
+
+    def hear(text: str) -> None:
+        while text not in heard.recv(4096).decode():
+            pass
+
+    hear("READY=1")
+    hear("STATUS=ok, generation 1: digits 1")
+    for _ in range(4):
+        hear("WATCHDOG=1")
+    write_cluster(tmp_path, ("digits", 2), count=1)
+    os.kill(up.process.pid, signal.SIGHUP)
+    hear("STATUS=ok, generation 2: digits 2")
+    os.kill(up.process.pid, signal.SIGTERM)
+    hear("STOPPING=1")
+    assert up.end_of_output() == 0
+    heard.close()
