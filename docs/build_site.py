@@ -27,7 +27,9 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/running.md",
         "docs/python.md",
         "docs/serving.md",
+        "docs/service.md",
         "docs/observing.md",
+        "docs/watching.md",
         "docs/streaming.md",
         "docs/sources.md",
         "docs/sinks.md",
@@ -58,7 +60,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
 
 MOVED = {
     "README.md": "index.md",
-    "deploy/README.md": "service.md",
+    "deploy/README.md": "agents-as-services.md",
     "examples/digits/README.md": "digits.md",
     "docs/decisions/README.md": "decisions/index.md",
     "CONTRIBUTING.md": "contributing.md",

@@ -11,6 +11,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -22,6 +23,8 @@ from launcher.commands.ga import app as ga_app
 from launcher.commands.launch import app as launch_app
 from launcher.commands.partition import app as partition_app
 from launcher.commands.serve import app as serve_app
+from launcher.commands.service.commands import COMMANDS as SERVICE_COMMANDS
+from launcher.commands.service.commands import app_of
 from launcher.commands.top import app as top_app
 from nodes.cli import _parser as agent_parser
 from nodes.net.curve import _parser as keygen_parser
@@ -43,6 +46,9 @@ def page() -> str:
         *_of_typer("launch", launch_app),
         *_of_typer("launch serve", serve_app),
         *_of_typer("launch top", top_app),
+        *chain.from_iterable(
+            _of_typer(f"launch {name}", app_of(name)) for name in SERVICE_COMMANDS
+        ),
         *_of_argparse("node-agent", agent_parser()),
         *_of_argparse("node-agent keygen", keygen_parser()),
         *_of_typer("csdf-edge partition", partition_app),

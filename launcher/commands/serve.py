@@ -80,6 +80,9 @@ class ServeOptions:
         Path | None,
         typer.Option(help="File of csdf-edge partition profile: measured times for the search"),
     ] = None
+    report: Annotated[
+        Path | None, typer.Option(help="File for a page on the run, in HTML, written at its end")
+    ] = None
     log_format: Annotated[
         str, typer.Option(metavar="text|json", help="json: one JSON object per line of the log")
     ] = "text"
@@ -102,8 +105,11 @@ def _serve(options: ServeOptions, _: bool) -> int:
 
     keep_one_heap()  # a server has many threads, and frees in one what another allocates
 
-    request = Request(options.target, strategy=options.strategy, profile=options.profile)
-    keys = {key.name for key in fields(options)} - {"target", "strategy", "profile", "log_format"}
+    request = Request(
+        options.target, strategy=options.strategy, profile=options.profile, report=options.report
+    )
+    own = {"target", "strategy", "profile", "report", "log_format"}
+    keys = {key.name for key in fields(options)} - own
     given = {key: _as_written(value) for key in keys if (value := getattr(options, key))}
     check_log_format(options.log_format)
     with JsonProgress() if is_json() else LineProgress(sys.stderr) as progress:

@@ -73,7 +73,7 @@ class _Shown:
 
 def report_text(report: Report) -> RenderableType:
     """Return what `print_report` prints."""
-    return Group(nodes_table(report.nodes), *map(_line, _lines(report)))
+    return Group(nodes_table(report.nodes), *map(_line, report_lines(report)))
 
 
 def nodes_table(nodes: Sequence[NodeReport]) -> Table:
@@ -122,7 +122,8 @@ def _line(text: str) -> Text:
     return Text(printable(text))
 
 
-def _lines(report: Report) -> list[str]:
+def report_lines(report: Report) -> list[str]:
+    """Return the sentences of a report."""
     predicted, planned = _rate(report.period_predicted_s), _rate(report.period_planned_s)
     held = sum(node.fifo_measured_bytes for node in report.nodes)
     expected = sum(node.fifo_predicted_bytes for node in report.nodes)

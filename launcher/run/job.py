@@ -36,6 +36,7 @@ from launcher.plan.files import (
     SUBNETS,
     SavedPlan,
     check_save_folder,
+    cluster_text,
     is_plan,
     no_target,
     read_plan,
@@ -77,7 +78,11 @@ from launcher.results.comparison.agreement import worst_of
 from launcher.results.comparison.whole import ExecutedPlans, compare_all
 from launcher.results.journal.journal import Journal
 from launcher.results.journal.opening import CompletedRun, check_room, journal_place, journal_report
+from launcher.results.page.comparison import of_run, run_problems
+from launcher.results.page.page import RunRecord
+from launcher.results.page.recording import Recorder, check_report_file
 from launcher.results.report import Report, make_report, pace_report, removal_text
+from launcher.results.report_text import report_lines
 from launcher.run.consent import hearing_consent
 from launcher.run.feed import Feed
 from launcher.run.live import LiveNetwork, LiveRun, observe
@@ -215,7 +220,10 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
         progress.name_run(observation.run)
         observation.count_drops(lambda: len(results.dropped))
         options = replace(options, observation=observation)
-        with LiveRun(
+        recorder = Recorder(
+            request.report, observation.view, run_record(cluster, plan, observation.models)
+        )
+        live = LiveRun(
             replace(
                 ready,
                 options=options,
@@ -224,7 +232,8 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             (network,),
             lambda update: _show(progress, files.of_all(update)),
             observation,
-        ) as run:
+        )
+        with recorder, live as run:
             files.through(network)
         result = run.ended_well()
         show = _counting(progress, "comparing with the whole model")
@@ -250,7 +259,23 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             machines={node.name: machine_of(node) for node in cluster.config.nodes},
             reasons=job.reasons,
         )
+        if request.report is not None:
+            record = replace(
+                recorder.record,
+                plan=plan,
+                lines=report_lines(report),
+                compared=of_run(report, plan),
+                nodes=report.nodes,
+                problems=run_problems(report),
+            )
+            recorder.write(record, request.trace)
+            progress.say(f"report: {request.report}")
     return Outcome(plan, report)
+
+
+def run_record(cluster: Cluster, plan: Plan, models: Sequence[str]) -> RunRecord:
+    """Return what is known of a run before it streams, for its page."""
+    return RunRecord(", ".join(models), plan, cluster_text(cluster))
 
 
 @contextmanager
@@ -613,6 +638,7 @@ def _subnets_folder(job: _Job, folder: Path) -> Path:
 def load_target(request: Request) -> LoadedTarget:
     """Read what `request` names; raises `BadInputError`."""
     check_trace_file(request.trace)
+    check_report_file(request.report)
     target, saved = request.target, None
     if is_plan(target):
         folder = target if target.is_dir() else target.parent

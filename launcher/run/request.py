@@ -115,6 +115,10 @@ class Request:
         Path | None,
         typer.Option(help="File for a trace of what every node did and when, for Perfetto"),
     ] = None
+    report: Annotated[
+        Path | None,
+        typer.Option(help="File for a page on the run, in HTML: plan, schedule, figures over time"),
+    ] = None
     rebalance: Annotated[
         Rebalance | None,
         typer.Option(

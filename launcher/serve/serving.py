@@ -7,6 +7,7 @@ import functools
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -18,7 +19,9 @@ from launcher.config.serve import ServeConfig
 from launcher.console import print_text
 from launcher.errors import BadInputError
 from launcher.progress import ProgressDisplay
-from launcher.run.job import load_target
+from launcher.results.page.comparison import of_view
+from launcher.results.page.recording import Recorder
+from launcher.run.job import load_target, run_record
 from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
 from launcher.serve.listening import TlsFiles, check_stateless, listening, tls_files
@@ -60,7 +63,12 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
         service.views = lambda: (live.view(),)
         service.metrics_are_open = config.metrics == "open"
         say = progress.say if takes_standard_output(cluster) else _print_line
-        number = asyncio.run(_until_stopped(service, live, config, tls, say))
+        record = run_record(cluster, live.plan, live.models)
+        with Recorder(request.report, live.view, record) as recorder:
+            number = asyncio.run(_until_stopped(service, live, config, tls, say))
+        record = recorder.record
+        if record.view is not None:
+            recorder.write(replace(record, compared=of_view(record.view, live.plan)))
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     return 0

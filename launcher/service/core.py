@@ -55,7 +55,7 @@ from launcher.service.events import (
 MOST_RELEASES = 2
 """Releases of one model that may hold something at the same time."""
 
-FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 300.0
+FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """How long a release that failed waits before it is tried again: twice as long each time."""
 
 PROVEN_S = 60.0
@@ -81,6 +81,8 @@ class ModelStatus:
     """The version that answers requests."""
     previous: str | None
     """Another version that still holds memory on the nodes."""
+    lacks_room: bool
+    """Whether it has failed because the version that serves takes the room that it needs."""
 
 
 @dataclass(slots=True)
@@ -394,16 +396,23 @@ def _is_due(life: _Life | None, now_s: float) -> bool:
 
 def _status(model: _Model) -> ModelStatus:
     wanted, current = model.wanted, model.current
-    others = _others(model)
-    serving = None if current is None else current.version
-    previous = next((life.release.version for life in others), None)
+    life = None if wanted is None else model.lives.get(wanted)
     if wanted is None:
-        return ModelStatus(model.name, "", "removed", "", model.since_s, serving, previous)
-    life = model.lives.get(wanted)
-    state = "waiting" if life is None else life.state.value
-    reason = "" if life is None or life.state is _S.SERVING else life.reason
-    since_s = model.since_s if life is None else life.since_s
-    return ModelStatus(model.name, wanted.version, state, reason, since_s, serving, previous)
+        state = "removed"
+    elif life is None or model.makes_room:
+        state = "waiting"
+    else:
+        state = life.state.value
+    return ModelStatus(
+        name=model.name,
+        version="" if wanted is None else wanted.version,
+        state=state,
+        reason="" if life is None or life.state is _S.SERVING else life.reason,
+        since_s=model.since_s if life is None else life.since_s,
+        serving=None if current is None else current.version,
+        previous=next((life.release.version for life in _others(model)), None),
+        lacks_room=life is not None and life.lacks_room and current is not None,
+    )
 
 
 def _others(model: _Model) -> Iterator[_Life]:

@@ -1,27 +1,39 @@
-"""Says how the nodes of a service are, from its live clusters."""
+"""Says how the nodes of a service are, from what its runs look like."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from launcher.run.live_cluster import LiveCluster
-from launcher.view.model import NodeState
+from launcher.view.model import NodeState, NodeView, RunView
+
+_WORST_FIRST = (NodeState.LOST, NodeState.ABSENT, NodeState.ACTIVE, NodeState.STANDING_BY)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node of the service, for all models at once."""
+    """A node, for all runs at once: lost or absent if it is that for one of them."""
 
     name: str
     state: NodeState
     reason: str = ""
 
 
-def node_statuses(names: Iterable[str], lives: Iterable[LiveCluster]) -> list[NodeStatus]:
-    """Return the state of each node: active if a model's plan has layers on it."""
-    used = {phase.device for live in lives for phase in live.plan.phases}
+def node_statuses(names: Iterable[str], views: Sequence[RunView]) -> list[NodeStatus]:
+    """Return the state of each node; one that no run knows stands by."""
+    found: dict[str, NodeView] = {}
+    for view in views:
+        for node in view.nodes:
+            other = found.get(node.name)
+            if other is None or _rank(node.state) < _rank(other.state):
+                found[node.name] = node
     return [
-        NodeStatus(name, NodeState.ACTIVE if name in used else NodeState.STANDING_BY)
+        NodeStatus(name, found[name].state, found[name].reason)
+        if name in found
+        else NodeStatus(name, NodeState.STANDING_BY)
         for name in names
     ]
+
+
+def _rank(state: NodeState) -> int:
+    return _WORST_FIRST.index(state)

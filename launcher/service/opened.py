@@ -32,7 +32,11 @@ from launcher.service.events import (
 Report = Callable[[Event], None]
 """Takes an event; called from any thread."""
 
-Say = Callable[[str], None]
+Say = Callable[[str, str], None]
+"""Takes a text and its level; called from any thread."""
+
+START_WAIT_S = 5.0
+"""How long a release waits for nodes without which it has no plan."""
 
 ENDING_S = 1.0
 """How long after the first frame that it fails a run may take to end."""
@@ -93,6 +97,8 @@ class OpenedRelease:
         self._held = held
         self._report = report
         self._say = say
+        self._shares_agents = False
+        """Whether another release holds an agent that may take one launcher's session only."""
         self._wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._is_given_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"csdf-edge {release}", daemon=True)
@@ -138,7 +144,8 @@ class OpenedRelease:
             pass
         except LauncherError as error:
             if not self._is_given_up.is_set():
-                event = LoadFailed(release, str(error), isinstance(error, NoRoomError))
+                lacks_room = isinstance(error, NoRoomError) or self._shares_agents
+                event = LoadFailed(release, str(error), lacks_room)
         except Exception as error:  # noqa: BLE001 - the service goes on, and tells of it
             text = shortened(f"{type(error).__name__}: {error}")
             if not self._is_given_up.is_set():
@@ -150,7 +157,11 @@ class OpenedRelease:
     def _open(self, stack: ExitStack) -> tuple[Cluster, job.Live]:
         progress = _Progress(self)
         with self._turns.mine(lambda: not self._is_given_up.is_set()):
-            cluster = _within(self._cluster(), self._held())
+            cluster, held = self._cluster(), self._held()
+            self._shares_agents = any(
+                node.address is not None and node.name in held for node in cluster.config.nodes
+            )
+            cluster = _within(_impatient(cluster), held)
             live = stack.enter_context(
                 job.open_live(
                     Request(Path(cluster.source.name)),
@@ -184,10 +195,10 @@ class OpenedRelease:
                     network.ended.result(ENDING_S)
                 return str(error)
 
-    def told(self, text: str, *, is_open: bool) -> None:
+    def told(self, text: str, level: str = "info", *, is_open: bool) -> None:
         """Take what the run says; raises `GivenUpError` if it is no longer wanted."""
         if is_open:
-            self._say(f"{self.release}: {text}")
+            self._say(f"{self.release}: {text}", level)
             return
         self.stage = text
         if self._is_given_up.is_set():
@@ -213,12 +224,21 @@ class _Progress(ProgressDisplay):
 
     def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:  # noqa: ARG002
         """See `ProgressDisplay`."""
-        self._opened.told(text, is_open=self.is_open)
+        self._opened.told(text, level, is_open=self.is_open)
 
     def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         """See `ProgressDisplay`."""
         if not self.is_open:
             self._opened.told(f"{stage}: {done} of {total} {note}".rstrip(), is_open=False)
+
+
+def _impatient(cluster: Cluster) -> Cluster:
+    """Return the cluster with a short wait for nodes that are missing, unless the user sets one:
+    the core tries again, and others may be waiting for their turn."""
+    run = cluster.config.run
+    if run.start_wait_s is not None:
+        return cluster
+    return cluster.changed(run=run.model_copy(update={"start_wait_s": START_WAIT_S}))
 
 
 def _within(cluster: Cluster, held: Mapping[str, int]) -> Cluster:

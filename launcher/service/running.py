@@ -66,10 +66,11 @@ class RunningService:
         self,
         store: Store,
         tokens: tuple[str, ...],
-        say: Callable[[str], None],
+        say: Callable[[str, str], None],
         manager: ServiceManager | None = None,
     ) -> None:
-        """Each of `tokens` is an operator's; `say` prints the history as it happens."""
+        """Each of `tokens` is an operator's; `say` logs the history as it happens, each event with
+        its level."""
         self.routes = Routes()
         self.is_over = asyncio.Event()
         """Set once an operator has asked for the end."""
@@ -181,7 +182,7 @@ class RunningService:
             turns=self._turns,
             held=lambda: self._held(release),
             report=self.report,
-            say=lambda text: self.report(Note("info", text)),
+            say=lambda text, level: self.report(Note(level, text)),
         )
 
     def _held(self, release: Release) -> dict[str, int]:
@@ -204,7 +205,7 @@ class RunningService:
         return self._served[release]
 
     async def _note(self, level: str, text: str) -> None:
-        self._say(text if level == "info" else f"{level}: {text}")
+        self._say(text, level)
         event = await self._stored(self._store.add_event, time.time(), level, text)
         self._history.append(event)
         noted, self._noted = self._noted, asyncio.Event()
@@ -284,9 +285,11 @@ class RunningService:
 
     # ------------------------------------------------------------ the API
 
-    def is_operator(self, authorization: str | None) -> bool:
+    def is_operator(self, authorization: str | bytes | None) -> bool:
         """See `launcher.serve.service.Control`."""
-        given = (authorization or "").encode("utf-8", "surrogateescape")
+        given = authorization or ""
+        if isinstance(given, str):
+            given = given.encode("utf-8", "surrogateescape")
         return any(
             hmac.compare_digest(given, b"Bearer " + token.encode()) for token in self._tokens
         )
@@ -296,7 +299,7 @@ class RunningService:
         what, _, name = path.partition("/")
         match method, what:
             case "GET", "status" if not name:
-                return 200, self.status()
+                return 200, await self.status()
             case "GET", "events":
                 return 200, await self._events_after(name)
             case "POST", "apply" if not name:
@@ -315,12 +318,10 @@ class RunningService:
                     f"nothing is served at {method} {path[:100]!r}", Refusal.NOT_FOUND
                 )
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """Return what the service is like now, as JSON data."""
+        nodes = node_statuses(self._known[-1].nodes, await asyncio.to_thread(self.views))
         now_s, now = time.monotonic(), time.time()
-        lives = [opened.live for opened in self._opened.values()]
-        present = [live for live in lives if live is not None]
-        nodes = node_statuses(self._known[-1].nodes, present)
         state = self._core.state
         lost = any(node.state in (NodeState.LOST, NodeState.ABSENT) for node in nodes)
         if state == "ok" and lost:

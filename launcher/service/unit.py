@@ -61,9 +61,10 @@ ExecStart={" ".join(map(_quoted, [*command, str(self.state)]))}
 # The file that was applied last is applied again.
 ExecReload=/bin/kill -HUP $MAINPID
 # The loop that answers requests and keeps the models says that it turns.
-WatchdogSec=10
+WatchdogSec=5
+WatchdogSignal=SIGKILL
 Restart=on-failure
-RestartSec=1
+RestartSec=100ms
 TimeoutStartSec=120
 TimeoutStopSec=90
 # The agents of this machine end with the service; while it ends, it ends them itself.

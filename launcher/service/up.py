@@ -7,14 +7,14 @@ import os
 import secrets
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from launcher.config.serve import ServeConfig
-from launcher.console import print_text
-from launcher.errors import BadInputError
+from launcher.errors import EXIT_FAILED, BadInputError
 from launcher.serve.listening import TlsFiles, listening, tls_files
 from launcher.serve.request_traces import traces_to
 from launcher.serve.service import Service
@@ -23,10 +23,12 @@ from launcher.service.generations import cluster_of, read_generation
 from launcher.service.running import RunningService
 from launcher.service.store import Store, open_state
 from nodes.host.service_manager import ServiceManager
-from nodes.protocol.addresses import is_loopback_host
 
-CLOSING_S = 60.0
+CLOSING_S = 20.0
 """How long the releases may take to end; what is left then ends with the process."""
+
+Say = Callable[..., None]
+"""Logs a text, which may have a level (`launcher.progress.ProgressDisplay.say`)."""
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that plans may hold the interpreter while the servers' thread waits for it; by
@@ -47,7 +49,7 @@ def add_file(store: Store, path: Path) -> str:
     return f"generation {generation.number}, from {path}"
 
 
-def up(folder: Path, path: Path | None) -> int:
+def up(folder: Path, path: Path | None, say: Say) -> int:
     """Keep the service of a state folder until it is told to end; return the exit code.
 
     With a `path`, that cluster.yaml is applied first; without, the last one goes on. Raises
@@ -56,7 +58,7 @@ def up(folder: Path, path: Path | None) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with open_state(folder) as store:
         if path is not None:
-            _say(add_file(store, path))
+            say(add_file(store, path))
         last = store.last()
         if last is None:
             raise BadInputError(
@@ -65,8 +67,9 @@ def up(folder: Path, path: Path | None) -> int:
         cluster = cluster_of(store, last)
         config = cluster.config.serve
         tls = tls_files(cluster, config)
+        (folder / CONTROL).unlink(missing_ok=True)  # of a process that was killed
         try:
-            number = asyncio.run(_run(store, config, tls))
+            number = asyncio.run(_run(store, config, tls, say))
         finally:
             (folder / CONTROL).unlink(missing_ok=True)
     if number == signal.SIGINT:
@@ -74,12 +77,12 @@ def up(folder: Path, path: Path | None) -> int:
     return 0
 
 
-async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None) -> int:
+async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None, say: Say) -> int:
     """Serve until a signal or an operator ends it; return the signal's number, 0 if none."""
     manager = ServiceManager()
     token = secrets.token_urlsafe(32)
     tokens = (token,) if config.token is None else (token, config.token)
-    service = RunningService(store, tokens, _say, manager)
+    service = RunningService(store, tokens, say, manager)
     ended = _Signals(service)
     keeping = asyncio.create_task(service.run())
     served = Service(
@@ -103,7 +106,7 @@ async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None) -> int:
                 )
             )
             _write_control(store.folder, urls["http"], token, tls)
-            _say(f"serving at {', '.join(urls.values())}; state in {store.folder}")
+            say(f"serving at {', '.join(urls.values())}; state in {store.folder}")
             service.start()
             manager.ready()
             over = asyncio.create_task(service.is_over.wait())
@@ -111,31 +114,35 @@ async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None) -> int:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             over.cancel()
             if keeping.done():
-                keeping.result()
-            _say("ending: requests under way are answered")
+                _end_at_once(keeping, say)
+            say("ending: requests under way are answered")
     finally:
         if not keeping.done():
-            await _stopped(service)
+            await _stopped(service, say)
         keeping.cancel()
     return ended.stopped.result() if ended.stopped.done() else 0
 
 
-async def _stopped(service: RunningService) -> None:
+def _end_at_once(keeping: asyncio.Task[None], say: Say) -> None:
+    """End the process after an error that is none of the user's: nothing closes its runs."""
+    error = keeping.exception()
+    say("".join(traceback.format_exception(error)), "error")
+    os._exit(EXIT_FAILED)
+
+
+async def _stopped(service: RunningService, say: Say) -> None:
     try:
         await asyncio.wait_for(service.stop(), CLOSING_S)
     except asyncio.TimeoutError:
-        _say("warning: not everything has ended in time; it ends with this process")
-        sys.stdout.flush()
-        os._exit(1)  # agents that were started end when their standard input closes
+        say("not everything has ended in time; it ends with this process", "warning")
+        os._exit(0)  # agents that were started end when their standard input closes
 
 
 def _write_control(folder: Path, url: str, token: str, tls: TlsFiles | None) -> None:
     certificate = None if tls is None else str(tls[0])
-    host, _, port = url.rpartition(":")
-    scheme, _, name = host.partition("://")
-    if not is_loopback_host(name.strip("[]")) and name.strip("[]") in ("0.0.0.0", "::"):  # noqa: S104
-        host = f"{scheme}://127.0.0.1" if name == "0.0.0.0" else f"{scheme}://[::1]"  # noqa: S104
-    ControlFile(f"{host}:{port}", token, os.getpid(), certificate).write(folder)
+    for every, own in (("//0.0.0.0:", "//127.0.0.1:"), ("//[::]:", "//[::1]:")):
+        url = url.replace(every, own)
+    ControlFile(url, token, os.getpid(), certificate).write(folder)
 
 
 class _Signals:
@@ -166,8 +173,3 @@ class _Signals:
         }
         for number, call in calls.items():
             loop.add_signal_handler(number, call)
-
-
-def _say(text: str) -> None:
-    print_text(text + "\n")
-    sys.stdout.flush()

@@ -16,11 +16,12 @@ from nodes.protocol.fields import printable
 
 def stream_text(report: StreamReport) -> RenderableType:
     """Return the table of nodes, then a line for each thing that is counted."""
-    lines = [Text(printable(line)) for line in _lines(report)]
+    lines = [Text(printable(line)) for line in stream_lines(report)]
     return Group(*([nodes_table(report.nodes)] if report.nodes else []), *lines)
 
 
-def _lines(report: StreamReport) -> Iterator[str]:
+def stream_lines(report: StreamReport) -> Iterator[str]:
+    """Return the sentences of a report."""
     planned = f"{1 / report.period_planned_s:.2f} frames/s" if report.period_planned_s > 0 else "0"
     yield (
         f"{report.results} results in {report.seconds:.2f} s: {report.frames_per_second:.2f} "

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cnn.model import Model
 from launcher.config.load import Cluster
@@ -22,6 +22,8 @@ from launcher.errors import BadInputError
 from launcher.plan.machines import machine_of
 from launcher.plan.planning import with_warmup
 from launcher.progress import ProgressDisplay
+from launcher.results.page.comparison import of_stream, stream_problems
+from launcher.results.page.recording import Recorder
 from launcher.results.report import NonFiniteResults
 from launcher.run import job
 from launcher.run.live_cluster import live_cluster
@@ -33,6 +35,7 @@ from launcher.streaming.opening import Ends, open_ends
 from launcher.streaming.overload import Overload, OverloadQueue
 from launcher.streaming.reading import Reader
 from launcher.streaming.report import StreamReport, stream_report
+from launcher.streaming.report_text import stream_lines
 from launcher.streaming.source_stream import SourceStream
 from launcher.streaming.stopping import stopping_on_signals
 from launcher.streaming.submitting import submit_to
@@ -64,6 +67,7 @@ class _Ran:
 
     live: job.Live
     in_flight: int
+    recorder: Recorder
     signal: int | None = None
 
 
@@ -93,10 +97,11 @@ def stream(
         opening = job.open_live(
             request, progress, most=MOST_IN_FLIGHT, loaded=loaded, check=prepare, is_service=True
         )
-        ran = _run(opening, streams, _Progress(progress, said, config.frames))
+        record = functools.partial(_recorder, request, loaded.cluster)
+        ran = _run(opening, streams, _Progress(progress, said, config.frames), record)
         result = ran.live.run.result
         plan = ran.live.plan if result is None else result.replanned or ran.live.plan
-        return stream_report(
+        report = stream_report(
             streams[0],
             plan,
             result,
@@ -109,10 +114,31 @@ def stream(
             cpus={node.name: node.cpus for node in config.nodes},
             machines={node.name: machine_of(node) for node in config.nodes},
         )
+        if request.report is not None:
+            ran.recorder.write(
+                replace(
+                    ran.recorder.record,
+                    plan=plan,
+                    lines=tuple(stream_lines(report)),
+                    compared=of_stream(report, plan),
+                    nodes=report.nodes,
+                    problems=stream_problems(report),
+                )
+            )
+        return report
+
+
+def _recorder(request: Request, cluster: Cluster, live: job.Live) -> Recorder:
+    observation = live.run.observation
+    record = job.run_record(cluster, live.plan, observation.models)
+    return Recorder(request.report, observation.view, record)
 
 
 def _run(
-    opening: AbstractContextManager[job.Live], streams: list[SourceStream], progress: _Progress
+    opening: AbstractContextManager[job.Live],
+    streams: list[SourceStream],
+    progress: _Progress,
+    record: Callable[[job.Live], Recorder],
 ) -> _Ran:
     """Open the cluster, which opens the stream, stream to the end, and close the cluster."""
     with suppress(_GivenUpError), opening as live:
@@ -120,10 +146,10 @@ def _run(
         live.run.observation.count_drops(lambda: frames.reader.frames.counts.dropped)
         cluster = live_cluster(live, ExitStack())
         cluster.ended.add_done_callback(frames.cluster_ended)
-        ran = _Ran(live, min(frames_in_flight(live.plan), MOST_IN_FLIGHT))
+        ran = _Ran(live, min(frames_in_flight(live.plan), MOST_IN_FLIGHT), record(live))
         progress.begin(frames, ran.in_flight)
         give_back_free_memory()  # that planning needed
-        with stopping_on_signals(frames.stop) as stopped:
+        with ran.recorder, stopping_on_signals(frames.stop) as stopped:
             frames.run(submit_to(cluster), ran.in_flight, functools.partial(progress.show, frames))
         ran.signal = stopped.number
         if frames.is_given_up:

@@ -194,6 +194,12 @@ def _sentences(view: RunView) -> Iterator[Sentence]:
     """What a reader should know first: what is wrong, then what limits the rate."""
     if view.state != "streaming":
         yield Sentence(f"the run is {view.state}: no frames are computed", Mark.ERROR)
+    yield from node_sentences(view)
+    yield from _limit(view)
+
+
+def node_sentences(view: RunView) -> Iterator[Sentence]:
+    """Say which nodes take no part, and which hold too much memory."""
     for node in view.nodes:
         if node.state in (NodeState.LOST, NodeState.ABSENT):
             why = f": {node.reason}" if node.reason else ""
@@ -204,7 +210,6 @@ def _sentences(view: RunView) -> Iterator[Sentence]:
             yield Sentence(f"{node.name} holds more memory than its limit of {limit}", Mark.ERROR)
         elif _memory_mark(node) is Mark.WARNING:
             yield Sentence(f"{node.name} holds more memory than was predicted", Mark.WARNING)
-    yield from _limit(view)
 
 
 def _limit(view: RunView) -> Iterator[Sentence]:

@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -72,7 +74,7 @@ def test_only_one_service_runs_in_a_folder(up: Up) -> None:
     [
         ({"nodes": []}, "lists no node"),
         ({"strategy": "sequentail"}, "did you mean 'sequential'?"),
-        ({"sinks": ["stdout"]}, "answers requests only"),
+        ({"sinks": [{"kind": "stdout"}]}, "answers requests only"),
         ({"input": "rtsp://camera/1"}, "takes no source"),
     ],
 )
@@ -127,6 +129,36 @@ def test_the_agents_of_another_machine_are_restarted_there(up: Up) -> None:
     code, answer = up.command("restart", "n7")
     assert code == 2
     assert "there is no node 'n7'; there are n0" in answer["error"]
+
+
+def test_where_an_agent_has_room_for_one_version_a_gap_must_be_allowed(tmp_path: Path) -> None:
+    for version in (1, 2):
+        write_version(tmp_path, version)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    nodes = [{"name": "board", "address": address}]
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "nodes.cli", "--listen", address, "--exit-with-parent"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    up = Up(tmp_path, write_cluster(tmp_path, ("digits", 1), nodes=nodes))
+    up.read_until("version 1 of digits serves")
+    cluster = str(write_cluster(tmp_path, ("digits", 2), nodes=nodes))
+    code, answer = up.command("apply", cluster)
+    assert code == 1
+    assert "refused" in answer["error"]
+    assert "version 1 still serves" in answer["error"]
+    assert "--allow-gap" in answer["error"]
+    assert answered_by(up) == 1
+    assert up.command("apply", cluster, "--allow-gap")[0] == 0
+    assert answered_by(up) == 2
+    code, answer = up.command("restart", "board")
+    assert code == 2
+    assert "has an agent of its own at tcp://" in answer["error"]
+    assert up.end() == 0
+    agent.communicate()
 
 
 def test_after_a_sudden_end_what_was_applied_last_goes_on(folder: Path, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra serve")
+from launcher.errors import BadInputError
+from launcher.top.client import client_for
 from launcher.view.model import NodeState
 from tests.top.terminal import top
 from tests.view.page_server import Runs, page_server

@@ -42,10 +42,14 @@ ENDING_S = 90.0
 
 def main(name: str, arguments: list[str]) -> None:
     """Run `launch NAME` with these arguments; never returns."""
-    options, perform = COMMANDS[name]
+    run_command(app_of(name), f"launch {name}", COMMANDS[name][1], arguments, "interrupted")
+
+
+def app_of(name: str) -> typer.Typer:
+    """Return the parser of `launch NAME`."""
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command(name)(options)
-    run_command(app, f"launch {name}", perform, arguments, "interrupted")
+    app.command(name)(COMMANDS[name][0])
+    return app
 
 
 def _folder(options: Any) -> Path:
@@ -83,10 +87,16 @@ def _up(options: UpOptions, as_json: bool) -> int:
             print_text(unit.text)
             return EXIT_FINE
         return _install(unit, options.cluster, as_json)
+    from launcher.logs import JsonProgress, check_log_format, is_json  # noqa: PLC0415
+    from launcher.progress import LineProgress  # noqa: PLC0415
+    from launcher.run.consent import ignore_consent  # noqa: PLC0415
     from launcher.service.up import up  # noqa: PLC0415 - slow to import
 
+    check_log_format(options.log_format)
+    ignore_consent()  # SIGUSR1 asks for nothing here
     keep_one_heap()  # a server has many threads, and frees in one what another allocates
-    return up(folder, options.cluster)
+    with JsonProgress() if is_json() else LineProgress(sys.stdout) as progress:
+        return up(folder, options.cluster, progress.say)
 
 
 def _install(unit: Any, cluster: Path | None, as_json: bool) -> int:
@@ -244,6 +254,8 @@ def _unsettled(status: dict[str, Any]) -> tuple[bool, list[str]]:
         if model["state"] == "failed":
             serves = model["serving"]
             now = f"version {serves} still serves" if serves else "no version serves"
+            if model["lacks_room"]:
+                now += f"; --allow-gap closes version {serves} first, while requests wait"
             failed.append(
                 f"{model['name']}: version {model['version']} has failed: {model['reason']}; {now}"
             )

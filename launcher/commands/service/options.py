@@ -61,6 +61,9 @@ class UpOptions:
     print_unit: Annotated[
         bool, typer.Option("--print-unit", help="Print the unit for systemd, and run nothing")
     ] = False
+    log_format: Annotated[
+        str, typer.Option(metavar="text|json", help="json: one JSON object per line of the log")
+    ] = "text"
     as_json: Annotated[bool, JSON] = False
 
 

@@ -1,0 +1,183 @@
+"""Sets what was predicted of a run beside what was measured, as rows of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launcher.quantities import megabytes, rate, seconds
+from launcher.results.energy_text import joules
+from launcher.results.report import NodeReport, Report
+from launcher.results.report_text import recovery_lines
+from launcher.streaming.report import StreamReport
+from launcher.view.model import RunView
+from launcher.view.shown import latency_texts
+from partition.plan import Plan
+
+Rows = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""The heads of a table, and its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A figure of a whole run: before it, simulated with the agents' warm-up times, measured."""
+
+    what: str
+    planned: str
+    predicted: str
+    measured: str
+
+
+def _per_second(period_s: float) -> str:
+    return rate(1 / period_s) if period_s > 0 else ""
+
+
+def of_run(report: Report, plan: Plan) -> list[Compared]:
+    """Return the figures of a run over files."""
+    held = sum(node.fifo_measured_bytes for node in report.nodes)
+    expected = sum(node.fifo_predicted_bytes for node in report.nodes)
+    sent = sum(node.sent_bytes for node in report.nodes) // max(1, report.frames)
+    return [
+        Compared(
+            "frames/s, once the pipeline is full",
+            _per_second(report.period_planned_s),
+            _per_second(report.period_predicted_s),
+            _per_second(report.period_measured_s),
+        ),
+        Compared("frames/s in all", "", "", rate(report.frames_per_second)),
+        Compared(
+            "median latency",
+            seconds(plan.latency_s),
+            seconds(report.latency_predicted_s),
+            seconds(report.latency_s),
+        ),
+        Compared("worst latency", "", "", seconds(report.latency_worst_s)),
+        Compared("most in FIFOs", "", megabytes(expected), megabytes(held)),
+        Compared("sent per frame", megabytes(report.bytes_per_frame), "", megabytes(sent)),
+        Compared(
+            "energy per frame", "", joules(report.joules_per_frame_predicted),
+            "" if report.joules_per_frame is None else joules(report.joules_per_frame),
+        ),
+    ]  # fmt: skip
+
+
+def run_problems(report: Report) -> list[str]:
+    """Return sentences on what went wrong in a run, beyond its events."""
+    found = recovery_lines(report.recoveries)
+    if report.agreement is not None and not report.agrees:
+        found.append(report.agreement.disagreement)
+    if report.infinite is not None and report.infinite.results:
+        found.append(f"{report.infinite.results} results contain NaN or infinity")
+    if report.pace is not None and report.pace.dropped:
+        found.append(f"{report.pace.dropped} frames were dropped, as the source was faster")
+    return found
+
+
+def stream_problems(report: StreamReport) -> list[str]:
+    """Return sentences on what went wrong in a stream, beyond its events."""
+    found = recovery_lines(report.recoveries)
+    counts = {
+        "frames were dropped, as the source was faster": report.dropped,
+        "frames could not be used": report.refused,
+        "results contain NaN or infinity": 0
+        if report.infinite is None
+        else report.infinite.results,
+        "times the source was lost": report.gaps.number,
+    }
+    found += [f"{number} {what}" for what, number in counts.items() if number]
+    for sink in report.sinks:
+        if missing := sink.dropped + sink.refused + sink.not_delivered:
+            found.append(f"{sink.sink}: {missing} of {sink.given} results were not delivered")
+    return found
+
+
+def of_stream(report: StreamReport, plan: Plan) -> list[Compared]:
+    """Return the figures of a stream, whose source may be slower than the nodes."""
+    latency, planned = report.latency, _per_second(report.period_planned_s)
+    measured = [
+        "" if s is None else seconds(s) for s in (latency.median_s, latency.percentile_99_s)
+    ]
+    return [
+        Compared("frames/s", planned, "", rate(report.frames_per_second)),
+        Compared("median latency", seconds(plan.latency_s), "", measured[0]),
+        Compared("latency of 99 %", "", "", measured[1]),
+        Compared("frames read", "", "", str(report.read)),
+        Compared("frames dropped", "", "", str(report.dropped)),
+    ]  # fmt: skip
+
+
+def of_view(view: RunView, plan: Plan) -> list[Compared]:
+    """Return the figures of a run whose frames came from elsewhere, such as requests."""
+    median, worst = latency_texts(view.latency)
+    lasted_s = view.taken_s - view.started_s
+    mean = rate(view.frames_total / lasted_s) if lasted_s > 0 else ""
+    return [
+        Compared("frames/s", rate(view.predicted_rate), "", f"{mean} over all the time"),
+        Compared("median latency", seconds(plan.latency_s), "", median),
+        Compared("latency of 99 %", "", "", worst),
+        Compared("frames", "", "", str(view.frames_total)),
+        Compared("recoveries", "", "", str(view.recoveries_total)),
+    ]
+
+
+def node_rows(nodes: Sequence[NodeReport]) -> Rows:
+    """Return the nodes: memory, FIFOs, load and energy, predicted and measured."""
+    heads = (
+        "node", "layers", "phases", "memory: Eq. 2", "predicted", "peak", "limit",
+        "FIFOs predicted", "most in FIFOs", "busy", "energy predicted", "measured", "computes with",
+    )  # fmt: skip
+    return heads, [_node_row(node) for node in nodes]
+
+
+def _node_row(node: NodeReport) -> list[str]:
+    used = node.phases > 0
+    limit = node.memory_limit_bytes
+    return [
+        node.name,
+        str(node.layers),
+        str(node.phases),
+        megabytes(node.memory_eq2_bytes),
+        megabytes(node.memory_predicted_bytes),
+        megabytes(node.memory_measured_bytes) if used else "not used",
+        "none" if limit is None else megabytes(limit),
+        megabytes(node.fifo_predicted_bytes),
+        megabytes(node.fifo_measured_bytes) if used else "",
+        f"{node.busy_fraction:.0%}" if used else "",
+        joules(node.joules_per_frame_predicted),
+        "" if node.joules_per_frame is None else joules(node.joules_per_frame),
+        " ".join(filter(None, (node.engine, node.device, node.precision))),
+    ]
+
+
+def phase_rows(plan: Plan, view: RunView) -> Rows:
+    """Return the phases: seconds per firing, planned and measured, and how often each fired."""
+    heads = (
+        "phase",
+        "node",
+        "skew",
+        "layers",
+        "planned",
+        "predicted",
+        "measured",
+        "firings",
+        "first layers",
+    )
+    measured = {phase.name: phase for node in view.nodes for phase in node.phases}
+    rows = []
+    for phase in plan.phases:
+        seen = measured.get(phase.name)
+        fired = seen is not None and seen.firings > 0
+        rows.append(
+            [
+                phase.name,
+                phase.device,
+                str(phase.skew),
+                str(len(phase.layers)),
+                seconds(phase.predicted_s),
+                "" if seen is None else seconds(seen.predicted_s),
+                seconds(seen.busy_s / seen.firings) if seen is not None and fired else "",
+                str(seen.firings) if seen is not None else "",
+                ", ".join(phase.layers[:3]) + (", …" if len(phase.layers) > 3 else ""),
+            ]
+        )
+    return heads, rows

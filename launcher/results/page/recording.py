@@ -1,0 +1,66 @@
+"""Watches a run for its page, and writes the page when the run has ended, however that was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from launcher.errors import BadInputError, LauncherError
+from launcher.files import read_json, write_text
+from launcher.results.page.page import RunRecord, report_page
+from launcher.view.model import RunView
+from launcher.view.sampling import Sampler, WholeRun
+
+
+def check_report_file(path: Path | None) -> None:
+    """Raise `BadInputError` if a report could not be written there."""
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir():
+        raise BadInputError(f"--report {path}: it must be a file in a folder that exists")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise BadInputError(f"--report {path}: it must be a file that you may write")
+
+
+class Recorder:
+    """Samples a run while its context lasts. Without a path it does nothing.
+
+    `begun` is what is known of the run before it streams. If the context ends by an error, the page
+    is written at once, with the error; otherwise `write` completes it.
+    """
+
+    def __init__(self, path: Path | None, look: Callable[[], RunView], begun: RunRecord) -> None:
+        self._path = path
+        self._look = look
+        self._record = begun
+        self._whole = WholeRun()
+        self._sampler = Sampler(lambda: (look(),), self._whole.keep, self._whole.every_s)
+
+    def __enter__(self) -> Recorder:
+        if self._path is not None:
+            self._sampler.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if self._path is None:
+            return
+        self._sampler.__exit__()
+        self._whole.keep(self._look())
+        if isinstance(error, LauncherError):
+            self.write(replace(self.record, problems=(*self.record.problems, str(error))))
+
+    @property
+    def record(self) -> RunRecord:
+        """What is known of the run so far."""
+        return replace(self._record, view=self._whole.view, history=self._whole.history)
+
+    def write(self, record: RunRecord, trace: Path | None = None) -> None:
+        """Write the page; `trace` is the file of the run's trace. Raises `BadInputError`."""
+        if self._path is None:
+            return
+        if trace is not None:
+            record = replace(record, trace=read_json(trace)[1])
+        write_text(self._path, report_page(record), f"--report {self._path}")
