@@ -29,6 +29,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/serving.md",
         "docs/service.md",
         "docs/observing.md",
+        "docs/watching.md",
         "docs/streaming.md",
         "docs/sources.md",
         "docs/sinks.md",

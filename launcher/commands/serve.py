@@ -80,12 +80,12 @@ class ServeOptions:
         Path | None,
         typer.Option(help="File of csdf-edge partition profile: measured times for the search"),
     ] = None
-    log_format: Annotated[
-        str, typer.Option(metavar="text|json", help="json: one JSON object per line of the log")
-    ] = "text"
     report: Annotated[
         Path | None, typer.Option(help="File for a page on the run, in HTML, written at its end")
     ] = None
+    log_format: Annotated[
+        str, typer.Option(metavar="text|json", help="json: one JSON object per line of the log")
+    ] = "text"
 
 
 app = typer.Typer(pretty_exceptions_enable=False)

@@ -151,7 +151,17 @@ def _node_row(node: NodeReport) -> list[str]:
 
 def phase_rows(plan: Plan, view: RunView) -> Rows:
     """Return the phases: seconds per firing, planned and measured, and how often each fired."""
-    heads = ("phase", "node", "skew", "layers", "planned", "measured", "firings", "first layers")
+    heads = (
+        "phase",
+        "node",
+        "skew",
+        "layers",
+        "planned",
+        "predicted",
+        "measured",
+        "firings",
+        "first layers",
+    )
     measured = {phase.name: phase for node in view.nodes for phase in node.phases}
     rows = []
     for phase in plan.phases:
@@ -164,6 +174,7 @@ def phase_rows(plan: Plan, view: RunView) -> Rows:
                 str(phase.skew),
                 str(len(phase.layers)),
                 seconds(phase.predicted_s),
+                "" if seen is None else seconds(seen.predicted_s),
                 seconds(seen.busy_s / seen.firings) if seen is not None and fired else "",
                 str(seen.firings) if seen is not None else "",
                 ", ".join(phase.layers[:3]) + (", …" if len(phase.layers) > 3 else ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,12 +124,15 @@ def _table_of(rows: tuple[Sequence[str], Sequence[Sequence[str]]], label: str) -
 
 def _streamed(record: RunRecord, view: RunView) -> list[Element]:
     over_time = intervals(record.history.samples)
+    busy = {node.name: node.busy_fraction for node in record.nodes if node.phases}
+    nodes = tuple(replace(node, busy=busy.get(node.name, node.busy)) for node in view.nodes)
+    picture = plan_picture(shown(replace(view, nodes=nodes)))
     lasted = duration(over_time[-1].until_s - view.started_s) if over_time else ""
     rows = phase_rows(record.plan, view)
     return [
         element(
             "div",
-            element("div", element("h2", "Plan"), plan_picture(shown(view)), class_="picture"),
+            element("div", element("h2", "Plan"), picture, class_="picture"),
             element(
                 "div",
                 element("h2", "Over time"),
@@ -144,13 +147,15 @@ def _streamed(record: RunRecord, view: RunView) -> list[Element]:
 
 
 def _schedule(record: RunRecord) -> list[Element]:
-    plan = record.plan
-    period = f"a period of {seconds(plan.period_s)}"
+    plan, period_s, source = record.plan, record.plan.period_s, "as planned"
+    if (measured_s := _measured_period_s(record)) is not None:
+        period_s, source = measured_s, "as measured"
+    period = f"a period of {seconds(period_s)}"
     if record.trace is not None:
-        firings = traced_firings(record.trace, plan.period_s)
+        firings = traced_firings(record.trace, period_s)
         about = (
             "Some firings from the middle of the trace, with the frame of each; the lines are "
-            f"{period} apart, as planned."
+            f"{period} apart, {source}."
         )
     else:
         measured = {} if record.view is None else {
@@ -163,6 +168,14 @@ def _schedule(record: RunRecord) -> list[Element]:
         times = "as measured" if measured else "as planned"
         about = (
             f"One period of the plan: every phase fires once, for {times}. In period k, a phase "
-            f"works on the frame that its box says; the line is the end of {period}, as planned."
+            f"works on the frame that its box says; the line is the end of {period}, {source}."
         )
-    return [element("p", about, class_="faint"), gantt(firings, plan.period_s, about)]
+    return [element("p", about, class_="faint"), gantt(firings, period_s, about)]
+
+
+def _measured_period_s(record: RunRecord) -> float | None:
+    """Return the seconds between two firings of a phase while frames were computed, if any were."""
+    busy = [each for each in intervals(record.history.samples) if each.rate > 0]
+    frames = sum(each.rate * (each.until_s - each.from_s) for each in busy)
+    lasted_s = sum(each.until_s - each.from_s for each in busy)
+    return lasted_s / frames * record.plan.batch if frames else None
