@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, TypeAlias
 
+from nodes.protocol.fields import printable
+
 Child: TypeAlias = "Element | str"
 
 SVG = "http://www.w3.org/2000/svg"
@@ -31,14 +33,17 @@ class Element:
 def element(tag: str, *children: Child | None, **attributes: object) -> Element:
     """Return an element without the children and attributes that are None.
 
-    Underscores in attribute names become hyphens; `class_` is the attribute `class`.
+    Control characters in text are escaped. Underscores in attribute names become hyphens; `class_`
+    is the attribute `class`.
     """
     written = {
         name.rstrip("_").replace("_", "-"): _number(value)
         for name, value in attributes.items()
         if value is not None
     }
-    return Element(tag, written, tuple(child for child in children if child is not None))
+    kept = (child for child in children if child is not None)
+    shown = (printable(child, lines=True) if isinstance(child, str) else child for child in kept)
+    return Element(tag, written, tuple(shown))
 
 
 def _number(value: object) -> str:

@@ -19,7 +19,6 @@ from launcher.view.live_page import STYLE, charts, pill
 from launcher.view.model import RunView
 from launcher.view.plan_picture import plan_picture
 from launcher.view.shown import Mark, node_sentences, shown
-from nodes.protocol.fields import printable
 from partition.plan import Plan
 
 _STYLE = STYLE + Path(__file__).with_name("report.css").read_text(encoding="utf-8")
@@ -56,7 +55,7 @@ def report_page(record: RunRecord) -> str:
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("title", f"csdf-edge: {printable(record.title)}"),
+        element("title", f"csdf-edge: {record.title}"),
     )
     body = element("body", element("main", *_sections(record)))
     # The style is no text that is escaped, since a browser takes it as it stands.
@@ -73,8 +72,8 @@ def _sections(record: RunRecord) -> list[Element]:
     problems = _problems(record)
     verdict = pill("something went wrong", Mark.ERROR) if problems else pill("fine", Mark.FINE)
     parts = [
-        element("h1", printable(record.title), " ", verdict),
-        element("p", f"{plan.strategy}: {printable(plan.explanation)}", class_="faint"),
+        element("h1", record.title, " ", verdict),
+        element("p", f"{plan.strategy}: {plan.explanation}", class_="faint"),
         element("h2", "What went wrong"),
         _list(problems, "sentences") if problems else element("p", "Nothing that was noticed."),
         element("h2", "Predicted and measured"),
@@ -88,10 +87,10 @@ def _sections(record: RunRecord) -> list[Element]:
         element("h2", "Schedule"),
         *_schedule(record),
         element("h2", "In words"),
-        _list([element("li", printable(line)) for line in record.lines], "lines"),
+        _list([element("li", line) for line in record.lines], "lines"),
         element("h2", "Configuration"),
         element("p", "Without passwords and tokens.", class_="faint"),
-        element("pre", printable(record.config, lines=True)),
+        element("pre", record.config),
     ]
     return parts
 
@@ -109,7 +108,7 @@ def _problems(record: RunRecord) -> list[Element]:
             for event in record.view.events
             if (mark := PROBLEM_LEVELS.get(event.level)) is not None
         ]
-    return [element("li", printable(text), class_=f"mark-{mark.value}") for text, mark in found]
+    return [element("li", text, class_=f"mark-{mark.value}") for text, mark in found]
 
 
 def _compared(rows: Sequence[Compared]) -> Element:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class Text(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.tags: list[str] = []
+        self.tags = [""]
         self.parts: list[str] = []
         self.feed(page)
 
@@ -79,7 +80,7 @@ def record(**changes: object) -> RunRecord:
 def test_everything_that_is_predicted_stands_beside_what_was_measured() -> None:
     rows = {row.what: row for row in record().compared}
     rate = rows["frames/s, once the pipeline is full"]
-    assert (rate.planned, rate.predicted, rate.measured) == ("20", "25", "6")
+    assert (rate.planned, rate.predicted, rate.measured) == ("20", "24.3", "6")
     assert rows["median latency"].planned == "100.0 ms"
     assert rows["median latency"].measured != ""
     assert rows["most in FIFOs"].predicted != ""
@@ -96,7 +97,7 @@ def test_the_page_loads_nothing_and_runs_no_script() -> None:
     page = report_page(record())
     assert "script" not in Text(page).tags
     assert not re.findall(r"(?:src|href)=|url\(|@import", page)
-    assert "default-src 'none'; style-src 'sha256-" in page
+    assert "default-src 'none'; style-src 'sha256-" in unescape(page)
 
 
 def test_what_went_wrong_comes_first_and_nothing_is_said_to_be_fine_then() -> None:
