@@ -13,7 +13,7 @@ from launcher.quantities import duration, seconds
 from launcher.results.page.comparison import Compared, node_rows, phase_rows
 from launcher.results.page.gantt import gantt, static_order, traced_firings
 from launcher.results.report import NodeReport
-from launcher.view.elements import Element, as_html, element, table
+from launcher.view.elements import PageElement, as_html, element, table
 from launcher.view.history import History, intervals
 from launcher.view.live_page import STYLE, charts, pill
 from launcher.view.model import RunView
@@ -67,7 +67,7 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _sections(record: RunRecord) -> list[Element]:
+def _sections(record: RunRecord) -> list[PageElement]:
     plan = record.plan
     problems = _problems(record)
     verdict = pill("something went wrong", Mark.ERROR) if problems else pill("fine", Mark.FINE)
@@ -95,11 +95,11 @@ def _sections(record: RunRecord) -> list[Element]:
     return parts
 
 
-def _list(items: Sequence[Element], kind: str) -> Element:
+def _list(items: Sequence[PageElement], kind: str) -> PageElement:
     return element("ul", *items, class_=kind)
 
 
-def _problems(record: RunRecord) -> list[Element]:
+def _problems(record: RunRecord) -> list[PageElement]:
     found = [(text, Mark.ERROR) for text in record.problems]
     if record.view is not None:
         found += [(each.text, each.mark) for each in node_sentences(record.view)]
@@ -111,17 +111,17 @@ def _problems(record: RunRecord) -> list[Element]:
     return [element("li", text, class_=f"mark-{mark.value}") for text, mark in found]
 
 
-def _compared(rows: Sequence[Compared]) -> Element:
+def _compared(rows: Sequence[Compared]) -> PageElement:
     heads = ("", "before the run", "from warm-up times", "measured")
     cells = ((row.what, row.planned, row.predicted, row.measured) for row in rows)
     return table(heads, cells, label="predicted and measured")
 
 
-def _table_of(rows: tuple[Sequence[str], Sequence[Sequence[str]]], label: str) -> Element:
+def _table_of(rows: tuple[Sequence[str], Sequence[Sequence[str]]], label: str) -> PageElement:
     return table(rows[0], rows[1], label=label)
 
 
-def _streamed(record: RunRecord, view: RunView) -> list[Element]:
+def _streamed(record: RunRecord, view: RunView) -> list[PageElement]:
     over_time = intervals(record.history.samples)
     busy = {node.name: node.busy_fraction for node in record.nodes if node.phases}
     nodes = tuple(replace(node, busy=busy.get(node.name, node.busy)) for node in view.nodes)
@@ -145,7 +145,7 @@ def _streamed(record: RunRecord, view: RunView) -> list[Element]:
     ]
 
 
-def _schedule(record: RunRecord) -> list[Element]:
+def _schedule(record: RunRecord) -> list[PageElement]:
     plan, period_s, source = record.plan, record.plan.period_s, "as planned"
     if (measured_s := _measured_period_s(record)) is not None:
         period_s, source = measured_s, "as measured"

@@ -18,7 +18,7 @@ from launcher.results.comparison.agreement import Agreement
 from launcher.results.page.comparison import of_run, of_view, run_problems
 from launcher.results.page.gantt import gantt, static_order, traced_firings
 from launcher.results.page.page import RunRecord, report_page
-from launcher.results.page.recording import Recorder, check_report_file
+from launcher.results.page.recording import RunRecorder, check_report_file
 from launcher.results.report_text import report_lines
 from launcher.view.elements import as_html
 from launcher.view.history import History, sample_of
@@ -163,7 +163,7 @@ def test_a_server_is_compared_by_its_view() -> None:
 
 def test_a_run_that_fails_has_a_page_with_its_error(tmp_path: Path) -> None:
     path = tmp_path / "out.html"
-    with pytest.raises(RunFailedError), Recorder(path, run, record(problems=())):
+    with pytest.raises(RunFailedError), RunRecorder(path, run, record(problems=())):
         raise RunFailedError("no node is left")
     assert "no node is left" in str(Text(path.read_text()))
 
@@ -172,7 +172,7 @@ def test_without_the_option_nobody_looks_at_the_run() -> None:
     def look() -> None:
         raise AssertionError("somebody looks")
 
-    with Recorder(None, look, record()) as recorder:  # type: ignore[arg-type]
+    with RunRecorder(None, look, record()) as recorder:  # type: ignore[arg-type]
         recorder.write(record())
 
 
