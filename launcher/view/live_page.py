@@ -12,7 +12,7 @@ from launcher.view.elements import Child, PageElement, element, table
 from launcher.view.history import Interval, Sample, intervals
 from launcher.view.model import RunView
 from launcher.view.plan_picture import plan_picture
-from launcher.view.shown import Gauge, Mark, NodeRow, Sentence, Shown, shown
+from launcher.view.shown import Gauge, Mark, NodeRow, Sentence, ShownRun, shown
 
 STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 """The style of the page and of reports."""
@@ -181,7 +181,7 @@ def gauge(given: Gauge | None) -> Child:
     return element("span", bar, " ", given.text, class_="gauge")
 
 
-def _events(run: Shown) -> PageElement:
+def _events(run: ShownRun) -> PageElement:
     if not run.events:
         return element("p", "Nothing has happened yet.", class_="faint")
     rows = (

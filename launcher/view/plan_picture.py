@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.view.elements import SVG, PageElement, element
-from launcher.view.shown import ChannelRow, Gauge, Mark, NodeRow, Shown
+from launcher.view.shown import ChannelRow, Gauge, Mark, NodeRow, ShownRun
 
 LAUNCHER = "launcher"
 """The name of the launcher as an end of a channel (`launcher.view.shown`)."""
@@ -58,7 +58,7 @@ class _Arrow:
         return max(self.channels, key=lambda channel: channel.fill.share)
 
 
-def plan_picture(run: Shown) -> PageElement:
+def plan_picture(run: ShownRun) -> PageElement:
     """Draw a run."""
     ordered = _ordered(run)
     places = _places(ordered)
@@ -91,14 +91,14 @@ def plan_picture(run: Shown) -> PageElement:
     )
 
 
-def _summary(ordered: Sequence[NodeRow], run: Shown) -> str:
+def _summary(ordered: Sequence[NodeRow], run: ShownRun) -> str:
     names = ", ".join(node.name for node in ordered)
     full = sum(channel.is_full for channel in run.channels)
     limit = next((f"; {node.name} is the bottleneck" for node in ordered if node.is_bottleneck), "")
     return f"the plan: frames pass {names}{limit}; {full} of {len(run.channels)} FIFOs are full"
 
 
-def _ordered(run: Shown) -> list[NodeRow]:
+def _ordered(run: ShownRun) -> list[NodeRow]:
     """Return the nodes as a breadth-first search from the launcher meets them, then all others."""
     behind: dict[str, list[str]] = {}
     for channel in run.channels:

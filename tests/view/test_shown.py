@@ -7,7 +7,7 @@ import pytest
 from launcher.errors import RunFailedError
 from launcher.view.json_form import views_as_json, views_from_json
 from launcher.view.model import NodeState, RunView
-from launcher.view.shown import Mark, Shown, shown
+from launcher.view.shown import Mark, ShownRun, shown
 from tests.view.views import channel, latency, node, run
 
 
@@ -15,7 +15,7 @@ def said(view: RunView) -> list[tuple[str, Mark]]:
     return [(sentence.text, sentence.mark) for sentence in shown(view).sentences]
 
 
-def figure(rows: Shown, label: str) -> str:
+def figure(rows: ShownRun, label: str) -> str:
     return dict(rows.figures)[label]
 
 
