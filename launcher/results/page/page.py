@@ -76,18 +76,18 @@ def _sections(record: RunRecord) -> list[PageElement]:
         element("p", f"{plan.strategy}: {plan.explanation}", class_="faint"),
         element("h2", "What went wrong"),
         _list(problems, "sentences") if problems else element("p", "Nothing that was noticed."),
-        element("h2", "Predicted and measured"),
-        _compared(record.compared),
     ]
+    if record.compared:
+        parts += [element("h2", "Predicted and measured"), _compared(record.compared)]
     if record.nodes:
         parts += [element("h2", "Nodes"), _table_of(node_rows(record.nodes), "nodes")]
     if record.view is not None:
         parts += _streamed(record, record.view)
+    parts += [element("h2", "Schedule"), *_schedule(record)]
+    if record.lines:
+        lines = _list([element("li", line) for line in record.lines], "lines")
+        parts += [element("h2", "In words"), lines]
     parts += [
-        element("h2", "Schedule"),
-        *_schedule(record),
-        element("h2", "In words"),
-        _list([element("li", line) for line in record.lines], "lines"),
         element("h2", "Configuration"),
         element("p", "Without passwords and tokens.", class_="faint"),
         element("pre", record.config),
