@@ -263,11 +263,11 @@ def _memory_mark(node: NodeView) -> Mark:
 
 
 def _memory(node: NodeView) -> Gauge | None:
-    """The memory that a node holds, as a share of its limit, or else of what was predicted."""
+    """The memory that a node holds, as a share of what was predicted, or else of its limit."""
     held, expected = node.rss_bytes, node.predicted_bytes
     if held is None:
         return None
-    whole = node.limit_bytes or expected or held
+    whole = expected or node.limit_bytes or held
     predicted = f" of {megabytes(expected)}" if expected else ""
     return Gauge(_within(held / whole), f"{megabytes(held)}{predicted}", _memory_mark(node))
 

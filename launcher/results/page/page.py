@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.quantities import duration, seconds
-from launcher.results.page.comparison import Compared, node_rows, phase_rows
+from launcher.results.page.comparison import Compared, is_plan_of, node_rows, phase_rows
 from launcher.results.page.gantt import gantt, static_order, traced_firings
 from launcher.results.report import NodeReport
 from launcher.view.elements import PageElement, as_html, element, table
@@ -146,6 +146,9 @@ def _streamed(record: RunRecord, view: RunView) -> list[PageElement]:
 
 
 def _schedule(record: RunRecord) -> list[PageElement]:
+    view = record.view
+    if record.trace is None and view is not None and not is_plan_of(record.plan, view):
+        return [element("p", "The plan changed during the run; its schedule is not known here.")]
     plan, period_s, source = record.plan, record.plan.period_s, "as planned"
     if (measured_s := _measured_period_s(record)) is not None:
         period_s, source = measured_s, "as measured"

@@ -22,7 +22,7 @@ from launcher.results.page.recording import RunRecorder, check_report_file
 from launcher.results.report_text import report_lines
 from launcher.view.elements import as_html
 from launcher.view.history import History, sample_of
-from launcher.view.model import EventView, NodeState
+from launcher.view.model import EventView, NodeState, PhaseView
 from partition.plan import PlannedPhase
 from tests.launcher.test_report import PLAN, report
 from tests.view.views import STARTED_S, latency, node, run
@@ -71,7 +71,7 @@ def record(**changes: object) -> RunRecord:
         compared=of_run(found, PLAN),
         nodes=found.nodes,
         problems=run_problems(found),
-        view=run(nodes=(node("a"),), events=()),
+        view=run(nodes=(node("a", phases=(PhaseView("a/0", 2, 300, 15.0, 0.04),)),), events=()),
         history=streamed(30),
     )
     return replace(usual, **changes)  # type: ignore[arg-type]
@@ -121,6 +121,14 @@ def test_names_from_outside_are_text() -> None:
     page = report_page(record(title=evil, view=view, config=evil, lines=[evil]))
     assert "script" not in Text(page).tags
     assert "\x1b" not in page
+
+
+def test_phases_and_schedule_are_those_of_the_plan_that_the_run_ended_with() -> None:
+    assert "One period of the plan" in str(Text(report_page(record())))
+    other = run(nodes=(node("a", phases=(PhaseView("a/0", 3, 300, 15.0, 0.04),)),))
+    text = str(Text(report_page(record(view=other))))
+    assert "The plan changed during the run" in text
+    assert "One period of the plan" not in text
 
 
 def test_a_page_does_not_grow_with_the_run() -> None:
