@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from launcher.top.screen import Style
 from launcher.top.watching import Viewed, Watching
-from launcher.view.elements import SVG, Element, as_html, element
+from launcher.view.elements import SVG, PageElement, as_html, element
 from launcher.view.history import Sample, intervals
 from launcher.view.live_page import STYLE, charts
 from launcher.view.model import (
@@ -161,7 +161,7 @@ def page_svg() -> str:
     ) + "\n"  # fmt: skip
 
 
-def _placed(run: RunView, made: list[Sample]) -> Iterator[Element]:
+def _placed(run: RunView, made: list[Sample]) -> Iterator[PageElement]:
     plan = plan_picture(shown(run))
     yield _at(plan, 16, 16, int(plan.attributes["width"]), 490)
     drawn = charts(intervals(made), run.predicted_rate, ("5 min ago", "now"))
@@ -169,7 +169,7 @@ def _placed(run: RunView, made: list[Sample]) -> Iterator[Element]:
         yield _at(chart, 420, 16 + 166 * number, 460, 150)
 
 
-def _at(drawing: Element, x: int, y: int, width: int, height: int) -> Element:
+def _at(drawing: PageElement, x: int, y: int, width: int, height: int) -> PageElement:
     place = {"x": str(x), "y": str(y), "width": str(width), "height": str(height)}
     kept = {key: text for key, text in drawing.attributes.items() if key != "class"}
-    return Element(drawing.tag, {**kept, **place}, drawing.children)
+    return PageElement(drawing.tag, {**kept, **place}, drawing.children)

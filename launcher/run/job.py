@@ -87,7 +87,7 @@ from launcher.results.journal.journal import Journal
 from launcher.results.journal.opening import CompletedRun, check_room, journal_place, journal_report
 from launcher.results.page.comparison import of_run, run_problems
 from launcher.results.page.page import RunRecord
-from launcher.results.page.recording import Recorder, check_report_file
+from launcher.results.page.recording import RunRecorder, check_report_file
 from launcher.results.report import Report, make_report, pace_report, removal_text
 from launcher.results.report_text import report_lines
 from launcher.run.consent import hearing_consent
@@ -227,7 +227,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
         progress.name_run(observation.run)
         observation.count_drops(lambda: len(results.dropped))
         options = replace(options, observation=observation)
-        recorder = Recorder(
+        recorder = RunRecorder(
             request.report, observation.view, run_record(cluster, plan, observation.models)
         )
         live = LiveRun(

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,11 +18,11 @@ from launcher.results.comparison.agreement import Agreement
 from launcher.results.page.comparison import of_run, of_view, run_problems
 from launcher.results.page.gantt import gantt, static_order, traced_firings
 from launcher.results.page.page import RunRecord, report_page
-from launcher.results.page.recording import Recorder, check_report_file
+from launcher.results.page.recording import RunRecorder, check_report_file
 from launcher.results.report_text import report_lines
 from launcher.view.elements import as_html
 from launcher.view.history import History, sample_of
-from launcher.view.model import EventView, NodeState
+from launcher.view.model import EventView, NodeState, PhaseView
 from partition.plan import PlannedPhase
 from tests.launcher.test_report import PLAN, report
 from tests.view.views import STARTED_S, latency, node, run
@@ -35,7 +36,7 @@ class Text(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.tags: list[str] = []
+        self.tags = [""]
         self.parts: list[str] = []
         self.feed(page)
 
@@ -70,7 +71,7 @@ def record(**changes: object) -> RunRecord:
         compared=of_run(found, PLAN),
         nodes=found.nodes,
         problems=run_problems(found),
-        view=run(nodes=(node("a"),), events=()),
+        view=run(nodes=(node("a", phases=(PhaseView("a/0", 2, 300, 15.0, 0.04),)),), events=()),
         history=streamed(30),
     )
     return replace(usual, **changes)  # type: ignore[arg-type]
@@ -79,7 +80,7 @@ def record(**changes: object) -> RunRecord:
 def test_everything_that_is_predicted_stands_beside_what_was_measured() -> None:
     rows = {row.what: row for row in record().compared}
     rate = rows["frames/s, once the pipeline is full"]
-    assert (rate.planned, rate.predicted, rate.measured) == ("20", "25", "6")
+    assert (rate.planned, rate.predicted, rate.measured) == ("20", "24.3", "6")
     assert rows["median latency"].planned == "100.0 ms"
     assert rows["median latency"].measured != ""
     assert rows["most in FIFOs"].predicted != ""
@@ -96,7 +97,7 @@ def test_the_page_loads_nothing_and_runs_no_script() -> None:
     page = report_page(record())
     assert "script" not in Text(page).tags
     assert not re.findall(r"(?:src|href)=|url\(|@import", page)
-    assert "default-src 'none'; style-src 'sha256-" in page
+    assert "default-src 'none'; style-src 'sha256-" in unescape(page)
 
 
 def test_what_went_wrong_comes_first_and_nothing_is_said_to_be_fine_then() -> None:
@@ -120,6 +121,14 @@ def test_names_from_outside_are_text() -> None:
     page = report_page(record(title=evil, view=view, config=evil, lines=[evil]))
     assert "script" not in Text(page).tags
     assert "\x1b" not in page
+
+
+def test_phases_and_schedule_are_those_of_the_plan_that_the_run_ended_with() -> None:
+    assert "One period of the plan" in str(Text(report_page(record())))
+    other = run(nodes=(node("a", phases=(PhaseView("a/0", 3, 300, 15.0, 0.04),)),))
+    text = str(Text(report_page(record(view=other))))
+    assert "The plan changed during the run" in text
+    assert "One period of the plan" not in text
 
 
 def test_a_page_does_not_grow_with_the_run() -> None:
@@ -162,7 +171,7 @@ def test_a_server_is_compared_by_its_view() -> None:
 
 def test_a_run_that_fails_has_a_page_with_its_error(tmp_path: Path) -> None:
     path = tmp_path / "out.html"
-    with pytest.raises(RunFailedError), Recorder(path, run, record(problems=())):
+    with pytest.raises(RunFailedError), RunRecorder(path, run, record(problems=())):
         raise RunFailedError("no node is left")
     assert "no node is left" in str(Text(path.read_text()))
 
@@ -171,7 +180,7 @@ def test_without_the_option_nobody_looks_at_the_run() -> None:
     def look() -> None:
         raise AssertionError("somebody looks")
 
-    with Recorder(None, look, record()) as recorder:  # type: ignore[arg-type]
+    with RunRecorder(None, look, record()) as recorder:  # type: ignore[arg-type]
         recorder.write(record())
 
 
