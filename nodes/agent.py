@@ -76,7 +76,8 @@ class Shell:
 
     It owns `wire`, `store`, `executor`, `engines` and `meter`, and closes them. `engines` open
     other executors than `executor` for the deployments that ask for them. `parent` is a file
-    descriptor that reaches its end when the process that started the agent has ended.
+    descriptor that reaches its end when the process that started the agent has ended. If `idle_s`
+    is not None, the agent ends when no launcher has had it for that long.
     """
 
     def __init__(
@@ -93,8 +94,14 @@ class Shell:
         parent: int | None = None,
         manager: ServiceManager | None = None,
         meter: Meter | None = None,
+        idle_s: float | None = None,
     ) -> None:
-        self._core = Agent(identity, obeys_shutdown=obeys_shutdown, longest_lease_s=longest_lease_s)
+        self._core = Agent(
+            identity,
+            obeys_shutdown=obeys_shutdown,
+            longest_lease_s=longest_lease_s,
+            idle_s=idle_s,
+        )
         self._wire = wire
         self._store = store
         self._lookups = Lookups(store, self._report)
@@ -178,6 +185,7 @@ class Shell:
         gc.collect()
         gc.freeze()  # imported modules stay for ever, so collections can skip them
         self._manager.ready()
+        self._take(ev.Tick())
         while self._why is None:
             self._turn()
             self._manager.alive(time.monotonic())
@@ -290,9 +298,18 @@ class Shell:
                 log.log(LEVELS[level], "%s", printable(text))
             case act.Exit(why):
                 self._why = why
+            case act.ExitIfUnused(why):
+                self._exit_if_unused(why)
             case act.Restart(why):
                 self._why = why
                 self.is_restarting = True
+
+    def _exit_if_unused(self, why: str) -> None:
+        try:
+            if self._wire.close_if_unused():
+                self._why = why
+        except AddressError as error:
+            self._why = f"its control port cannot be opened again: {error}"
 
     # ------------------------------------------------------------ actions of the core
 

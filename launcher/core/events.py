@@ -207,6 +207,14 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Redial:
+    """Close the control connection with the node, and connect to another slot at this address."""
+
+    node: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendChunk:
     """Send `size_bytes` of this blob, from `offset_bytes` on, to the node's agent as a `Put`."""
 
@@ -274,4 +282,4 @@ class End:
     error: LauncherError | None
 
 
-Action = Send | SendChunk | Stream | Halt | PlanRequest | StageProgress | Notice | End
+Action = Send | Redial | SendChunk | Stream | Halt | PlanRequest | StageProgress | Notice | End

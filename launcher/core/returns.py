@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launcher.core.events import Action, Notice, Send
+from launcher.core.events import Action, Notice, Redial, Send
 from launcher.core.sentences import other_protocol
 from launcher.core.session import Session, SessionState, Step
 from launcher.core.watch import is_past
@@ -175,6 +175,8 @@ class Returns:
             return []
         record = self._records[session.node]
         match message:
+            case Refused() if session.try_next_slot():
+                return [Redial(session.node, session.address), Send(session.node, self._hello)]
             case Refused():  # if it answers an earlier message, a Welcome follows
                 record.refusals += 1
                 waiting_s = min(LONGEST_REFUSED_S, REFUSED_S * 2 ** (record.refusals - 1))

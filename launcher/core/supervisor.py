@@ -22,6 +22,7 @@ those that are left, the run waits for nodes to come back before it ends (`launc
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from launcher.core import sentences
@@ -46,6 +47,7 @@ from launcher.core.events import (
     NodeEvent,
     Notice,
     PlanReply,
+    Redial,
     ResultsTaken,
     Send,
     StageProgress,
@@ -110,7 +112,12 @@ class Supervisor:
         self.frames = frames
         self.taken = 0
         self.sessions = {
-            contact.name: Session(contact.name, contact.address, contact.started_by_us)
+            contact.name: Session(
+                contact.name,
+                contact.address,
+                contact.started_by_us,
+                other_slots=deque(contact.others),
+            )
             for contact in contacts
         }
         self.life = RunLife()
@@ -195,7 +202,7 @@ class Supervisor:
                 return []
             case ControlConnected():
                 session.closes_early = False
-                return []
+                return self._greet_again(session)
             case ClosedEarly():
                 session.closes_early = True
                 return []
@@ -293,15 +300,15 @@ class Supervisor:
 
     def _receive(self, session: Session, message: Control, now_s: float) -> list[Action]:
         session.pinged_s = None
-        if session.was_lost and isinstance(message, Welcome):  # it answers an earlier greeting
-            return []
-        if (
-            not session.take_answer(message)
-            or session.state is SessionState.FAILED
-            or self._is_stale(message)
-        ):
+        if not self._is_awaited(session, message):
             return []
         state = session.state
+        if (
+            isinstance(message, Refused)
+            and state is SessionState.CONNECTING
+            and session.try_next_slot()
+        ):
+            return [Redial(session.node, session.address), Send(session.node, self._hello)]
         try:
             session.receive(message)
             match message:
@@ -331,6 +338,24 @@ class Supervisor:
         except BadInputError as error:
             return self._end(error)
         return []
+
+    def _is_awaited(self, session: Session, message: Control) -> bool:
+        """Whether a message concerns what goes on now, and not what was given up or repeated."""
+        if isinstance(message, Welcome):
+            is_second = session.was_greeted_again and session.state is not SessionState.CONNECTING
+            if session.was_lost or is_second:
+                return False
+        if not session.take_answer(message) or session.state is SessionState.FAILED:
+            return False
+        return not self._is_stale(message)
+
+    def _greet_again(self, session: Session) -> list[Action]:
+        """Repeat the greeting if its connection has closed without an answer: the agent was just
+        starting or ending."""
+        if session.state is not SessionState.CONNECTING or not session.greeting_is_lost:
+            return []
+        session.greeting_is_lost, session.was_greeted_again = False, True
+        return [Send(session.node, self._hello)]
 
     def _refused(
         self, session: Session, answer: Refused, state: SessionState, now_s: float
@@ -398,6 +423,7 @@ class Supervisor:
 
     def _disconnected(self, session: Session, now_s: float) -> list[Action]:
         if not session.is_open:
+            session.greeting_is_lost = session.state is SessionState.CONNECTING
             return []
         if now_s < self._away_until_s:
             return self._greet_all_again(session, now_s)

@@ -107,6 +107,14 @@ class Connections:
         self._control[node] = dialler
         self._read(dialler, partial(_control_message, node), _control_changes)
 
+    def reopen_control(self, node: str, address: str) -> None:
+        """Close the control connection with a node, and connect to another address of it.
+
+        Nothing that the former connection received is reported any more.
+        """
+        self._drop(self._control.pop(node))
+        self.open_control(node, address)
+
     def open_data(self, node: str, address: str, longest_bytes: int, agreed: int = 0) -> None:
         """Connect to a node's data address; raises as `open_control`.
 
@@ -146,10 +154,13 @@ class Connections:
     def close_data(self) -> None:
         """Close all data connections; nothing that they received is reported any more."""
         for dialler in self._data.values():
-            self._waiter.remove(dialler.socket)
-            self._waiter.remove(dialler.monitor)
-            dialler.close()
+            self._drop(dialler)
         self._data.clear()
+
+    def _drop(self, dialler: Dialler) -> None:
+        self._waiter.remove(dialler.socket)
+        self._waiter.remove(dialler.monitor)
+        dialler.close()
 
     def watch(self, descriptor: int) -> None:
         """Report `Readable` whenever this file descriptor has something to read."""

@@ -27,6 +27,7 @@ from launcher.core.events import (
     Notice,
     PlanReply,
     PlanRequest,
+    Redial,
     Send,
     SendChunk,
     StageProgress,
@@ -299,6 +300,8 @@ class Drive:
                 if isinstance(message, Hello):
                     self._greeting[node] = message
                 self._connections.send(node, message)
+            case Redial(node, address):
+                self._connections.reopen_control(node, address)
             case SendChunk(node, blob, offset, size):
                 data = self._read_blob(blob.digest, offset, size)
                 self._connections.send(node, Put(blob, offset, data))

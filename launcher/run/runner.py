@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import PlanReply, PlanRequest
@@ -57,6 +58,8 @@ class AgentRunner:
 
     agents: LocalAgents
     session: str = field(default_factory=partial(secrets.token_hex, 16))
+    slots: dict[str, str] = field(default_factory=dict)
+    """The address of the slot of each node that has answered the survey."""
 
     def __call__(
         self,
@@ -68,7 +71,12 @@ class AgentRunner:
         options: RunOptions,
     ) -> RunResult:
         """See `run`."""
-        return run(plan, nodes, subnets, networks, on_update, options, self.agents, self.session)
+        return run(
+            *(plan, nodes, subnets, networks, on_update, options),
+            agents=self.agents,
+            session=self.session,
+            slots=self.slots,
+        )
 
     def survey(self, nodes: tuple[Node, ...], timeout_s: float) -> Mapping[str, Welcome]:
         """Return what the nodes' agents say of themselves (see `launcher.run.survey`)."""
@@ -77,7 +85,9 @@ class AgentRunner:
         access = nodes[0].access
         with Connections(launcher_keys(access, addresses), access.guards) as connections:
             hello = greeting(timeout_s, self.session)
-            return survey(connections, addresses, self.agents, hello, timeout_s)
+            found = survey(connections, contacts, self.agents, hello, timeout_s)
+        self.slots.update({node: each.address for node, each in found.items()})
+        return {node: each.welcome for node, each in found.items()}
 
 
 def run(
@@ -89,6 +99,7 @@ def run(
     options: RunOptions,
     agents: LocalAgents | None = None,
     session: str | None = None,
+    slots: Mapping[str, str] = MappingProxyType({}),
 ) -> RunResult:
     """Run `plan` on `nodes` (a `Runner`).
 
@@ -97,7 +108,8 @@ def run(
     Nodes without a phase in the plan are not used; if `options.recovers`, they stand by in case a
     node is lost. `agents` are those that were started before planning
     (`launcher.run.processes.start_agents`); without them, this function starts and ends its own.
-    `session` is the name of the session with every agent, by default a random one.
+    `session` is the name of the session with every agent, by default a random one. `slots` has the
+    addresses of the slots that are tried first.
 
     Raises `BadInputError` for nodes that cannot be used (unreachable, busy, of another protocol
     version, missing) and frames that do not fit; `RunFailedError` if the run fails later.
@@ -127,7 +139,7 @@ def run(
     with contextlib.ExitStack() as stack:
         if agents is None:
             agents = stack.enter_context(start_agents(held, options.cache))
-        contacts = [_contact(node, agents, options.keep_agents) for node in held]
+        contacts = [_contact(node, agents, options.keep_agents, slots) for node in held]
         access = used[0].access
         keys = launcher_keys(access, {contact.name: contact.address for contact in contacts})
         connections = stack.enter_context(Connections(keys, access.guards))
@@ -212,9 +224,13 @@ def _share(
     )
 
 
-def _contact(node: Node, agents: LocalAgents, keep: bool) -> Contact:
-    if node.address is not None:
-        return Contact(node.name, node.address, started_by_us=False)
+def _contact(
+    node: Node, agents: LocalAgents, keep: bool, slots: Mapping[str, str] = MappingProxyType({})
+) -> Contact:
+    if node.addresses:
+        first = slots.get(node.name, node.addresses[0])
+        others = tuple(address for address in node.addresses if address != first)
+        return Contact(node.name, first, started_by_us=False, others=others)
     return Contact(node.name, agents[node.name].address, started_by_us=not keep)
 
 
@@ -282,11 +298,12 @@ def _nodes_in_use(plan: Plan, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _check_addresses(nodes: tuple[Node, ...]) -> None:
-    """Raises `BadInputError` if two nodes have the same address."""
+    """Raises `BadInputError` if two nodes have the same address, or slots at the same address."""
     at: dict[str, str] = {}
     for node in nodes:
-        if node.address is not None and at.setdefault(node.address, node.name) != node.name:
-            raise BadInputError(
-                f"nodes {at[node.address]!r} and {node.name!r} have the same address "
-                f"{node.address}: each node needs an agent of its own"
-            )
+        for address in node.addresses:
+            if at.setdefault(address, node.name) != node.name:
+                raise BadInputError(
+                    f"nodes {at[address]!r} and {node.name!r} have the same address "
+                    f"{address}: each node needs an agent of its own"
+                )

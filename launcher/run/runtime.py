@@ -16,6 +16,7 @@ from launcher.plan.background import IsWanted
 from launcher.run.access import Access
 from launcher.run.consent import Consent
 from nodes.core.engines import AUTO
+from nodes.protocol.addresses import slot_address
 from nodes.protocol.messages import EngineChoice, Stats, Welcome
 from partition.plan import Plan
 
@@ -42,6 +43,15 @@ class Node:
     engine: EngineChoice = ANY_ENGINE
     meter: str = AUTO
     """What measures the energy of an agent that the launcher starts."""
+    slots: int = 1
+    """How many slots are at its address."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The control addresses of its slots."""
+        if self.address is None:
+            return ()
+        return tuple(slot_address(self.address, slot) for slot in range(1, self.slots + 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,13 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
+class ExitIfUnused:
+    """End the agent unless there is a connection to its control port; `why` is a clause."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Restart:
     """Replace this agent by a new one in the same process, because its engine does not return."""
 
@@ -165,5 +172,6 @@ class Restart:
 
 Action = (
     Reply | SendData | Dial | HangUp | CutOffPeer | CutOffLink | LookUp | WriteChunk
-    | LoadPhases | Fire | Unload | Release | Measure | SendTrace | Log | Exit | Restart
+    | LoadPhases | Fire | Unload | Release | Measure | SendTrace | Log | Exit
+    | ExitIfUnused | Restart
 )  # fmt: skip
