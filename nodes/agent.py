@@ -77,7 +77,8 @@ class Shell:
     It owns `wire`, `store`, `executor`, `engines` and `meter`, and closes them. `engines` open
     other executors than `executor` for the deployments that ask for them. `parent` is a file
     descriptor that reaches its end when the process that started the agent has ended. If `idle_s`
-    is not None, the agent ends when no launcher has had it for that long.
+    is not None, the agent ends when no launcher has had it for that long. `is_slot` says that other
+    agents with the same cache share this one's memory.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Shell:
         manager: ServiceManager | None = None,
         meter: Meter | None = None,
         idle_s: float | None = None,
+        is_slot: bool = False,
     ) -> None:
         self._core = Agent(
             identity,
@@ -108,6 +110,7 @@ class Shell:
         self._engines = engines or executor
         self._quotas = quotas or Quotas()
         self._rereads_keys = False
+        self._is_slot = is_slot
         self._parent = parent
         self._manager = manager or ServiceManager({})
         self._metering = Metering(meter)
@@ -264,7 +267,7 @@ class Shell:
                 self._worker.fire(action)
             case act.Reply(peer, message):
                 if isinstance(message, Welcome):
-                    message = replace(message, available_bytes=available_bytes())
+                    message = replace(message, available_bytes=self._available_bytes())
                 if not self._wire.reply(peer, message):
                     log.info("a launcher was gone before it received %s", type(message).__name__)
             case act.Dial(node, address):
@@ -303,6 +306,22 @@ class Shell:
             case act.Restart(why):
                 self._why = why
                 self.is_restarting = True
+
+    def _available_bytes(self) -> int | None:
+        """Return the memory that is left for this agent.
+
+        The kernel counts mapped weights as available, because it can read them again. Those of the
+        node's other slots are not available for that: every frame reads them. They are about as
+        long as the blobs that the agents there have pinned.
+        """
+        left_bytes = available_bytes()
+        if left_bytes is None or not self._is_slot:
+            return left_bytes
+        try:
+            return max(0, left_bytes - self._store.pinned_by_others_bytes())
+        except CacheError as error:
+            log.warning("%s", error)
+            return left_bytes
 
     def _exit_if_unused(self, why: str) -> None:
         try:

@@ -273,6 +273,7 @@ def _build(
             manager=ServiceManager(),
             meter=meter,
             idle_s=options.exit_idle,
+            is_slot=sockets is not None,
         )
         opened.pop_all()  # from here on the shell closes them
     return identity, control, shell, unsandboxed

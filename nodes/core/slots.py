@@ -306,7 +306,7 @@ class Slots:
         due_s = self.deadline_s
         if due_s is not None and now_s > due_s + LATE_S:
             for slot in self._slots.values():
-                slot.heard_s += now_s - due_s
+                slot.heard_s = now_s
         if self._stop_by_s is not None and now_s >= self._stop_by_s:
             self._stop_by_s = None
             return [action for slot in self._slots.values() for action in self._kill(slot)]
