@@ -33,7 +33,7 @@ from nodes.execution.encoding import AVAILABLE
 from nodes.executors.engines import Engines
 from nodes.executors.registry import offers
 from nodes.host.energy.opening import OFF, open_meter
-from nodes.host.given_sockets import PORTS, GivenSockets, given_sockets
+from nodes.host.given_sockets import GivenSockets, given_sockets
 from nodes.host.heap import give_back_free_memory
 from nodes.host.process import ServiceManager, exit_at_once, restart_in_place
 from nodes.host.sandbox import sandbox_agent
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _restart(control: str, data: str, sockets: GivenSockets | None) -> NoReturn:
     if sockets is not None:
-        restart_in_place(kept=PORTS)
+        restart_in_place(kept=sockets.count)
     # With the same addresses, also if the system had chosen the ports.
     restart_in_place(("--listen", control, "--data", data))
 
@@ -270,7 +270,7 @@ def _build(
             obeys_shutdown=options.exit_with_parent,
             longest_lease_s=options.longest_lease,
             parent=sys.stdin.fileno() if options.exit_with_parent else None,
-            manager=ServiceManager(),
+            manager=ServiceManager(reports=None if sockets is None else sockets.reports),
             meter=meter,
             idle_s=options.exit_idle,
             is_slot=sockets is not None,

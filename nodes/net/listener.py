@@ -213,9 +213,6 @@ class Listener:
         if self.keyring is None:
             return
         self._unbind()
-        self._peers.clear()
-        self._keys.clear()
-        self._gate.clear()
         secure_listener(self.socket, self.keyring.secret, self.name)
         _bind(self.socket, self.address, self._given)
 
@@ -229,22 +226,23 @@ class Listener:
         self._read_monitor()
         if len(self._gate):
             return False
-        self._unbind()
-        if not len(self._gate):
+        if not self._unbind():
             return True
-        self._gate.clear()
         _bind(self.socket, self.address, self._given)
         return False
 
-    def _unbind(self) -> None:
-        """Stop listening, and handle what has happened before."""
+    def _unbind(self) -> bool:
+        """Stop listening, which closes all connections; return whether there were any."""
         self.socket.unbind(self.address)
-        while self.monitor.poll(CLOSING_MS):
-            happened = next_event(self.monitor)
-            if happened is not None:
-                self._note(*happened)
-                if happened[0] == zmq.EVENT_CLOSED:
-                    return
+        event = None
+        while event != zmq.EVENT_CLOSED and self.monitor.poll(CLOSING_MS):
+            event, descriptor = next_event(self.monitor) or (0, -1)
+            self._note(event, descriptor)
+        were_any = len(self._gate) > 0
+        self._peers.clear()
+        self._keys.clear()
+        self._gate.clear()
+        return were_any
 
     def send(self, peer: bytes, parts: Sequence[Buffer]) -> bool:
         """Send to a peer; return False if too many messages wait for it, or it is gone.

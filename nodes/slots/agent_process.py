@@ -1,8 +1,9 @@
 """Starts the process of a slot's agent, and hears from it.
 
 The agent is an ordinary `node-agent`. It is given its two listening sockets as sd_listen_fds(3)
-says, reports that it is ready and alive as sd_notify(3) says, and ends at the end of its standard
-input, a pipe that the kernel closes when the parent has ended, however that happened.
+says, and a third one to which it reports that it is ready and alive in the words of sd_notify(3).
+It ends at the end of its standard input, a pipe that the kernel closes when the parent has ended,
+however that happened.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ import fcntl
 import os
 import signal
 import socket
-import struct
 from collections.abc import Mapping
 from typing import NoReturn
 
-from nodes.host.given_sockets import FIRST
+from nodes.host.given_sockets import FIRST, MOST
 from nodes.slots.ports import SlotPorts
 
 STDIN = 0
@@ -24,32 +24,11 @@ STDIN = 0
 ABOVE = 16
 """Descriptors are first moved above those that the agent expects."""
 
-_CREDENTIALS = struct.Struct("iII")
+MOST_REPORTS = 16
+"""Reports that are taken at a time."""
+
 _LONGEST = 256
 _CANNOT_RUN = 127
-
-
-class Reports:
-    """The socket at which agents report. Only what the kernel attests to come from one counts."""
-
-    def __init__(self) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self.socket.bind("")  # the kernel chooses an abstract address
-        name = self.socket.getsockname()
-        self.address = "@" + name[1:].decode("ascii")
-
-    def take(self) -> list[tuple[int, str]]:
-        """Return the sender's PID and the text of each report that has come."""
-        found: list[tuple[int, str]] = []
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                data, extra, _, _ = self.socket.recvmsg(_LONGEST, socket.CMSG_SPACE(64))
-                for level, kind, value in extra:
-                    if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
-                        pid, _, _ = _CREDENTIALS.unpack_from(value)
-                        found.append((pid, data.decode("utf-8", "replace")))
-        return found
 
 
 class AgentProcess:
@@ -59,16 +38,33 @@ class AgentProcess:
         self, command: list[str], ports: SlotPorts, environment: Mapping[str, str]
     ) -> None:
         """Start it; raises OSError if that is impossible."""
-        end, self._alive = os.pipe()
+        self.reports, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self.reports, theirs):
+            end.setblocking(False)
+        closes, self._alive = os.pipe()
         try:
             self.pid = os.fork()
             if self.pid == 0:
-                _become_agent(command, ports, end, environment)
+                given = (closes, ports.control.fileno(), ports.data.fileno(), theirs.fileno())
+                _become_agent(command, given, environment)
         except OSError:
-            os.close(self._alive)
+            self._close()
             raise
         finally:
-            os.close(end)
+            os.close(closes)
+            theirs.close()
+
+    def _close(self) -> None:
+        os.close(self._alive)
+        self.reports.close()
+
+    def take_reports(self) -> list[str]:
+        """Return what it has reported since the last call."""
+        found: list[str] = []
+        with contextlib.suppress(OSError):
+            while len(found) < MOST_REPORTS and (text := self.reports.recv(_LONGEST)):
+                found.append(text.decode("ascii", "replace"))
+        return found
 
     def signal(self, number: int) -> None:
         """Send it a signal; it has not been waited for, so the PID is still its own."""
@@ -82,22 +78,28 @@ class AgentProcess:
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid == 0:
             return None
-        os.close(self._alive)
+        self._close()
         return os.waitstatus_to_exitcode(status)
 
 
 def _become_agent(
-    command: list[str], ports: SlotPorts, end: int, environment: Mapping[str, str]
+    command: list[str], given: tuple[int, ...], environment: Mapping[str, str]
 ) -> NoReturn:
-    """Replace this process, which was just forked, by the agent."""
+    """Replace this process, which was just forked, by the agent.
+
+    Of the descriptors in `given`, the first becomes its standard input.
+    """
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        given = (end, ports.control.fileno(), ports.data.fileno())
         moved = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, ABOVE) for each in given]
-        for source, target in zip(moved, (STDIN, FIRST, FIRST + 1), strict=True):
+        for source, target in zip(moved, (STDIN, *range(FIRST, FIRST + MOST)), strict=True):
             os.dup2(source, target, inheritable=True)
-        own = {**environment, "LISTEN_PID": str(os.getpid()), "WATCHDOG_PID": str(os.getpid())}
-        os.execve(command[0], command, own)  # noqa: S606 - the user's own command
+        own = str(os.getpid())
+        os.execve(  # noqa: S606 - the user's own command
+            command[0],
+            command,
+            {**environment, "LISTEN_FDS": str(MOST), "LISTEN_PID": own, "WATCHDOG_PID": own},
+        )
     finally:
         os._exit(_CANNOT_RUN)

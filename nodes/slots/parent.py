@@ -17,9 +17,8 @@ import time
 
 from nodes.core import slots as core
 from nodes.core.reactor import Reactor
-from nodes.host.given_sockets import PORTS
-from nodes.host.process import ServiceManager
-from nodes.slots.agent_process import STDIN, AgentProcess, Reports
+from nodes.host.process import ALIVE, READY, ServiceManager
+from nodes.slots.agent_process import STDIN, AgentProcess
 from nodes.slots.ports import SlotPorts
 from nodes.slots.settings import Settings
 
@@ -38,7 +37,6 @@ class Parent:
         self._settings = settings
         self._ports = {each.number: each for each in ports}
         self._agents: dict[int, AgentProcess] = {}
-        self._reports = Reports()
         self._manager = ServiceManager()
         self._silence_s = self._manager.limit_s or SILENCE_S
         self._core = core.Slots(settings.slots, self._silence_s)
@@ -78,7 +76,8 @@ class Parent:
         """Wait for events, and handle them."""
         poll = select.poll()
         callers = {self._ports[slot].control.fileno(): slot for slot in self._core.callable}
-        watched = [self._wake, self._reports.socket.fileno(), *callers]
+        reports = [agent.reports.fileno() for agent in self._agents.values()]
+        watched = [self._wake, *reports, *callers]
         if self._settings.exits_with_parent:
             watched.append(STDIN)
         for descriptor in watched:
@@ -112,15 +111,12 @@ class Parent:
                 self._take(core.StopWanted(signal.Signals(number).name))
 
     def _take_reports(self) -> None:
-        slots = {agent.pid: slot for slot, agent in self._agents.items()}
-        for pid, text in self._reports.take():
-            slot = slots.get(pid)
-            if slot is None:
-                continue
-            if "READY=1" in text:
-                self._take(core.Said(slot, "ready"))
-            elif "WATCHDOG=1" in text:
-                self._take(core.Said(slot, "alive"))
+        for slot, agent in tuple(self._agents.items()):
+            for text in agent.take_reports():
+                if text == READY:
+                    self._take(core.Said(slot, "ready"))
+                elif text == ALIVE:
+                    self._take(core.Said(slot, "alive"))
 
     def _take_ends(self) -> None:
         for slot, agent in tuple(self._agents.items()):
@@ -151,15 +147,9 @@ class Parent:
             *("--slots", "1", "--listen", ports.address, "--name", f"{settings.name}/{slot}"),
             *("--exit-idle", str(settings.idle_s), "--exit-with-parent"),
         ]
-        environment = {
-            **os.environ,
-            "LISTEN_FDS": str(PORTS),
-            "LISTEN_FDNAMES": "control:data",
-            "NOTIFY_SOCKET": self._reports.address,
-            "WATCHDOG_USEC": str(int(self._silence_s * 1e6)),
-        }
+        watchdog = {"WATCHDOG_USEC": str(int(self._silence_s * 1e6))}
         try:
-            self._agents[slot] = AgentProcess(command, ports, environment)
+            self._agents[slot] = AgentProcess(command, ports, {**os.environ, **watchdog})
         except OSError as error:
             log.warning("the agent of slot %d cannot be started: %s", slot, error)
             self._take(core.Ended(slot, core.FAILED))
