@@ -26,7 +26,7 @@ from csdf_edge.testing import executor_models as models
 from nodes.net.curve import new_pair
 from nodes.net.keys import write_public, write_secret
 from nodes.protocol.addresses import slot_address
-from nodes.protocol.messages import PROTOCOL, Bye, Deployed, Hello, Ping, Pong, Refused
+from nodes.protocol.messages import PROTOCOL, Bye, Deployed, Hello, Ping, Pong, Refused, Welcome
 from tests.nodes.deploying import Launcher, line
 from tests.nodes.speaker import WAIT_S, AgentProcess, refusal_of
 
@@ -75,7 +75,7 @@ def agents(node: AgentProcess) -> list[int]:
 
 
 def greet(launcher: Launcher, name: str) -> None:
-    """Open a session; as a launcher does, repeat the greeting if it was lost with its connection."""
+    """Open a session; as a launcher does, repeat a greeting that was lost with its connection."""
     for _ in range(10):
         launcher.say(Hello(PROTOCOL, name, 60.0))
         if launcher.socket.poll(3000):
@@ -288,11 +288,11 @@ def test_a_slot_reports_the_memory_that_the_others_leave_of_the_node_s_limit(
         (("--slots", "3", "--listen", "tcp://127.0.0.1:65531"), "would need ports up to 65536"),
         (
             ("--slots", "2", "--listen", "tcp://203.0.113.7:5500", "--insecure"),
-            "give an IP address of this",
+            "give an IP address",
         ),
         (
             ("--slots", "2", "--listen", "tcp://some-name:5500", "--insecure"),
-            "give an IP address of this",
+            "give an IP address",
         ),
         (("--slots", "2", "--listen", "tcp://127.0.0.1:0", "--engine", "abacus"), "abacus"),
         (("--slots", "2", "--listen", "tcp://0.0.0.0:0", "--keys", "/nonexistent"), "/nonexistent"),
