@@ -64,7 +64,7 @@ class SlotState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class PortsOpened:
     """The ports are open."""
 
 
@@ -104,11 +104,11 @@ class StopWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class TimeIsUp:
     """The `deadline_s` of `Slots` has come."""
 
 
-Event: TypeAlias = Begin | Called | Said | Ended | KeysChanged | StopWanted | Tick
+Event: TypeAlias = PortsOpened | Called | Said | Ended | KeysChanged | StopWanted | TimeIsUp
 
 # ---------------------------------------------------------------- actions
 
@@ -134,7 +134,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogLine:
     """Write a line to the log."""
 
     level: Literal["info", "warning"]
@@ -142,14 +142,14 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class NodeEnded:
     """End the process; all agents have ended."""
 
     code: int
     why: str
 
 
-Action: TypeAlias = StartAgent | Signal | Ready | Log | Exit
+Action: TypeAlias = StartAgent | Signal | Ready | LogLine | NodeEnded
 
 
 @dataclass(slots=True)
@@ -202,7 +202,7 @@ class Slots:
 
     @property
     def deadline_s(self) -> float | None:
-        """When the next `Tick` is due, on the clock of `handle`; None if none is."""
+        """When the next `TimeIsUp` is due, on the clock of `handle`; None if none is."""
         due = [due_s for slot in self._slots.values() if (due_s := self._due_s(slot)) is not None]
         if self._stop_by_s is not None:
             due.append(self._stop_by_s)
@@ -222,7 +222,7 @@ class Slots:
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Return the actions that follow from an event; `now_s` is a monotonic clock."""
         match event:
-            case Begin():
+            case PortsOpened():
                 return self._start(self._slots[1], now_s)
             case Called(number):
                 slot = self._slots[number]
@@ -236,7 +236,7 @@ class Slots:
                 return self._reread()
             case StopWanted(why):
                 return self._stop(why, 0, now_s)
-            case Tick():
+            case TimeIsUp():
                 return self._tick(now_s)
 
     def _start(self, slot: _Slot, now_s: float) -> list[Action]:
@@ -269,7 +269,7 @@ class Slots:
             return self._stop("its first agent could not start", max(code, 0) or FAILED, now_s)
         if code == 0 and not was_killed:
             slot.crashes = 0
-            return [Log("info", f"slot {slot.number} sleeps")]
+            return [LogLine("info", f"slot {slot.number} sleeps")]
         calm = now_s - slot.since_s >= CALM_S
         slot.crashes = 1 if calm else slot.crashes + 1
         pause_s = 0.0
@@ -279,7 +279,7 @@ class Slots:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         then = f"in {pause_s:g} s at the earliest" if pause_s else "when somebody connects"
         text = f"the agent of slot {slot.number} ended with {how}; it is started again {then}"
-        return [Log("warning", text)]
+        return [LogLine("warning", text)]
 
     def _reread(self) -> list[Action]:
         actions: list[Action] = []
@@ -300,7 +300,7 @@ class Slots:
         if self._stopping is None or any(slot.has_agent for slot in self._slots.values()):
             return []
         self._stop_by_s = None
-        return [Exit(self._exit_code, self._stopping)]
+        return [NodeEnded(self._exit_code, self._stopping)]
 
     def _tick(self, now_s: float) -> list[Action]:
         due_s = self.deadline_s
@@ -319,7 +319,7 @@ class Slots:
                 slot.state = SlotState.ASLEEP
             else:
                 text = f"the agent of slot {slot.number} has been silent for too long: it is killed"
-                actions += [Log("warning", text), *self._kill(slot)]
+                actions += [LogLine("warning", text), *self._kill(slot)]
         return actions
 
     def _kill(self, slot: _Slot) -> list[Action]:

@@ -45,12 +45,12 @@ class Parent:
         )
         self._signals: list[int] = []
         self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._exit: core.Exit | None = None
+        self._exit: core.NodeEnded | None = None
 
     def run(self) -> int:
         """Serve until a signal or, if the settings say so, the end of standard input."""
         self._handle_signals()
-        self._take(core.Begin())
+        self._take(core.PortsOpened())
         while self._exit is None:
             self._turn()
             self._manager.alive(time.monotonic())
@@ -95,7 +95,7 @@ class Parent:
             self._take(core.Called(callers[descriptor]))
         due_s = self._core.deadline_s
         if due_s is not None and time.monotonic() >= due_s:
-            self._take(core.Tick())
+            self._take(core.TimeIsUp())
 
     def _patience_ms(self) -> float | None:
         due = (self._core.deadline_s, self._manager.deadline_s)
@@ -135,9 +135,9 @@ class Parent:
                 self._signal(slot, what)
             case core.Ready():
                 self._say_ready()
-            case core.Log(level, text):
+            case core.LogLine(level, text):
                 log.log(LEVELS[level], "%s", text)
-            case core.Exit():
+            case core.NodeEnded():
                 self._exit = action
 
     def _start(self, slot: int) -> None:

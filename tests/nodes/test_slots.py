@@ -12,13 +12,13 @@ from nodes.core.slots import (
     START_S,
     STOP_S,
     Action,
-    Begin,
     Called,
     Ended,
     Event,
-    Exit,
     KeysChanged,
-    Log,
+    LogLine,
+    NodeEnded,
+    PortsOpened,
     Ready,
     Said,
     Signal,
@@ -26,7 +26,7 @@ from nodes.core.slots import (
     SlotState,
     StartAgent,
     StopWanted,
-    Tick,
+    TimeIsUp,
 )
 
 SILENCE_S = 10.0
@@ -36,14 +36,14 @@ IDLE, KILLED = 0, -9
 def begun(count: int = 2) -> Slots:
     """A node whose first agent is ready."""
     slots = Slots(count, SILENCE_S)
-    assert slots.handle(Begin(), 0.0) == [StartAgent(1)]
+    assert slots.handle(PortsOpened(), 0.0) == [StartAgent(1)]
     assert slots.handle(Said(1, "ready"), 0.0) == [Ready()]
     return slots
 
 
 def acted(slots: Slots, event: Event, now_s: float) -> list[Action]:
     """The actions besides log lines."""
-    return [action for action in slots.handle(event, now_s) if not isinstance(action, Log)]
+    return [action for action in slots.handle(event, now_s) if not isinstance(action, LogLine)]
 
 
 def test_an_agent_is_started_when_its_slot_is_called_and_not_twice() -> None:
@@ -73,7 +73,7 @@ def test_one_that_crashes_is_back_at_once_and_the_next_time_after_ever_longer_pa
         now_s += pauses[-1]
         if pauses[-1]:
             assert slots.callable == [2]
-            assert acted(slots, Tick(), now_s) == []
+            assert acted(slots, TimeIsUp(), now_s) == []
         assert acted(slots, Called(1), now_s) == [StartAgent(1)]
     assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE_S, LONGEST_PAUSE_S, 30.0]
     slots.handle(Said(1, "ready"), now_s)
@@ -84,9 +84,9 @@ def test_one_that_crashes_is_back_at_once_and_the_next_time_after_ever_longer_pa
 def test_the_node_ends_as_its_first_agent_does_that_cannot_start() -> None:
     for code, told in ((2, 2), (KILLED, 1)):
         slots = Slots(2, SILENCE_S)
-        slots.handle(Begin(), 0.0)
+        slots.handle(PortsOpened(), 0.0)
         (exit_,) = slots.handle(Ended(1, code), 1.0)
-        assert isinstance(exit_, Exit)
+        assert isinstance(exit_, NodeEnded)
         assert exit_.code == told
 
 
@@ -96,7 +96,7 @@ def test_one_that_falls_silent_is_killed_and_no_other() -> None:
     slots.handle(Said(2, "ready"), 1.0)
     slots.handle(Said(1, "alive"), 9.0)
     assert slots.deadline_s == 1.0 + SILENCE_S
-    assert acted(slots, Tick(), 11.0) == [Signal(2, "kill")]
+    assert acted(slots, TimeIsUp(), 11.0) == [Signal(2, "kill")]
     assert slots.deadline_s == 9.0 + SILENCE_S
     assert acted(slots, Ended(2, KILLED), 11.1) == []
     assert slots.callable == [2]
@@ -106,13 +106,13 @@ def test_one_that_does_not_become_ready_is_killed() -> None:
     slots = begun()
     slots.handle(Called(2), 0.0)
     slots.handle(Said(1, "alive"), START_S)
-    assert acted(slots, Tick(), START_S) == [Signal(2, "kill")]
+    assert acted(slots, TimeIsUp(), START_S) == [Signal(2, "kill")]
 
 
 def test_time_in_which_the_parent_itself_was_stopped_does_not_count() -> None:
     slots = begun()
     resumed_s = SILENCE_S + LATE_S + 100.0
-    assert acted(slots, Tick(), resumed_s) == []
+    assert acted(slots, TimeIsUp(), resumed_s) == []
     assert slots.deadline_s == resumed_s + SILENCE_S
 
 
@@ -131,8 +131,8 @@ def test_all_are_asked_to_end_and_who_does_not_is_killed() -> None:
     assert acted(slots, Called(1), 5.0) == []
     assert acted(slots, Ended(1, IDLE), 5.1) == []
     assert slots.deadline_s == 5.0 + STOP_S
-    assert acted(slots, Tick(), 5.0 + STOP_S) == [Signal(2, "kill")]
-    assert acted(slots, Ended(2, KILLED), 12.0) == [Exit(0, "SIGTERM")]
+    assert acted(slots, TimeIsUp(), 5.0 + STOP_S) == [Signal(2, "kill")]
+    assert acted(slots, Ended(2, KILLED), 12.0) == [NodeEnded(0, "SIGTERM")]
 
 
 STEPS = st.lists(
@@ -160,18 +160,18 @@ def test_a_slot_never_has_two_agents_and_nobody_is_left_behind(
                     running.add(slot)
                 case Signal(slot):
                     assert slot in running
-                case Exit():
+                case NodeEnded():
                     assert not running
                     is_over = True
                 case _:
                     pass
 
-    perform(slots.handle(Begin(), now_s))
+    perform(slots.handle(PortsOpened(), now_s))
     for what, slot, passed_s in steps:
         now_s += passed_s
         event: Event | None = {
             "call": Called(slot),
-            "tick": Tick(),
+            "tick": TimeIsUp(),
             "keys": KeysChanged(),
             "stop": StopWanted("a test"),
         }.get(what)
