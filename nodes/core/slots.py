@@ -179,7 +179,8 @@ class Slots:
             raise ValueError(f"{count} slots")
         self._slots = {number: _Slot(number) for number in range(1, count + 1)}
         self._silence_s = silence_s
-        self._is_ready = False
+        self.is_ready = False
+        """Whether the first agent has become ready."""
         self._stopping: str | None = None
         self._exit_code = 0
         self._stop_by_s: float | None = None
@@ -255,8 +256,8 @@ class Slots:
         if slot.reread_is_due:
             slot.reread_is_due = False
             actions.append(Signal(slot.number, "reread"))
-        if not self._is_ready and self._stopping is None:
-            self._is_ready = True
+        if not self.is_ready and self._stopping is None:
+            self.is_ready = True
             actions.append(Ready())
         return actions
 
@@ -265,7 +266,7 @@ class Slots:
         slot.state = SlotState.ASLEEP
         if self._stopping is not None:
             return self._exit_if_alone()
-        if not self._is_ready:
+        if not self.is_ready:
             return self._stop("its first agent could not start", max(code, 0) or FAILED, now_s)
         if code == 0 and not was_killed:
             slot.crashes = 0

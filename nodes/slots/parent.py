@@ -53,7 +53,8 @@ class Parent:
         self._take(core.PortsOpened())
         while self._exit is None:
             self._turn()
-            self._manager.alive(time.monotonic())
+            if self._core.is_ready:
+                self._manager.alive(time.monotonic())
         if self._settings.json:
             starts = [{"slot": slot, "starts": n} for slot, n in self._core.starts.items()]
             said = {"name": self._settings.name, "why": self._exit.why, "slots": starts}
@@ -98,7 +99,8 @@ class Parent:
             self._take(core.TimeIsUp())
 
     def _patience_ms(self) -> float | None:
-        due = (self._core.deadline_s, self._manager.deadline_s)
+        watchdog_s = self._manager.deadline_s if self._core.is_ready else None
+        due = (self._core.deadline_s, watchdog_s)
         first_s = min((at_s for at_s in due if at_s is not None), default=None)
         return None if first_s is None else max(0.0, (first_s - time.monotonic()) * 1000 + 1)
 

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +49,19 @@ def start(tmp_path: Path, stack: ExitStack) -> Start:
     def start(*arguments: str, idle_s: float = 60.0, **environment: str) -> AgentProcess:
         options = ("--slots", "2", "--exit-idle", str(idle_s), "--name", "board", *arguments)
         node = AgentProcess(tmp_path / "cache", *options, environment=environment)
-        stack.callback(node.end)
+        stack.callback(end, node)
         return node
 
     return start
+
+
+def end(node: AgentProcess) -> None:
+    """End a node and all its agents in any case."""
+    if node.process.poll() is None:
+        node.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            node.process.wait(WAIT_S)
+    node.end()
 
 
 @pytest.fixture
@@ -184,7 +193,8 @@ def test_a_parent_that_is_killed_leaves_no_agent(start: Start, dial: Dial) -> No
 
 def test_the_end_of_its_own_parent_ends_the_node(start: Start) -> None:
     node = start()
-    node.process.stdin.close()
+    stdin, node.process.stdin = node.process.stdin, None
+    stdin.close()
     assert node.process.wait(WAIT_S) == 0
 
 
