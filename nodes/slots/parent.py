@@ -25,6 +25,9 @@ from nodes.slots.settings import Settings
 SILENCE_S = 120.0
 """How long an agent may be silent, unless systemd's watchdog of the service says otherwise."""
 
+LONGEST_NAME = 190
+"""Characters of the node's name in those of its agents, which may have 200."""
+
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING}
 
 log = logging.getLogger("node-agent")
@@ -144,9 +147,10 @@ class Parent:
 
     def _start(self, slot: int) -> None:
         settings, ports = self._settings, self._ports[slot]
+        name = f"{settings.name[:LONGEST_NAME]}/{slot}"
         command = [
             *settings.command,
-            *("--slots", "1", "--listen", ports.address, "--name", f"{settings.name}/{slot}"),
+            *("--slots", "1", "--listen", ports.address, "--name", name),
             *("--exit-idle", str(settings.idle_s), "--exit-with-parent"),
         ]
         watchdog = {"WATCHDOG_USEC": str(int(self._silence_s * 1e6))}
