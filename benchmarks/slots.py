@@ -39,6 +39,7 @@ from launcher.run.connections import Connections
 from launcher.run.processes import LocalAgents
 from launcher.run.runner import greeting
 from launcher.run.survey import survey
+from nodes.protocol.addresses import slot_address
 
 IDLE_S = 1.0
 ANSWER_S = 60.0
@@ -109,7 +110,9 @@ def started(cache: Path, *arguments: str) -> Iterator[Node]:
 
 def welcome_s(node: Node) -> float:
     """Seconds until slot 1 has answered, over a new connection, and has been left again."""
-    contact = Contact("board", node.address, started_by_us=False)
+    contact = Contact(
+        "board", node.address, started_by_us=False, others=(slot_address(node.address, 2),)
+    )
     with Connections() as connections:
         began_s = time.monotonic()
         found = survey(connections, [contact], LocalAgents(), greeting(ANSWER_S), ANSWER_S)
