@@ -33,6 +33,8 @@ from launcher.sources.looks import is_source
 from launcher.streaming.overload import Overload
 from launcher.streaming.pacing import Pace
 from nodes.core.engines import AUTO
+from nodes.core.slots import MOST_SLOTS
+from nodes.protocol.addresses import MOST_PORT, slot_ports
 from nodes.protocol.messages import EngineChoice, EngineOption
 from partition.devices import CacheSpill
 from partition.objective import DEFAULT_OBJECTIVE, WITHIN, Objective
@@ -67,6 +69,15 @@ class NodeConfig(StrictModel):
             "default the host of its address"
         ),
     ] = None
+    slots: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=MOST_SLOTS,
+            description="How many slots its node-agent was started with; the first free one is "
+            "used",
+        ),
+    ] = 1
     host: Annotated[
         str | None,
         Field(
@@ -191,6 +202,22 @@ class NodeConfig(StrictModel):
                 "such as tcp://192.168.1.20:5500"
             )
         return address
+
+    @field_validator("slots")
+    @classmethod
+    def _check_slots(cls, slots: int, info: ValidationInfo) -> int:
+        address = info.data.get("address")
+        if slots == 1 or "address" not in info.data:  # which has an error of its own
+            return slots
+        if address is None:
+            raise ValueError(
+                "applies only to a node with an address; an agent that launch starts itself is "
+                "used by nobody else"
+            )
+        last = slot_ports(address, slots).stop - 1
+        if last > MOST_PORT:
+            raise ValueError(f"{slots} slots at {address} would need ports up to {last}")
+        return slots
 
     @field_validator("host")
     @classmethod

@@ -58,6 +58,12 @@ def refused(session: Session, answer: Refused) -> LauncherError:
     """The agent refused to open a session."""
     if not is_understood(answer.protocol):
         return other_protocol(session, answer.protocol)
+    if session.slots > 1:
+        return LacksRoomError(
+            f"{where(session)} refused: all of its {session.slots} slots are taken (the last one: "
+            f"{answer.reason}); start its agent with more --slots, and write so many into "
+            "cluster.yaml"
+        )
     return LacksRoomError(f"{where(session)} refused: {answer.reason}")
 
 

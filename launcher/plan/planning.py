@@ -104,7 +104,16 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
     nodes = cluster.config.nodes
     access = opened(cluster.access, {n.name: n.address for n in nodes if n.address is not None})
     return tuple(
-        Node(node.name, node.address, node.threads, node.cpus, access, node.choice, node.meter)
+        Node(
+            node.name,
+            node.address,
+            node.threads,
+            node.cpus,
+            access,
+            node.choice,
+            node.meter,
+            node.slots,
+        )
         for node in nodes
     )
 

@@ -15,7 +15,7 @@ BACK = [Step.SWITCH_BACK, Step.RESTART_BACK, Step.CHECK_BACK, Step.DISCARD]
 def run(
     boards: tuple[str, ...], failing: set[tuple[str, Step]], present: frozenset[str] = frozenset()
 ) -> tuple[list[tuple[str, Step]], Ended]:
-    """Perform an upgrade in which these steps of these boards fail; return the steps and the end."""
+    """Perform an upgrade in which these steps of these boards fail; return steps and end."""
     core = Upgrade(boards)
     actions = core.handle(Begun())
     steps = []
