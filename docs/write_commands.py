@@ -19,6 +19,8 @@ import typer
 
 from csdf.cli.command import COMMANDS
 from csdf.cli.command import parser as csdf_parser
+from launcher.commands.discover import app as discover_app
+from launcher.commands.doctor import app as doctor_app
 from launcher.commands.ga import app as ga_app
 from launcher.commands.launch import app as launch_app
 from launcher.commands.partition import app as partition_app
@@ -45,6 +47,8 @@ def page() -> str:
     sections = [
         *_of_typer("launch", launch_app),
         *_of_typer("launch serve", serve_app),
+        *_of_typer("launch doctor", doctor_app),
+        *_of_typer("launch discover", discover_app),
         *_of_typer("launch top", top_app),
         *chain.from_iterable(
             _of_typer(f"launch {name}", app_of(name)) for name in SERVICE_COMMANDS

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from launcher.commands.discover import main as discover
+from launcher.commands.doctor import main as doctor
 from launcher.commands.serve import main as serve
 from launcher.commands.service.commands import COMMANDS as SERVICE_COMMANDS
 from launcher.commands.service.commands import main as service
@@ -34,6 +36,8 @@ _STARTED_S = time.monotonic()
 SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
     "serve": serve,
     "top": top,
+    "doctor": doctor,
+    "discover": discover,
     **{name: partial(service, name) for name in SERVICE_COMMANDS},
 }
 """What the first argument may be instead of a cluster; each takes the others, and never returns."""

@@ -137,6 +137,11 @@ class Improver:
         """Forget the search under way, because the epoch is given up."""
         self._pending = self._look_at_s = None
 
+    def keep_plan(self, change: Change, reason: str, now_s: float) -> list[Action]:
+        """Notify the user that a change was given up, and look for other occasions."""
+        self._look_at_s = now_s + LOOK_EVERY_S
+        return [Notice(f"{change.why}, but the plan is kept: {reason}", "warning")]
+
     def look_again(self, now_s: float) -> None:
         """Look for a better plan soon, because the one that was found cannot be carried out."""
         self._look_at_s, self._considered, self._considered_speeds = now_s, frozenset(), {}

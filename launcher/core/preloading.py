@@ -5,9 +5,10 @@ the first one after it is the user's pause, so everything that takes long happen
 receive the blobs that they lack, and prepare them (`Prepare`), which may take seconds for each
 subnet. After the halt they only open what is prepared, and rehearse it.
 
-Preloading is a help and no condition: where a node cannot do it, because its agent is older or has
-no room for both, or does not end in time, the change is carried out as it is after a loss, and that
-node prepares its part during the pause.
+Preloading is a help and no condition: where a node cannot prepare, because its agent is older or
+has no memory for both, or does not end in time, the change is carried out as it is after a loss,
+and that node prepares its part during the pause. A node whose disk cannot take the blobs could not
+take them during the pause either, so the present plan is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from launcher.core.events import Action, Send, SendChunk
 from launcher.core.recovery import Change
 from launcher.core.session import BESIDE_WINDOW, Session, SessionState, Upload
 from launcher.core.watch import is_past
-from nodes.protocol.messages import Missing, Prepare, Prepared, Query, Stored
+from nodes.protocol.messages import Failed, Missing, Prepare, Prepared, Query, Stored
 
 LEAST_PROTOCOL = 9
 """The first version of the protocol that has `Prepare`."""
@@ -53,6 +54,16 @@ class Preloading:
         """Whether all nodes of the plan are present and have not failed."""
         fit = (SessionState.RUNNING, SessionState.IDLE)
         return all(self._sessions[node].state in fit for node in self._blueprint.deployments)
+
+    def is_refusal(self, session: Session, failure: Failed) -> bool:
+        """Whether a failure says that the node cannot store the blobs; its part goes on."""
+        if failure.epoch or session.node not in self._waiting:
+            return False
+        for kind in (Missing, Stored):
+            if session.unanswered[kind] > session.abandoned[kind]:
+                session.unanswered[kind] -= 1  # at most one is outstanding, which this answers
+                return True
+        return False
 
     def cancel(self) -> None:
         """Expect nothing more of the nodes."""

@@ -243,7 +243,8 @@ class Returns:
             case Welcome() if (why := self._unusable(session, message)) is not None:
                 session.lose(str(why))
                 self.note_unusable(session.node, now_s)
-                return [Send(session.node, Bye()), Notice(f"{why}; it is not used")]
+                notice = Notice(f"{why}; it is not used", "warning", (session.node,))
+                return [Send(session.node, Bye()), notice]
             case Welcome():
                 session.receive(message)
                 session.welcome, session.host = message, host

@@ -225,6 +225,8 @@ class Supervisor:
 
     def _from_present(self, session: Session, event: NodeEvent, now_s: float) -> list[Action]:
         match event:
+            case MessageReceived(_, Failed() as failure) if self._refuses_blobs(session, failure):
+                return self._keep_plan(session, failure, now_s)
             case MessageReceived(_, message, host):
                 session.host = host or session.host
                 return self._receive(session, message, now_s)
@@ -274,7 +276,8 @@ class Supervisor:
             return []
         session.why_lost = str(error)
         self._absences.note(session, has_streamed=self.life.has_streamed)
-        return [Notice(str(error)), *self._end_if_nobody_can_return(now_s)]
+        notice = Notice(str(error), "warning", (session.node,))
+        return [notice, *self._end_if_nobody_can_return(now_s)]
 
     def _end_if_nobody_can_return(self, now_s: float) -> list[Action]:
         hopeless = self._recoverer.error_if_nobody_can_return(now_s)
@@ -732,6 +735,18 @@ class Supervisor:
         self._watch.expect_nothing()
         self._improver.cancel()
         return self._recoverer.change(preloading.change, self.blueprint.epoch, now_s)
+
+    def _refuses_blobs(self, session: Session, failure: Failed) -> bool:
+        return self._preloading is not None and self._preloading.is_refusal(session, failure)
+
+    def _keep_plan(self, session: Session, failure: Failed, now_s: float) -> list[Action]:
+        """Give up the change for which a node cannot store its blobs."""
+        preloading = self._preloading
+        self._stop_preloading()
+        if preloading is None:
+            return []
+        why = f"{sentences.where(session)}: {failure.reason}"
+        return self._improver.keep_plan(preloading.change, why, now_s)
 
     def _stop_preloading(self) -> None:
         if self._preloading is not None:

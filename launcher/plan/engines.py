@@ -60,9 +60,10 @@ def split_by_engine(
     welcomes: Mapping[str, Welcome],
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[str, EngineChoice], dict[str, BadInputError]]:
-    """Return what the nodes that have answered compute with, and the errors of those that cannot.
+    """Return what the nodes that have answered compute with, and the errors of those that cannot
+    because an engine or a device is missing there.
 
-    See `engines_of`.
+    Other errors are mistakes in the file, and are raised; see `engines_of`.
     """
     found, lacking = {}, {}
     for index, node in enumerate(cluster.config.nodes):
@@ -76,9 +77,10 @@ def split_by_engine(
                 if node.name in reasons
                 else ""
             )
-            lacking[node.name] = cluster.error(
-                ("nodes", index, error.key), f"node {node.name!r} {error}{again}"
-            )
+            what = f"node {node.name!r} {error}{again}"
+            lacking[node.name] = cluster.error(("nodes", index, error.key), what)
+            if error.key not in ("engine", "device"):
+                raise lacking[node.name] from error
     return found, lacking
 
 

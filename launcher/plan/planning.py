@@ -54,6 +54,10 @@ rest."""
 
 _CPUS = Path("/sys/devices/system/cpu")
 
+GPU_THREADS = 16
+"""As how many threads of a CPU a GPU is estimated to compute until it is measured. An NVIDIA H200
+computed ResNet50 in the time of 25 to 30 (decision 064); small boards have smaller GPUs."""
+
 
 def read_model(cluster: Cluster) -> Model:
     """Read the model that the cluster names, or merge all of them (`cnn.merge`).
@@ -141,7 +145,7 @@ def _devices(
             replace(
                 slower(usual, factor),
                 memory_bytes=node.memory,
-                macs_per_s=node.macs_per_s or usual.macs_per_s * node.threads,
+                macs_per_s=node.macs_per_s or usual.macs_per_s * _threads(node),
                 link_bytes_per_s=(node.link or USUAL_LINK_BYTES_PER_S) * GOODPUT,
                 launcher_bytes_per_s=(
                     None if local or launcher_link is None else launcher_link * GOODPUT
@@ -156,6 +160,12 @@ def _devices(
             )
         )
     return tuple(devices)
+
+
+def _threads(node: NodeConfig) -> int:
+    """Return as how many threads of a CPU a node without a speed is estimated to compute."""
+    is_gpu = node.device.partition(":")[0] == "gpu"
+    return max(node.threads, GPU_THREADS) if is_gpu else node.threads
 
 
 def wire_of(cluster: Cluster) -> WireChoice:

@@ -62,6 +62,16 @@ def exceeded(plan: Plan, limits: Mapping[str, int]) -> list[str]:
     ]
 
 
+def too_full(limits: Mapping[str, int]) -> dict[str, str]:
+    """Return a sentence for each node on which not even an engine could start."""
+    return {
+        name: f"node {name!r} is too full to be used: its agent reports {limit / 1e6:.0f} MB "
+        f"available, and an engine takes {START_UP_BYTES / 1e6:.0f} MB to start"
+        for name, limit in limits.items()
+        if limit < START_UP_BYTES
+    }
+
+
 def within_limits(cluster: Cluster, limits: Mapping[str, int]) -> Cluster:
     """Return the cluster with these limits as the `memory` of its nodes.
 

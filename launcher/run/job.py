@@ -21,6 +21,7 @@ from cnn.errors import CnnError
 from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RunConfig
+from launcher.core.absences import Absence
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
 from launcher.plan.engines import (
@@ -58,7 +59,13 @@ from launcher.plan.planning import (
     with_warmup,
 )
 from launcher.plan.replanning import Replanner
-from launcher.plan.reported_memory import described, exceeded, reported_limits, within_limits
+from launcher.plan.reported_memory import (
+    described,
+    exceeded,
+    reported_limits,
+    too_full,
+    within_limits,
+)
 from launcher.plan.simplified import check_simplified, default_cache
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.bench import Bench, bench_options
@@ -356,6 +363,8 @@ class _Job:
     file: ProfileFile | None
     absent: Mapping[str, str] = field(default_factory=dict)
     """Why nodes cannot be used when the run begins, in sentences."""
+    full: Mapping[str, str] = field(default_factory=dict)
+    """Why nodes that answer have no room for anything, in sentences."""
 
     @property
     def begins_with_available(self) -> bool:
@@ -383,7 +392,7 @@ class _Ready:
     """A plan, its subnets on disk, and how to run it.
 
     An incomplete batch is sent once a frame of it has waited for `batch_wait_s`, see
-    `launcher.streaming.batches`.
+    `launcher.streaming.batches`. Nodes that are `full` are reported as absent.
     """
 
     runner: Runner
@@ -392,6 +401,7 @@ class _Ready:
     subnets: Mapping[str, SubnetFiles]
     options: RunOptions
     batch_wait_s: float | None = None
+    full: Mapping[str, str] = field(default_factory=dict)
 
     def stream(self, frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
         """Stream frames until they end (`launcher.run.live.Stream`)."""
@@ -401,7 +411,9 @@ class _Ready:
         return stream_in_batches(self._run, frames, on_update, batch, wait_s, timed=timed)
 
     def _run(self, frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
-        return self.runner(self.plan, self.nodes, self.subnets, frames, on_update, self.options)
+        result = self.runner(self.plan, self.nodes, self.subnets, frames, on_update, self.options)
+        full = (Absence(node, why) for node, why in self.full.items())
+        return replace(result, absences=(*result.absences, *full))
 
 
 def _read(request: Request, progress: ProgressDisplay, loaded: LoadedTarget | None) -> _Job:
@@ -471,7 +483,7 @@ def _ready(
         options = replace(options, replan=replan, recovery=recovery)
         if recovery.rebalance == "ask":
             options = replace(options, consent=stack.enter_context(hearing_consent()))
-    return _Ready(runner, job.nodes, plan, subnets, options)
+    return _Ready(runner, job.nodes, plan, subnets, options, full=job.full)
 
 
 def _call_roll(job: _Job, surveyor: Surveyor, progress: ProgressDisplay) -> _Job:
@@ -488,8 +500,8 @@ def _call_roll(job: _Job, surveyor: Surveyor, progress: ProgressDisplay) -> _Job
 
 
 def _without(job: _Job, absent: Mapping[str, str], progress: ProgressDisplay) -> _Job:
-    for sentence in absent.values():
-        progress.say(sentence)
+    for name, sentence in absent.items():
+        progress.say(sentence, "warning", (name,))
     return replace(job, absent={**job.absent, **absent})
 
 
@@ -562,7 +574,10 @@ def _within_reported(
     limits = reported_limits(cluster.config.nodes, welcomes)
     if not limits:
         return plan, job
-    limited = replace(job, cluster=within_limits(cluster, limits))
+    full = too_full(limits)
+    for name, sentence in full.items():
+        progress.say(sentence, "warning", (name,))
+    limited = replace(job, cluster=within_limits(cluster, limits), full=full)
     known = f"available to nodes without `memory`, as their agents report: {described(limits)}"
     over = exceeded(plan, limits)
     if not over:

@@ -234,7 +234,8 @@ class Engine(Protocol):
     cheap to import, and every method but `open` must neither import the engine nor take memory.
 
     An engine that takes more or less memory than ONNX Runtime besides tensors says so by an
-    attribute `memory` (`nodes.protocol.messages.EngineMemory`), on which planners count.
+    attribute `memory` (`nodes.protocol.messages.EngineMemory`), on which planners count. If that
+    depends on the device, as with the driver of a GPU, a method `memory_on(device)` returns it.
     """
 
     options: tuple[OptionOffer, ...]

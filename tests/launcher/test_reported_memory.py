@@ -107,6 +107,19 @@ def test_a_plan_that_does_not_fit_is_made_again_and_the_report_says_why(
     assert [node.memory for node in saved] == [None, None, None]
 
 
+def test_a_node_without_room_for_an_engine_is_named_and_gets_nothing(tmp_path: Path) -> None:
+    write_classifier(tmp_path / "net.onnx")
+    path = tmp_path / "cluster.yaml"
+    path.write_text("model: net.onnx\nnodes: [{name: a}, {name: b}]\nframes: 2\n")
+    outcome, said = run(Request(path, strategy="sequential"), 4000, 10)
+    sentence = "node 'b' is too full to be used: its agent reports"
+    assert sentence in said
+    assert outcome.report is not None
+    (absence,) = outcome.report.absences
+    assert absence.reason.startswith(sentence)
+    assert set(outcome.report.as_json()["absences"][0]) == {"node", "reason", "came_s"}
+
+
 def test_where_nothing_fits_the_sentence_says_where_the_limits_come_from(cluster: Path) -> None:
     with pytest.raises(BadInputError) as refused:
         run(Request(cluster), 40, 40)

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from launcher.config.run import RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.errors import RunFailedError
@@ -275,8 +276,9 @@ def test_what_was_asked_for_an_epoch_that_is_given_up_is_not_mistaken_for_the_ne
         )
 
 
-def test_a_node_that_is_lost_before_frames_stream_ends_the_run() -> None:
-    world = streaming()
+def test_a_node_that_is_lost_before_frames_stream_ends_a_run_that_begins_with_all() -> None:
+    limits = replace(RECOVERING, run=RunConfig(start="all"))
+    world = World(in_a_row(3), 40, limits=limits, replan=on_all(3))
     world.at(0.1, lambda: world.event(lev.Disconnected("n1")))
     world.run()
     assert world.end is not None

@@ -64,6 +64,19 @@ def test_a_node_that_cannot_prepare_while_it_computes_does_so_in_the_pause() -> 
     finish(world)
 
 
+def test_a_node_whose_disk_is_full_keeps_its_part_and_the_plan_is_kept() -> None:
+    world = back_again()
+    world.at(4.0, lambda: world.fill_disk("n1"))
+    world.run(2000.0)
+    world.check_end()
+    assert world.end == lev.End(None)
+    assert [past.cause for past in world.supervisor.recoveries] == ["loss"]
+    assert any(
+        "n1 is back, but the plan is kept: node 'n1' at tcp://10.0.0.1:7000: no space" in text
+        for text in world.notices
+    )
+
+
 def test_an_agent_of_the_version_before_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("launcher.core.preloading.LEAST_PROTOCOL", PROTOCOL + 1)
     world = back_again()

@@ -14,7 +14,9 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+from launcher.core.events import ControlConnected
 from launcher.errors import BadInputError
+from launcher.run.connections import Connections
 from launcher.run.job import launch
 from launcher.run.live_cluster import open_cluster
 from launcher.run.request import Request
@@ -62,7 +64,7 @@ class Boards:
     """Three nodes in a `cluster.yaml`, whose agents are started one by one."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.model = write_network(folder / "net.onnx", layers=9)
+        self.model = write_network(folder / "net.onnx", layers=9, channels=64)
         self.file = folder / "cluster.yaml"
         self.pids: dict[str, int] = {}
         self._folder, self._stack = folder, stack
@@ -88,6 +90,18 @@ class Boards:
             self._stack.callback(stop, process)
             self.pids[name] = process.pid
 
+    def start_and_wait(self, *names: str) -> None:
+        """Start the agents of these nodes, and wait until they can be reached."""
+        self.start(*names)
+        starting = set(names)
+        with Connections() as connections:
+            for name in names:
+                connections.open_control(name, self._addresses[name])
+            while starting:
+                arrivals = list(connections.wait(60.0))
+                assert arrivals, f"{starting} did not start"
+                starting -= {a.node for a in arrivals if isinstance(a, ControlConnected)}
+
     def whole(self, count: int) -> list[Any]:
         """The whole network's results."""
         session = ort.InferenceSession(str(self.model), providers=["CPUExecutionProvider"])
@@ -102,15 +116,15 @@ def boards(tmp_path: Path) -> Iterator[Boards]:
 
 def test_a_board_that_is_off_at_first_is_used_when_it_is_switched_on(boards: Boards) -> None:
     path = boards.write(run="{connect_timeout_s: 3.0}")
-    boards.start("n0", "n1")
-    said, results, deadline_s = Said(), [], time.monotonic() + 60.0
+    boards.start_and_wait("n0", "n1")
+    said, results, deadline_s = Said(), [], time.monotonic() + 150.0
 
     def frames() -> Iterator[dict[str, np.ndarray]]:
         left = AFTER
         source = RandomFrames(1 << 30)
         number = 0
         while left:
-            assert time.monotonic() < deadline_s, said.texts
+            assert time.monotonic() < deadline_s, said.texts[-5:]
             left -= said.has("streaming again")
             yield source[number]
             number += 1
@@ -130,7 +144,7 @@ def test_a_board_that_is_off_at_first_is_used_when_it_is_switched_on(boards: Boa
 
 def test_a_board_that_is_killed_while_it_loads_costs_that_board(boards: Boards) -> None:
     path = boards.write(frames=10)
-    boards.start("n0", "n1", "n2")
+    boards.start_and_wait("n0", "n1", "n2")
 
     def kill(stage: str) -> None:
         if stage == "loading" and "n1" in boards.pids:
@@ -152,10 +166,10 @@ def test_if_the_boards_that_answer_do_not_suffice_the_run_waits_and_names_the_ot
     path = boards.write(
         frames=5, pins="{c0: n0, c8: n2}", run="{connect_timeout_s: 1.0, start_wait_s: 2.0}"
     )
-    boards.start("n0", "n1")
+    boards.start_and_wait("n0", "n1")
     said = Said()
     with pytest.raises(BadInputError, match=r"'n2' at tcp://127\.0\.0\.1:\d+ did not answer") as e:
         launch(Request(path), said, started_s=time.monotonic())
-    assert "none came in 2 s" in str(e.value)
+    assert "none came in" in str(e.value)
     assert said.has("the run has to wait for n2: ")
     assert said.has("waiting 2 s at most for other nodes to come")
