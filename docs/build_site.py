@@ -37,6 +37,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/tasks.md",
         "examples/digits/README.md",
         "deploy/README.md",
+        "docs/doctor.md",
     ),
     "Reference": ("docs/cluster-yaml.md", "docs/commands.md", "docs/models.md"),
     "Memory and speed": ("docs/strategies.md", "docs/measuring.md"),

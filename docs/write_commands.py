@@ -19,6 +19,8 @@ import typer
 
 from csdf.cli.command import COMMANDS
 from csdf.cli.command import parser as csdf_parser
+from launcher.commands.discover import app as discover_app
+from launcher.commands.doctor import app as doctor_app
 from launcher.commands.ga import app as ga_app
 from launcher.commands.launch import app as launch_app
 from launcher.commands.partition import app as partition_app
@@ -26,6 +28,7 @@ from launcher.commands.serve import app as serve_app
 from launcher.commands.service.commands import COMMANDS as SERVICE_COMMANDS
 from launcher.commands.service.commands import app_of
 from launcher.commands.top import app as top_app
+from launcher.commands.upgrade import app as upgrade_app
 from nodes.cli import _parser as agent_parser
 from nodes.net.curve import _parser as keygen_parser
 
@@ -49,6 +52,9 @@ def page() -> str:
         *chain.from_iterable(
             _of_typer(f"launch {name}", app_of(name)) for name in SERVICE_COMMANDS
         ),
+        *_of_typer("launch doctor", doctor_app),
+        *_of_typer("launch discover", discover_app),
+        *_of_typer("launch upgrade", upgrade_app),
         *_of_argparse("node-agent", agent_parser()),
         *_of_argparse("node-agent keygen", keygen_parser()),
         *_of_typer("csdf-edge partition", partition_app),

@@ -1,6 +1,7 @@
 """The command `node-agent`, the daemon of one device: its options, its start and its end.
 
-Exit codes: 0 if it was stopped (SIGTERM, SIGINT, a launcher's `Shutdown`, its parent's end); 2 if
+Exit codes: 0 if it was stopped (SIGTERM, SIGINT, a launcher's `Shutdown`, its parent's end); 1 if
+`--doctor` found an error; 2 if
 it could not start, because the address is in use, the cache or the keys cannot be used, there is no
 engine, or other machines could reach it and there are no keys; 130 for Ctrl-C before it was ready.
 An agent whose engine does not return restarts in the same process.
@@ -16,7 +17,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -28,9 +29,11 @@ from nodes.cache.blobs import BlobStore
 from nodes.core.agent import Identity
 from nodes.core.engines import AUTO, described
 from nodes.core.session import LONGEST_LEASE_S
+from nodes.doctor.setup import AgentSetup
 from nodes.execution.encoding import AVAILABLE
 from nodes.executors.engines import Engines
 from nodes.executors.registry import offers
+from nodes.host.control_groups import available_bytes
 from nodes.host.energy.opening import OFF, open_meter
 from nodes.host.heap import give_back_free_memory
 from nodes.host.logs import begin_json_log
@@ -39,14 +42,16 @@ from nodes.host.sandbox import sandbox_agent
 from nodes.host.service_manager import ServiceManager
 from nodes.host.time_slice import ask_for_short_slices
 from nodes.host.usage import machine, usage
+from nodes.net.announcing import announced, check_can_announce, hosts_of
 from nodes.net.curve import default_keys, keygen
 from nodes.net.keys import SECRET, KeyFolder, KeysError
 from nodes.net.listener import MAX_CONNECTIONS
 from nodes.net.sockets import AddressError
 from nodes.net.wire import Wire
 from nodes.protocol.addresses import is_exposed, is_loopback_host
+from nodes.protocol.announcements import Announcement
 from nodes.protocol.errors import NodeError
-from nodes.protocol.messages import HOST
+from nodes.protocol.messages import HOST, PROTOCOL
 from nodes.protocol.sizes import parse_bytes
 from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
 
@@ -69,8 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["keygen"]:
         return keygen(given[1:])
     options = _parser().parse_args(given)
-    if options.describe:
-        return _describe(options)
+    if options.describe or options.doctor:
+        return _describe(options) if options.describe else _doctor(options)
     os.umask(0o077)  # engines write files into the cache, which other users must not read
     try:
         if options.cpus:
@@ -89,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(options, "interrupted", logging.ERROR)
         return EXIT_INTERRUPTED
     _begin_log(options, shell)
-    with _answering(metrics, shell), shell:
+    in_mdns = _announced(options, identity, control, keyring is not None)
+    with _answering(metrics, shell), shell, in_mdns:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stopping(shell))
         if rereads:
@@ -189,6 +195,38 @@ def _describe(options: argparse.Namespace) -> int:
     return EXIT_FINE
 
 
+def _doctor(options: argparse.Namespace) -> int:
+    """Examine this machine for an agent with these options."""
+    from nodes.doctor.examination import doctor  # noqa: PLC0415 - no agent needs it
+
+    try:
+        if options.cpus:
+            _keep_to(options.cpus)
+    except NodeError as error:
+        sys.stderr.write(f"node-agent: {error}\n")
+        return EXIT_BAD_INPUT
+    return doctor(agent_setup(options), as_json=options.json)
+
+
+def agent_setup(options: argparse.Namespace) -> AgentSetup:
+    """Return what the doctor's checks depend on of these options."""
+    addresses = [address for address in (options.listen, options.data) if address is not None]
+    keys = options.keys
+    if keys is None and not options.insecure and any(map(is_exposed, addresses)):
+        keys = default_keys()
+    return AgentSetup(
+        options.name,
+        VERSION,
+        options.listen,
+        options.data,
+        keys,
+        options.cache,
+        Quotas(options.cache_bytes, options.tensor_bytes, options.connections),
+        options.engine,
+        options.device,
+    )
+
+
 def _stopping(shell: Shell) -> Callable[[int, FrameType | None], None]:
     def stop(number: int, _: FrameType | None) -> None:
         shell.stop(signal.Signals(number).name)
@@ -232,6 +270,8 @@ def _build(
     the meter opens what it will read. Then the process is restricted to its own files, while it has
     no other threads.
     """
+    if options.announce:
+        check_can_announce(options.listen)
     with ExitStack() as opened:
         quotas = Quotas(options.cache_bytes, options.tensor_bytes, options.connections)
         allow_descriptors(quotas.connections)
@@ -282,6 +322,28 @@ def _build(
     return identity, control, shell, unsandboxed
 
 
+def _announced(
+    options: argparse.Namespace, identity: Identity, control: str, guarded: bool
+) -> AbstractContextManager[None]:
+    """Announce the agent within the context, if the user wants that."""
+    if not options.announce:
+        return nullcontext()
+    return announced(
+        Announcement(
+            identity.name,
+            hosts_of(control),
+            int(control.rpartition(":")[2]),
+            VERSION,
+            PROTOCOL,
+            identity.engine,
+            identity.machine,
+            identity.cores,
+            available_bytes(),
+            guarded,
+        )
+    )
+
+
 def _sandbox(
     options: argparse.Namespace, keyring: KeyFolder | None, engines: Engines
 ) -> str | None:
@@ -324,7 +386,7 @@ def _parser() -> argparse.ArgumentParser:
         description="The daemon of one device: it waits for a launcher, loads the device's share "
         "of a network, and computes it frame by frame.",
         epilog="`node-agent keygen --out DIR` makes a key pair (`node-agent keygen --help`). "
-        "Exit codes: 0 if it was stopped, 2 if it could not start.",
+        "Exit codes: 0 if it was stopped, 1 if --doctor found an error, 2 if it could not start.",
     )
     add = parser.add_argument
     add(
@@ -421,6 +483,20 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print the engines that this machine offers, with devices and precisions, and exit; "
         "with --json as a JSON object",
+    )
+    add(
+        "--announce",
+        action="store_true",
+        help="announce this agent by multicast DNS, so that `launch discover` finds it; everybody "
+        "on the network can then see its name, addresses, engine and processor (default: it is "
+        "silent)",
+    )
+    add(
+        "--doctor",
+        action="store_true",
+        help="examine this machine for an agent with these options, print what is wrong and what "
+        "to do about it, and exit with code 1 if something would stop the agent; with --json as a "
+        "JSON object",
     )
     add(
         "--meter",

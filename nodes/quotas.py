@@ -54,13 +54,18 @@ class Quotas:
         return None
 
 
+def descriptors_needed(connections: int) -> int:
+    """Return the file descriptors that an agent with this limit of connections may need."""
+    return PORTS * connections * (1 + UNKNOWN_PER_KNOWN) + OTHER_DESCRIPTORS
+
+
 def allow_descriptors(connections: int) -> None:
     """Raise this process's limit of file descriptors to what its ports may need.
 
     Without descriptors, ZeroMQ stops accepting connections, and files cannot be opened. Raises
     `NodeError` if the system does not allow so many.
     """
-    needed = PORTS * connections * (1 + UNKNOWN_PER_KNOWN) + OTHER_DESCRIPTORS
+    needed = descriptors_needed(connections)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from launcher.commands.discover import main as discover
+from launcher.commands.doctor import main as doctor
 from launcher.commands.serve import main as serve
 from launcher.commands.service.commands import COMMANDS as SERVICE_COMMANDS
 from launcher.commands.service.commands import main as service
 from launcher.commands.top import main as top
+from launcher.commands.upgrade import main as upgrade
 from launcher.console import print_error, print_json, print_text, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
 from launcher.logs import JsonProgress, check_log_format, is_json
@@ -34,6 +37,9 @@ _STARTED_S = time.monotonic()
 SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
     "serve": serve,
     "top": top,
+    "doctor": doctor,
+    "discover": discover,
+    "upgrade": upgrade,
     **{name: partial(service, name) for name in SERVICE_COMMANDS},
 }
 """What the first argument may be instead of a cluster; each takes the others, and never returns."""

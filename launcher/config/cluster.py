@@ -45,6 +45,13 @@ _WORD = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,63}")
 
 _ADDRESS = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})")
 
+SSH = re.compile(
+    r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9_.-]*)@)?"
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*))"
+    r"(?::(?P<port>\d{1,5}))?"
+)
+"""What `ssh:` of a node may be: HOST, USER@HOST, USER@HOST:PORT."""
+
 
 class NodeConfig(StrictModel):
     """One device. Without an address, `launch` starts its agent on this machine."""
@@ -52,6 +59,13 @@ class NodeConfig(StrictModel):
     name: Annotated[str, Field(description="Unique name; letters, digits, '.', '_' and '-'")]
     address: Annotated[
         str | None, Field(description="Where its node-agent listens: tcp://HOST:PORT")
+    ] = None
+    ssh: Annotated[
+        str | None,
+        Field(
+            description="Where ssh reaches its board, for launch upgrade: USER@HOST:PORT; by "
+            "default the host of its address"
+        ),
     ] = None
     host: Annotated[
         str | None,
@@ -186,6 +200,17 @@ class NodeConfig(StrictModel):
                 "applies only to a node with an address; launch starts the others on this machine"
             )
         return host
+
+    @field_validator("ssh")
+    @classmethod
+    def _check_ssh(cls, ssh: str | None, info: ValidationInfo) -> str | None:
+        if ssh is None:
+            return None
+        if info.data.get("address") is None:
+            raise ValueError("applies only to a node with an address")
+        if not SSH.fullmatch(ssh):
+            raise ValueError(f"{ssh!r} is not where ssh reaches a board; write USER@HOST:PORT")
+        return ssh
 
     @field_validator("cpus")
     @classmethod

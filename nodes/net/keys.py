@@ -153,6 +153,11 @@ def read_secret(folder: Path) -> bytes:
     return _read_key(path)
 
 
+def read_public(path: Path) -> bytes:
+    """Return the key of a file with a public key; raises `KeysError` if it has none."""
+    return _read_key(path)
+
+
 def write_secret(folder: Path, name: str, secret: bytes, public: bytes) -> None:
     """Write a machine's own key pair into a folder, which is created if it is missing.
 

@@ -1,0 +1,1 @@
+"""Finds agents that announce themselves, and writes them into cluster.yaml: `launch discover`."""

@@ -1,0 +1,1 @@
+"""Examines a cluster from the launching machine: `launch doctor`."""

@@ -1,0 +1,382 @@
+"""Checks one board from the launching machine, all of its parts in turn.
+
+A later part needs an earlier one: who cannot connect cannot be asked. What could not be read is
+None in the reading, and no finding is made of it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launcher.config.cluster import NodeConfig
+from launcher.doctor.conversation import ConversationReading, converse
+from launcher.doctor.path import PathReading, PortReach, Reach, reach, read_path
+from launcher.run.access import Access, barred
+from launcher.run.runner import greeting
+from nodes.core.engines import AUTO, EngineLackingError, resolve
+from nodes.doctor.findings import Finding, Severity
+from nodes.protocol.addresses import data_address, host_of
+from nodes.protocol.messages import PROTOCOL, Welcome
+from partition.prediction.memory_budget import START_UP_BYTES
+
+if TYPE_CHECKING:
+    from nodes.net.keys import KeyFolder
+
+LEASE_S = 10.0
+"""How long an agent keeps the doctor's session if the doctor vanishes."""
+
+SLOW_BYTES_PER_S = 1e6
+"""A slower link is a finding whatever was expected of it."""
+
+SLOW_SHARE = 0.5
+"""The share of the rate in cluster.yaml below which a link is a finding."""
+
+FAST_BYTES_PER_S = 40e6
+"""A link that carries so much is no finding: the agent, which hashes and writes what it is sent,
+may be slower than the link."""
+
+CLOCK_TOLERANCE = 0.02
+"""How much faster or slower an agent's steady clock may be."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A node at an address, what is needed to talk with it, and what its share of a plan needs.
+
+    `file` is the cluster.yaml, and `version` this package's here. `ring` has the launcher's keys if
+    they could be read; `needed_bytes` is None if no plan is known.
+    """
+
+    node: NodeConfig
+    address: str
+    access: Access
+    file: Path
+    version: str
+    ring: KeyFolder | None = None
+    needed_bytes: int | None = None
+
+    @property
+    def host(self) -> str:
+        """The host of its address."""
+        return str(host_of(self.address))
+
+
+@dataclass(frozen=True, slots=True)
+class BoardReading:
+    """What was read of a board; a part is None if it could not be tried."""
+
+    control: PortReach
+    path: PathReading | None = None
+    talk: ConversationReading | None = None
+    data: PortReach | None = None
+
+
+def read_board(board: Board) -> BoardReading:
+    """Connect to a board, measure the path, talk with its agent, and try its data port."""
+    control = reach(board.address)
+    if control.reach is not Reach.CONNECTED:
+        return BoardReading(control)
+    reading = BoardReading(control, read_path(board.address))
+    guarded = board.access.guards(board.address)
+    if guarded and (board.ring is None or board.node.name not in board.ring.nodes):
+        return reading  # the check of keys says so
+    talk = converse(
+        board.node.name,
+        board.address,
+        greeting(LEASE_S),
+        board.ring if guarded else None,
+        lambda _: guarded,
+    )
+    reading = replace(reading, talk=talk)
+    if talk.welcome is None:
+        return reading
+    return replace(reading, data=reach(data_address(talk.welcome.data_address, talk.reached)))
+
+
+def judge_board(board: Board, reading: BoardReading) -> list[Finding]:
+    """Return what is wrong with a board."""
+    if reading.control.reach is not Reach.CONNECTED:
+        return [_unreached(board, reading.control)]
+    found = [] if reading.path is None else _judge_path(board, reading.path, reading.talk)
+    if reading.talk is None:
+        return found
+    found += _judge_talk(board, reading.talk, is_explained=bool(found))
+    if reading.data is not None and reading.data.reach is not Reach.CONNECTED:
+        port = reading.data.address.rpartition(":")[2]
+        found.append(
+            Finding(
+                Severity.ERROR,
+                reading.data.address,
+                "The agent's control port can be reached, and its data port cannot "
+                f"({reading.data.reach.value}), so no frame would get there: a firewall lets only "
+                "one of the two through.",
+                _there(board, f"sudo ufw allow {port}/tcp"),
+            )
+        )
+    return found
+
+
+def _there(board: Board, command: str) -> str:
+    """Return the command that runs `command` on the board."""
+    return f"ssh {board.host} {shlex.quote(command)}"
+
+
+def _unreached(board: Board, port: PortReach) -> Finding:
+    number = port.address.rpartition(":")[2]
+    if port.reach is Reach.UNKNOWN_HOST:
+        return Finding(
+            Severity.ERROR,
+            board.address,
+            f"The host name {board.host!r} is unknown here ({port.words}). Write its IP address "
+            "into cluster.yaml, or make the name known.",
+            f"getent hosts {shlex.quote(board.host)}",
+        )
+    if port.reach is Reach.REFUSED:
+        keys = " --keys csdf-keys" if board.access.guards(board.address) else ""
+        listen = f"tcp://{'0.0.0.0' if keys else board.host}:{number}"  # noqa: S104 - a hint
+        return Finding(
+            Severity.ERROR,
+            board.address,
+            "The machine answers, but nothing listens on that port: its agent does not run, or "
+            "listens on another port or only on loopback.",
+            _there(board, f"node-agent --listen {listen}{keys}"),
+        )
+    return Finding(
+        Severity.ERROR,
+        board.address,
+        f"There is no answer ({port.words or 'no packet came back'}): the machine is off, the "
+        "network between is down, or a firewall drops what goes to that port.",
+        f"ping -c 3 {shlex.quote(board.host)}; ip route get {shlex.quote(board.host)}",
+    )
+
+
+def _judge_path(board: Board, path: PathReading, talk: ConversationReading | None) -> list[Finding]:
+    if path.is_black_hole:
+        return [
+            Finding(
+                Severity.ERROR,
+                f"the path from {path.interface} to {board.host}",
+                f"Packets longer than {path.largest} bytes vanish, though the MTU here is "
+                f"{path.interface_mtu}: something on the way has a smaller MTU, and the message "
+                "that says so is dropped. Long tensors would hang. Set the smaller MTU here, and "
+                "on every board that talks over this way.",
+                f"sudo ip link set dev {path.interface} mtu {path.largest}",
+            )
+        ]
+    stuck = talk is not None and talk.long_passed is False
+    if stuck and path.largest is None:
+        return [
+            Finding(
+                Severity.ERROR,
+                f"the path from {path.interface} to {board.host}",
+                "Short messages pass, and one of 17 KB does not: long packets vanish on the way. "
+                "1280 bytes pass nearly everywhere.",
+                f"sudo ip link set dev {path.interface} mtu 1280",
+            )
+        ]
+    return []
+
+
+def _judge_talk(board: Board, talk: ConversationReading, *, is_explained: bool) -> list[Finding]:
+    """Judge a conversation; `is_explained` says that the path may be why nothing came back."""
+    if talk.welcome is not None:
+        return [
+            *_judge_welcome(board, talk.welcome),
+            *_judge_link(board, talk),
+            *_judge_clock(board, talk),
+        ]
+    if talk.barred is not None:
+        folder = board.ring.folder if board.ring is not None else None
+        if not board.access.guards(board.address):
+            folder = None
+        return [
+            Finding(
+                Severity.ERROR,
+                board.address,
+                _sentence(str(barred(board.node.name, board.address, folder, talk.barred))),
+                _send_keys(board),
+            )
+        ]
+    if talk.refused is not None and talk.refused.protocol != PROTOCOL:
+        return [_other_protocol(board, f"protocol {talk.refused.protocol}")]
+    if talk.refused is not None:
+        return [
+            Finding(
+                Severity.NOTE,
+                board.address,
+                f"The agent is in use, so neither it nor its link was examined: "
+                f"{talk.refused.reason}.",
+                "",
+            )
+        ]
+    if talk.malformed:
+        return [
+            _other_protocol(board, f"something that this launcher cannot read ({talk.malformed})")
+        ]
+    if is_explained:
+        return []
+    return [
+        Finding(
+            Severity.ERROR,
+            board.address,
+            "Something listens there and does not answer as an agent does: another program, an "
+            "agent that hangs, or a way on which long packets vanish.",
+            _there(board, f"sudo ss -ltnp 'sport = :{board.address.rpartition(':')[2]}'"),
+        )
+    ]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+def _send_keys(board: Board) -> str:
+    """Return the command that makes what keys are missing and copies the board's to it."""
+    folder = shlex.quote(str(board.access.keys / board.node.name))
+    make = f"launch {shlex.quote(str(board.file))} --make-keys"
+    return f"{make} && rsync -a --delete {folder}/ {board.host}:csdf-keys/"
+
+
+def _other_protocol(board: Board, theirs: str) -> Finding:
+    return Finding(
+        Severity.ERROR,
+        board.address,
+        f"The agent speaks {theirs}, and this launcher protocol {PROTOCOL}: install the same "
+        "version on both, and start the agent again.",
+        _there(board, f"pip install csdf-edge=={board.version}"),
+    )
+
+
+def _judge_welcome(board: Board, welcome: Welcome) -> list[Finding]:
+    found = []
+    if welcome.version != board.version:
+        found.append(
+            Finding(
+                Severity.WARNING,
+                board.address,
+                f"The agent is of version {welcome.version}, and this launcher of "
+                f"{board.version}. They understand each other, but were not tested together.",
+                _there(board, f"pip install csdf-edge=={board.version}"),
+            )
+        )
+    try:
+        resolve(board.node.choice, welcome.engines)
+    except EngineLackingError as error:
+        found.append(
+            Finding(
+                Severity.ERROR,
+                f"{board.address}, {error.key}",
+                f"The agent {error}.",
+                _there(board, _engine_command(board)),
+            )
+        )
+    return found + _judge_memory(board, welcome)
+
+
+def _engine_command(board: Board) -> str:
+    """Return the command that installs the engine which a board lacks, or shows what it has."""
+    engine = board.node.engine
+    if engine in ("openvino", "tensorrt", "tvm"):
+        return f"pip install 'csdf-edge[{engine}]'"
+    if engine in (AUTO, "onnxruntime"):
+        return "pip install 'csdf-edge[cpu]'"
+    return "node-agent --describe"
+
+
+def _judge_memory(board: Board, welcome: Welcome) -> list[Finding]:
+    if welcome.available_bytes is None:
+        return []
+    free = welcome.available_bytes + welcome.rss_bytes
+    wanted, why = board.node.memory, "cluster.yaml lets it use"
+    if board.needed_bytes is not None:
+        wanted, why = board.needed_bytes, "its part of the plan needs"
+    if wanted is None:
+        wanted, why = START_UP_BYTES, "an agent with a small network needs"
+    if wanted <= free:
+        return []
+    return [
+        Finding(
+            Severity.ERROR if board.needed_bytes is not None else Severity.WARNING,
+            f"{board.address}, memory",
+            f"{free / 1e6:.0f} MB are available there, and {why} {wanted / 1e6:.0f} MB. End other "
+            f"programs on it, or write `memory: {free * 9 // 10**7}MB` for it into cluster.yaml.",
+            _there(board, "ps -eo rss,pid,args --sort -rss | head -n 10"),
+        )
+    ]
+
+
+def _judge_link(board: Board, talk: ConversationReading) -> list[Finding]:
+    if talk.failure:
+        return [
+            Finding(
+                Severity.ERROR,
+                f"{board.address}, a transfer of some MB",
+                f"It failed: {talk.failure}.",
+                _there(board, "node-agent --doctor"),
+            )
+        ]
+    if talk.bytes_per_s is None:
+        return []
+    expected = board.node.link
+    least = min(FAST_BYTES_PER_S, max(SLOW_BYTES_PER_S, SLOW_SHARE * (expected or 0.0)))
+    if talk.bytes_per_s >= least:
+        return []
+    said = f", and cluster.yaml says {expected / 1e6:.1f} MB/s" if expected else ""
+    return [
+        Finding(
+            Severity.WARNING,
+            f"the link to {board.host}",
+            f"It carries {talk.bytes_per_s / 1e6:.2f} MB/s{said}: a WLAN, a bad cable, another "
+            "transfer, or a slow card in the board. Plan with what it carries, by a profile.",
+            f"csdf-edge partition profile --cluster {shlex.quote(str(board.file))}",
+        )
+    ]
+
+
+def _judge_clock(board: Board, talk: ConversationReading) -> list[Finding]:
+    if talk.clock_rate is None:
+        return []
+    off = abs(talk.clock_rate - 1)
+    if off <= CLOCK_TOLERANCE + talk.clock_error:
+        return []
+    return [
+        Finding(
+            Severity.WARNING,
+            f"{board.address}, its steady clock",
+            f"It advances {talk.clock_rate:.3f} s per second of this machine's: a virtual machine "
+            "with a bad clock source. Measured times and time limits are off by that.",
+            _there(board, "cat /sys/devices/system/clocksource/clocksource0/*_clocksource"),
+        )
+    ]
+
+
+def check_board(board: Board) -> list[Finding]:
+    """Check one board."""
+    return judge_board(board, read_board(board))
+
+
+def facts_of(reading: BoardReading) -> dict[str, str]:
+    """Return what a board says of itself and of its link, for people."""
+    talk = reading.talk
+    if talk is None or talk.welcome is None:
+        return {}
+    welcome = talk.welcome
+    facts = {
+        "machine": welcome.machine,
+        "csdf-edge": welcome.version,
+        "protocol": str(welcome.protocol),
+        "engine": welcome.engine,
+        "cores": str(welcome.cores),
+    }
+    if welcome.available_bytes is not None:
+        facts["available"] = f"{welcome.available_bytes / 1e6:.0f} MB"
+    if talk.round_trip_s is not None:
+        facts["round trip"] = f"{talk.round_trip_s * 1e3:.2f} ms"
+    if talk.bytes_per_s is not None:
+        facts["link"] = f"{talk.bytes_per_s / 1e6:.1f} MB/s"
+    if reading.path is not None and reading.path.largest is not None:
+        facts["path MTU"] = str(reading.path.largest)
+    return facts

@@ -1,0 +1,215 @@
+"""Talks with one agent as a launcher does, and measures what the protocol lets a launcher see.
+
+The agent is greeted, which gives a session if it is free. Then it is asked to answer pings (the
+round trip), to look up blobs that nobody has (whether long messages pass in both directions), and
+to take a blob that never becomes complete (the rate towards it). At the end of the session the
+agent discards that blob. All of this is bounded in bytes and seconds. An agent that another
+launcher has refuses the session, and is not measured.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from launcher.core.events import MessageMalformed, MessageReceived
+from launcher.run.connections import Barred, Connections
+from nodes.core.events import LinkChange
+from nodes.net.keys import Keyring
+from nodes.net.sockets import AddressError
+from nodes.protocol.messages import (
+    PUT_WINDOW,
+    BlobInfo,
+    Bye,
+    Control,
+    Failed,
+    GetTrace,
+    Hello,
+    Missing,
+    Ping,
+    Pong,
+    Put,
+    Query,
+    Refused,
+    Stored,
+    Traced,
+    Welcome,
+)
+
+ANSWER_S = 4.0
+"""How long an agent may take to answer."""
+
+PINGS = 5
+
+LONG_DIGESTS = 256
+"""Digests in the long message: 17 KB, which is a dozen packets of 1500 bytes in each direction."""
+
+TRANSFER_BYTES = 8 << 20
+TRANSFER_S = 2.0
+"""The most bytes and seconds of the transfer."""
+
+CHUNK_BYTES = 64 << 10
+"""Bytes of a chunk: few enough for a slow link, where a whole one is under way at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationReading:
+    """What came of a conversation.
+
+    `welcome` and `refused` are the agent's answer to the greeting; without either, `barred` says
+    why the two could not authenticate each other, or `malformed` what came instead. `reached` is
+    the address from which the agent has answered. `long_passed` is None if that was not tried, and
+    so are the others. `clock_rate` is how many seconds the agent's steady clock advances in one of
+    ours, known to `clock_error`.
+    """
+
+    welcome: Welcome | None = None
+    refused: Refused | None = None
+    barred: LinkChange | None = None
+    malformed: str = ""
+    reached: str | None = None
+    round_trip_s: float | None = None
+    long_passed: bool | None = None
+    bytes_per_s: float | None = None
+    failure: str = ""
+    clock_rate: float | None = None
+    clock_error: float = 0.0
+
+
+def converse(
+    node: str,
+    address: str,
+    hello: Hello,
+    keys: Keyring | None,
+    guards: Callable[[str], bool],
+    answer_s: float = ANSWER_S,
+) -> ConversationReading:
+    """Talk with the agent of `node` at `address`; nothing that it does raises."""
+    with Connections(keys, guards) as connections:
+        talk = _Talk(connections, node, answer_s)
+        try:
+            connections.open_control(node, address)
+        except AddressError as error:
+            return ConversationReading(malformed=str(error))
+        answer = talk.ask(hello, (Welcome, Refused))
+        reading = ConversationReading(
+            barred=talk.barred, malformed=talk.malformed, reached=talk.reached
+        )
+        if isinstance(answer, Refused):
+            return replace(reading, refused=answer)
+        if not isinstance(answer, Welcome):
+            return reading
+        reading = talk.measure(replace(reading, welcome=answer))
+        connections.send(node, Bye())
+        return reading
+
+
+class _Talk:
+    """One conversation; `barred` and `malformed` say why it has ended early."""
+
+    def __init__(self, connections: Connections, node: str, answer_s: float) -> None:
+        self.barred: LinkChange | None = None
+        self.malformed = ""
+        self.reached: str | None = None
+        self._connections = connections
+        self._node = node
+        self._answer_s = answer_s
+        self._unread: deque[Control] = deque()
+
+    @property
+    def _is_over(self) -> bool:
+        return self.barred is not None or bool(self.malformed)
+
+    def ask(self, message: Control, kinds: tuple[type[Control], ...]) -> Control | None:
+        """Send a message; return the next one of these kinds, None if none comes in time."""
+        self._connections.send(self._node, message)
+        return self._next(kinds, time.monotonic() + self._answer_s)
+
+    def _next(self, kinds: tuple[type[Control], ...], until_s: float) -> Control | None:
+        while True:
+            while self._unread:
+                message = self._unread.popleft()
+                if isinstance(message, kinds):
+                    return message
+            left_s = until_s - time.monotonic()
+            if self._is_over or left_s <= 0:
+                return None
+            for arrival in self._connections.wait(left_s):
+                match arrival:
+                    case MessageReceived(_, message, reached):
+                        self.reached = reached or self.reached
+                        self._unread.append(message)
+                    case MessageMalformed(_, reason):
+                        self.malformed = reason
+                    case Barred(_, why):
+                        self.barred = why
+                    case _:
+                        pass
+
+    def measure(self, reading: ConversationReading) -> ConversationReading:
+        """Measure the round trip, whether long messages pass, the rate, and the agent's clock."""
+        trips: list[float] = []
+        while len(trips) < PINGS:
+            trip_s = self._trip()
+            if trip_s is None:
+                return replace(reading, failure="it does not answer pings")
+            trips.append(trip_s)
+        reading = replace(reading, round_trip_s=min(trips))
+        before = self._clock(1)
+        digests = tuple(secrets.token_hex(32) for _ in range(LONG_DIGESTS))
+        looked_up = self.ask(Query(digests), (Missing, Failed))
+        if looked_up is None:
+            return replace(reading, long_passed=False)
+        reading = replace(reading, long_passed=True)
+        if isinstance(looked_up, Failed):
+            return replace(reading, failure=looked_up.reason)
+        rate, failure = self._transfer()
+        reading = replace(reading, bytes_per_s=rate, failure=failure)
+        after = self._clock(2)
+        if before is None or after is None or after[0] == before[0]:
+            return reading
+        ours_s, theirs_s = after[0] - before[0], after[1] - before[1]
+        return replace(reading, clock_rate=theirs_s / ours_s, clock_error=2 * min(trips) / ours_s)
+
+    def _trip(self) -> float | None:
+        began_s = time.monotonic()
+        return None if self.ask(Ping(), (Pong,)) is None else time.monotonic() - began_s
+
+    def _clock(self, number: int) -> tuple[float, float] | None:
+        """Return our clock and the agent's at about the same moment."""
+        began_s = time.monotonic()
+        answer = self.ask(GetTrace(number), (Traced,))
+        if not isinstance(answer, Traced):
+            return None
+        return (began_s + time.monotonic()) / 2, answer.now_s
+
+    def _transfer(self) -> tuple[float | None, str]:
+        """Send chunks for `TRANSFER_S` seconds; return the bytes per second, and a failure.
+
+        The window of unanswered chunks begins with one and grows with every answer, so that a slow
+        link is not filled for seconds.
+        """
+        blob = BlobInfo(secrets.token_hex(32), TRANSFER_BYTES + 1)
+        data = secrets.token_bytes(CHUNK_BYTES)  # nothing on the way can compress it
+        began_s = time.monotonic()
+        sent = stored = 0
+        while True:
+            is_time_left = time.monotonic() - began_s < TRANSFER_S
+            while is_time_left and sent < TRANSFER_BYTES and self._may_send(sent, stored):
+                self._connections.send(self._node, Put(blob, sent, data))
+                sent += CHUNK_BYTES
+            if stored == sent:
+                return stored / (time.monotonic() - began_s), ""
+            answer = self._next((Stored, Failed), time.monotonic() + self._answer_s)
+            if isinstance(answer, Failed):
+                return None, answer.reason
+            if answer is None:
+                return None, "it does not answer while it is sent something"
+            stored += CHUNK_BYTES
+
+    @staticmethod
+    def _may_send(sent: int, stored: int) -> bool:
+        return (sent - stored) // CHUNK_BYTES < min(PUT_WINDOW, 1 + stored // CHUNK_BYTES)

@@ -1,0 +1,164 @@
+"""Examines a cluster: the launching machine, the keys, and every board, all side by side."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from cnn.errors import CnnError
+from launcher.config.load import Cluster, load_cluster
+from launcher.doctor.boards import Board, facts_of, judge_board, read_board
+from launcher.doctor.cluster_file import check_cluster_file
+from launcher.doctor.cluster_keys import check_cluster_keys
+from launcher.doctor.this_machine import LIMIT_S, NAME, examine_this_machine
+from launcher.errors import BadInputError, LauncherError
+from launcher.plan.files import CLUSTER, is_plan, no_target, read_plan
+from launcher.run.access import LAUNCHER
+from nodes.doctor.disk import judge_folder, read_folder
+from nodes.doctor.findings import Check, Checked, Examination, Finding, Severity
+from nodes.doctor.performing import perform
+from nodes.net.keys import KeyFolder, KeysError
+from partition.errors import PartitionError
+
+BOARD_S = 45.0
+"""How long a board may take; that is more than the sum of the limits of its parts."""
+
+
+def examine(target: Path) -> Examination:
+    """Examine the cluster of a cluster.yaml or a saved plan.
+
+    Raises `BadInputError` only if there is no such file. A file with mistakes is a finding, and
+    this machine is examined all the same.
+    """
+    path, plan = _files(target)
+    try:
+        cluster = load_cluster(path)
+    except BadInputError as error:
+        return _examine_here(path, error)
+    needed, checked = ({}, []) if plan is None else _plan_needs(cluster, plan)
+    boards = _boards(cluster, path, needed)
+    nodes = cluster.config.nodes
+    here = [node for node in nodes if node.address is None]
+    addresses = {node.name: node.address for node in nodes}
+    own: tuple[Check[None], ...] = (
+        Check("cluster file", lambda _: check_cluster_file(path)),
+        Check("disk of results", lambda _: _check_results(cluster), limit_s=20.0),
+        Check("keys", lambda _: check_cluster_keys(cluster.access, addresses, path)),
+    )
+    facts: dict[str, dict[str, str]] = {board.node.name: {} for board in boards}
+    groups = _side_by_side(
+        [
+            lambda: examine_this_machine(here),
+            lambda: perform(NAME, own, None),
+            *(partial(_examine_board, board, facts[board.node.name]) for board in boards),
+        ],
+        max(LIMIT_S * max(1, len(here)), BOARD_S),
+    )
+    checked += [each for group in groups for each in group]
+    return Examination(tuple(checked), {name: each for name, each in facts.items() if each})
+
+
+def _files(target: Path) -> tuple[Path, Path | None]:
+    """Return the cluster.yaml of a target, and the folder of its plan if it is one."""
+    if is_plan(target):
+        folder = target if target.is_dir() else target.parent
+        return folder / CLUSTER, folder
+    path = target / CLUSTER if target.is_dir() else target
+    if not path.exists():
+        raise no_target(target)
+    return path, None
+
+
+def _examine_here(path: Path, error: BadInputError) -> Examination:
+    """Examine what needs no cluster, because its file has a mistake."""
+    mistake = Finding(
+        Severity.ERROR,
+        str(path),
+        f"It cannot be used, so no board was examined: {error}.",
+        f"${{EDITOR:-vi}} {path}",
+    )
+    checks: list[Check[None]] = [
+        Check("cluster", lambda _: [mistake]),
+        Check("cluster file", lambda _: check_cluster_file(path)),
+    ]
+    return Examination((*perform(NAME, checks, None), *examine_this_machine(())), {})
+
+
+def _plan_needs(cluster: Cluster, folder: Path) -> tuple[dict[str, int], list[Checked]]:
+    """Return the bytes that a saved plan needs on each node, or what is wrong with the plan."""
+    from launcher.plan.planning import read_model, saved_plan  # noqa: PLC0415 - slow to import
+
+    found: list[Finding] = []
+    needs: dict[str, int] = {}
+    try:
+        plan = saved_plan(cluster, read_model(cluster), read_plan(folder), None)
+        needs = {name: memory.total_bytes for name, memory in plan.memory.items()}
+    except (LauncherError, CnnError, PartitionError) as error:
+        what = f"It cannot be used: {error}."
+        remedy = f"launch {folder} --plan-only"
+        found.append(Finding(Severity.ERROR, str(folder), what, remedy))
+    return needs, [Checked(NAME, "plan", 0.0, tuple(found))]
+
+
+def _boards(cluster: Cluster, file: Path, needed: dict[str, int]) -> list[Board]:
+    access = cluster.access
+    ring = None
+    if not access.insecure:
+        try:
+            ring = KeyFolder(access.keys / LAUNCHER)
+        except KeysError:  # the check of keys says so
+            ring = None
+    ours = version("csdf-edge")
+    return [
+        Board(node, node.address, access, file, ours, ring, needed.get(node.name))
+        for node in cluster.config.nodes
+        if node.address is not None
+    ]
+
+
+def _check_results(cluster: Cluster) -> list[Finding]:
+    """Check the folder of results and journals, and that of the state of services."""
+    base = os.environ.get("XDG_STATE_HOME")
+    state = (Path(base) if base else Path.home() / ".local" / "state") / "csdf-edge"
+    journal = cluster.config.journal
+    results = cluster.folder if journal is None else cluster.path(journal.folder)
+    return [
+        finding
+        for folder, option in ((results, "--output or --journal"), (state, "XDG_STATE_HOME"))
+        for finding in judge_folder(read_folder(folder), 0, option)
+    ]
+
+
+def _examine_board(board: Board, facts: dict[str, str]) -> list[Checked]:
+    """Examine one board, and add to `facts` what it says of itself."""
+
+    def run(_: None) -> list[Finding]:
+        reading = read_board(board)
+        facts.update(facts_of(reading))
+        return judge_board(board, reading)
+
+    return perform(board.node.name, [Check("board", run, BOARD_S)], None)
+
+
+def _side_by_side(
+    tasks: Sequence[Callable[[], list[Checked]]], limit_s: float
+) -> list[list[Checked]]:
+    """Perform every task in a thread of its own; return their results in order."""
+    results: list[list[Checked]] = [[] for _ in tasks]
+
+    def run(task: Callable[[], list[Checked]], result: list[Checked]) -> None:
+        result.extend(task())
+
+    threads = [
+        threading.Thread(target=run, args=pair, daemon=True)
+        for pair in zip(tasks, results, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(limit_s)
+    return results

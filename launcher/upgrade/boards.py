@@ -1,0 +1,71 @@
+"""Finds the boards of a cluster, and where ssh reaches each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launcher.config.cluster import SSH
+from launcher.config.load import Cluster
+from launcher.errors import BadInputError
+from nodes.protocol.addresses import host_of
+
+
+@dataclass(frozen=True)
+class SshTarget:
+    """Where ssh reaches a board; what is None comes from ~/.ssh/config."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+
+
+@dataclass(frozen=True)
+class Board:
+    """A machine with the agents of one or more nodes; `nodes` has their names and addresses."""
+
+    name: str
+    ssh: SshTarget
+    nodes: tuple[tuple[str, str], ...]
+
+
+def boards_of(cluster: Cluster, wanted: Sequence[str] = ()) -> list[Board]:
+    """Return the boards of these nodes (all, if none is named), in the order of `cluster.yaml`.
+
+    Nodes that ssh reaches at the same place are one board. Raises `BadInputError` if a node does
+    not exist or has no address.
+    """
+    nodes = {node.name: node for node in cluster.config.nodes}
+    for name in wanted:
+        if name not in nodes:
+            raise BadInputError(f"--node {name}: the nodes are {', '.join(nodes)}")
+        if nodes[name].address is None:
+            raise BadInputError(
+                f"--node {name}: launch starts its agent on this machine, with the version that "
+                "is installed here"
+            )
+    found: dict[SshTarget, list[tuple[str, str]]] = {}
+    for node in nodes.values():
+        if node.address is not None and (not wanted or node.name in wanted):
+            target = _target(node.ssh or _bracketed(host_of(node.address) or ""))
+            found.setdefault(target, []).append((node.name, node.address))
+    if not found:
+        raise BadInputError(
+            f"{cluster.source.name}: no node has an address, so there is no board to upgrade"
+        )
+    return [
+        Board(", ".join(name for name, _ in nodes), target, tuple(nodes))
+        for target, nodes in found.items()
+    ]
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _target(text: str) -> SshTarget:
+    match = SSH.fullmatch(text)
+    if match is None:  # the configuration has been checked
+        raise BadInputError(f"{text!r} is not USER@HOST:PORT")
+    port = match["port"]
+    return SshTarget(match["ipv6"] or match["host"], match["user"], int(port) if port else None)

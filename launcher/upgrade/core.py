@@ -1,0 +1,205 @@
+"""Decides in which order boards are upgraded, and what is undone where one fails.
+
+    all boards:       LOOK
+    board by board:   COPY → BUILD → TRY → SWITCH → RESTART → CHECK → PRUNE → next board
+                        │      │      │      └────────┴────────┴─ fails:
+                        └──────┴──────┴─ fails:        SWITCH_BACK → RESTART_BACK → CHECK_BACK
+                              DISCARD → end                                  └→ DISCARD → end
+
+No board is changed before all of them have been looked at, and none after one has failed. So at
+most one board at a time is without a working agent, and a version that cannot work reaches one
+board only, which goes back to its former version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+
+class Step(Enum):
+    """What is done with a board; the value says it in a report."""
+
+    LOOK = "look at it"
+    COPY = "copy the wheel"
+    BUILD = "install it beside the present version"
+    TRY = "try it"
+    SWITCH = "switch"
+    RESTART = "restart the agent"
+    CHECK = "wait for the agent"
+    PRUNE = "remove older versions"
+    SWITCH_BACK = "switch back"
+    RESTART_BACK = "restart the former agent"
+    CHECK_BACK = "wait for the former agent"
+    DISCARD = "remove the new version"
+
+
+_ON_SUCCESS = {
+    Step.COPY: Step.BUILD,
+    Step.BUILD: Step.TRY,
+    Step.TRY: Step.SWITCH,
+    Step.SWITCH: Step.RESTART,
+    Step.RESTART: Step.CHECK,
+    Step.CHECK: Step.PRUNE,
+    Step.SWITCH_BACK: Step.RESTART_BACK,
+    Step.RESTART_BACK: Step.CHECK_BACK,
+    Step.CHECK_BACK: Step.DISCARD,
+}
+"""The step after one that has succeeded; after the others, the board is done."""
+
+_ON_FAILURE = {
+    Step.COPY: Step.DISCARD,
+    Step.BUILD: Step.DISCARD,
+    Step.TRY: Step.DISCARD,
+    Step.SWITCH: Step.SWITCH_BACK,
+    Step.RESTART: Step.SWITCH_BACK,
+    Step.CHECK: Step.SWITCH_BACK,
+}
+"""The step after one that has failed; the others cannot be undone, or need not be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The upgrade begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """A step has succeeded; `is_upgraded`, of LOOK: the board has the new version already."""
+
+    board: str
+    step: Step
+    is_upgraded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A step has failed."""
+
+    board: str
+    step: Step
+    reason: str
+
+
+Event: TypeAlias = Begun | Succeeded | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Perform:
+    """Do this step with this board; exactly one event answers it."""
+
+    board: str
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a board was not upgraded, and what became of it."""
+
+    board: str
+    step: Step
+    reason: str
+    outcome: str
+
+    def __str__(self) -> str:
+        return f"{self.board}: could not {self.step.value}: {self.reason}; {self.outcome}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The upgrade has ended: boards with the new version now, those that had it, and problems.
+
+    `untouched` has the boards that were not changed because another one had failed.
+    """
+
+    upgraded: tuple[str, ...]
+    present: tuple[str, ...]
+    untouched: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+
+Action: TypeAlias = Perform | Ended
+
+UNCHANGED = "it was not changed"
+RETURNED = "it has its former version again, whose agent works"
+
+
+@dataclass
+class Upgrade:
+    """The upgrade of these boards, in this order."""
+
+    boards: Sequence[str]
+    _looked_at: dict[str, Succeeded | Failed] = field(default_factory=dict)
+    _waiting: list[str] = field(default_factory=list)
+    _upgraded: list[str] = field(default_factory=list)
+    _failure: Failed | None = None
+
+    def handle(self, event: Event) -> list[Action]:
+        """Return what follows from an event."""
+        match event:
+            case Begun():
+                return [Perform(board, Step.LOOK) for board in self.boards]
+            case Succeeded(_, Step.LOOK) | Failed(_, Step.LOOK):
+                return self._looked(event)
+            case Succeeded():
+                return self._succeeded(event)
+            case Failed():
+                return self._failed(event)
+
+    def _looked(self, event: Succeeded | Failed) -> list[Action]:
+        self._looked_at[event.board] = event
+        if len(self._looked_at) < len(self.boards):
+            return []
+        found = [self._looked_at[board] for board in self.boards]
+        problems = [
+            Problem(each.board, each.step, each.reason, UNCHANGED)
+            for each in found
+            if isinstance(each, Failed)
+        ]
+        self._waiting = [
+            each.board for each in found if isinstance(each, Succeeded) and not each.is_upgraded
+        ]
+        return [self._ended(*problems)] if problems else [self._next_board()]
+
+    def _succeeded(self, event: Succeeded) -> list[Action]:
+        following = _ON_SUCCESS.get(event.step)
+        if following is not None:
+            return [Perform(event.board, following)]
+        if self._failure is None:
+            return self._upgraded_board(event.board)
+        was_switched = _ON_FAILURE[self._failure.step] is Step.SWITCH_BACK
+        return [self._ended(_problem(self._failure, RETURNED if was_switched else UNCHANGED))]
+
+    def _failed(self, event: Failed) -> list[Action]:
+        if event.step is Step.PRUNE:
+            return self._upgraded_board(event.board)
+        if self._failure is None:
+            self._failure = event
+            return [Perform(event.board, _ON_FAILURE[event.step])]
+        if event.step is Step.DISCARD:
+            return self._succeeded(Succeeded(event.board, event.step))
+        outcome = f"its former version does not work either, could not {event.step.value}: "
+        return [self._ended(_problem(self._failure, outcome + event.reason))]
+
+    def _upgraded_board(self, board: str) -> list[Action]:
+        self._upgraded.append(board)
+        return [self._next_board()]
+
+    def _next_board(self) -> Action:
+        if not self._waiting:
+            return self._ended()
+        return Perform(self._waiting.pop(0), Step.COPY)
+
+    def _ended(self, *problems: Problem) -> Ended:
+        present = [
+            board
+            for board, looked in self._looked_at.items()
+            if isinstance(looked, Succeeded) and looked.is_upgraded
+        ]
+        return Ended(tuple(self._upgraded), tuple(present), tuple(self._waiting), tuple(problems))
+
+
+def _problem(failure: Failed, outcome: str) -> Problem:
+    return Problem(failure.board, failure.step, failure.reason, outcome)

@@ -1,0 +1,136 @@
+"""Checks the engine of an agent: which engines can be used, and whether one computes correctly.
+
+The engine computes in a process of its own (`nodes.doctor.engine_trial`), because a broken driver
+may crash or hang it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nodes.core.engines import AUTO, EngineLackingError, resolve
+from nodes.doctor.findings import Finding, Severity
+from nodes.doctor.setup import AgentSetup
+from nodes.executors.base import ExecutorError
+from nodes.executors.preparing.process import python_path
+from nodes.executors.registry import offers
+from nodes.protocol.messages import EngineChoice, EngineOffer
+
+TRIAL_S = 60.0
+"""How long the trial may take: TensorRT builds an engine, and a Jetson loads CUDA for 10 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReading:
+    """The engines that are offered, the one that an agent would take, and how its trial ended.
+
+    `lacking` says why no engine fits the options; then nothing was tried. `failure` is why the
+    trial failed, empty if it computed correctly.
+    """
+
+    offers: tuple[EngineOffer, ...]
+    asked: EngineChoice
+    chosen: EngineChoice | None
+    lacking: str = ""
+    failure: str = ""
+
+
+def read_engine(engine: str, device: str) -> EngineReading:
+    """Find the engine for these options, and have it compute a tiny network."""
+    asked = EngineChoice(engine, device, AUTO)
+    try:
+        found = offers(engine)
+    except ExecutorError as error:
+        return EngineReading((), asked, None, str(error))
+    try:
+        chosen = resolve(asked, found)
+    except EngineLackingError as error:
+        return EngineReading(found, asked, None, f"this machine {error}")
+    return EngineReading(found, asked, chosen, failure=_trial(chosen))
+
+
+def _trial(chosen: EngineChoice) -> str:
+    """Return why an engine fails to compute; empty if it computes correctly."""
+    command = [sys.executable, "-m", "nodes.doctor.engine_trial"]
+    command += [chosen.engine, chosen.device, chosen.precision]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": python_path()},
+        start_new_session=True,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=TRIAL_S)
+        except subprocess.TimeoutExpired:
+            return f"it has not ended within {TRIAL_S:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode < 0:
+        return f"the engine crashed ({signal.Signals(-process.returncode).name})"
+    try:
+        return str(json.loads(output)["failure"])
+    except (ValueError, KeyError, TypeError):
+        last = errors.decode("utf-8", "replace").strip().splitlines()[-1:]
+        return f"the engine's process ended with exit code {process.returncode}: {' '.join(last)}"
+
+
+def judge_engine(reading: EngineReading) -> list[Finding]:
+    """Return what is wrong with the engine."""
+    if reading.chosen is None:
+        return [
+            Finding(
+                Severity.ERROR,
+                f"engine {reading.asked.engine}, device {reading.asked.device}",
+                f"It cannot be used: {reading.lacking}.",
+                _install(reading.asked.engine, reading.offers),
+            )
+        ]
+    if reading.failure:
+        chosen = reading.chosen
+        return [
+            Finding(
+                Severity.ERROR,
+                f"engine {chosen.engine} on {chosen.device}",
+                f"It failed to compute a network of one layer: {reading.failure}.",
+                _reinstall(chosen.engine),
+            )
+        ]
+    return []
+
+
+PACKAGES = {
+    "onnxruntime": "csdf-edge[cpu]",
+    "openvino": "csdf-edge[openvino]",
+    "tensorrt": "csdf-edge[tensorrt]",
+    "tvm": "csdf-edge[tvm]",
+}
+"""What installs an engine."""
+
+
+def _install(engine: str, found: Sequence[EngineOffer]) -> str:
+    """Return the command that installs the engine, or shows what can be had instead."""
+    if engine in PACKAGES:
+        return f"{sys.executable} -m pip install '{PACKAGES[engine]}'"
+    if engine == AUTO and all(offer.missing for offer in found):
+        return f"{sys.executable} -m pip install '{PACKAGES['onnxruntime']}'"
+    return "node-agent --describe"
+
+
+def _reinstall(engine: str) -> str:
+    package = {"tvm": "apache-tvm"}.get(engine, engine if engine in PACKAGES else "onnxruntime")
+    return f"{sys.executable} -m pip install --force-reinstall {package}"
+
+
+def check_engine(setup: AgentSetup) -> list[Finding]:
+    """Check the engine of an agent with these options."""
+    return judge_engine(read_engine(setup.engine, setup.device))

@@ -1,0 +1,53 @@
+"""Has an engine compute a network of one layer, in a process of its own.
+
+`python -m nodes.doctor.engine_trial ENGINE DEVICE PRECISION` prints a JSON line:
+`{"failure": sentence}`, with an empty sentence if the result is right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from nodes.executors.base import ExecutorError, LoadOptions
+from nodes.executors.onnx.providers.probe import CONVOLUTION, VALUE
+from nodes.executors.registry import open_executor
+
+LARGEST_ERROR = 1e-2
+"""How far a result may be away; half precision rounds the input to 1."""
+
+
+def trial(engine: str, device: str, precision: str, folder: Path) -> str:
+    """Return why the engine fails to compute in `folder`; empty if it computes correctly."""
+    graph = folder / "graph.onnx"
+    graph.write_bytes(CONVOLUTION)
+    try:
+        executor = open_executor(engine, folder / "cache", device=device)
+        try:
+            subnet = executor.load(graph, LoadOptions(precision=precision))
+            y = subnet.run({"x": np.full((1, 4, 2, 2), VALUE, np.float32)})["y"]
+            subnet.close()
+        finally:
+            executor.close()
+    except ExecutorError as error:
+        return str(error)
+    off = float(np.abs(y - VALUE).max())
+    return "" if off <= LARGEST_ERROR else f"its result is wrong by {off:.1g}"
+
+
+def main() -> None:
+    """Print how the trial of the engine on the command line has ended."""
+    engine, device, precision = sys.argv[1:]
+    with contextlib.suppress(OSError):  # this process ends first where memory is short
+        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+    with tempfile.TemporaryDirectory(prefix="csdf-doctor-") as folder:
+        print(json.dumps({"failure": trial(engine, device, precision, Path(folder))}))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
