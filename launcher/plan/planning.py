@@ -20,6 +20,7 @@ from cnn.network import Network
 from ga.strategies import STRATEGIES, find_strategy
 from launcher.config.cluster import GaConfig, NodeConfig, PaperTuning, VerticalTuning
 from launcher.config.load import Cluster, suggestion
+from launcher.config.units import AUTO_BATCH
 from launcher.errors import BadInputError
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for
 from launcher.plan.machines import machine_of, shared_machines
@@ -82,12 +83,14 @@ def read_model(cluster: Cluster) -> Model:
 
 
 def planned_model(cluster: Cluster, model: Model) -> Model:
-    """Return the model in the cluster's batches, of which plans are made.
+    """Return the model in the cluster's batches, of which plans are made; of single frames if
+    their number is to be chosen.
 
     Raises `BadInputError`, which names the layer, if it cannot compute several frames at once.
     """
+    batch = cluster.config.batch
     try:
-        return model.in_batches(cluster.config.batch)
+        return model if batch == AUTO_BATCH else model.in_batches(batch)
     except CnnError as error:
         raise cluster.error(("batch",), str(error)) from error
 
@@ -328,7 +331,7 @@ def search_plan(
     Times are those of the profile `file`, or else estimates; `nodes` and `slower` as in
     `problem_of`. Raises `BadInputError`.
     """
-    profile = profile_of(file)
+    profile = profile_of(file, model.network.batch)
     problem = problem_of(cluster, model, profile, progress, nodes, slower)
     name = cluster.config.strategy
     try:

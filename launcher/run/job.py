@@ -19,8 +19,16 @@ from typing import TYPE_CHECKING, Any
 from cnn.errors import CnnError
 from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
+from launcher.config.units import AUTO_BATCH, parse_batch, parse_duration, parsed_option
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
+from launcher.plan.batch_size import (
+    BatchChoice,
+    check_curves,
+    check_latency,
+    choose,
+    fill_s,
+)
 from launcher.plan.engines import (
     asks_for_engines,
     check_precisions,
@@ -123,6 +131,8 @@ class Outcome:
     """What the nodes of a plan that was not run compute with, or are asked for."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why measurements chose these engines, by node."""
+    batch: BatchChoice | None = None
+    """How the number of frames in a batch was chosen, if it was."""
 
 
 @contextmanager
@@ -182,7 +192,8 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             with runtime(nodes_of(cluster)) as runner:
                 job, found = _check_engines(job, runner, progress)
                 engines |= found
-        return Outcome(_plan(job, progress), None, engines=engines, reasons=job.reasons)
+        job, plan = _plan(job, progress)
+        return Outcome(plan, None, engines=engines, reasons=job.reasons, batch=job.choice)
     if cluster.config.is_stream:
         raise BadInputError(
             f"{cluster.source.name}: names a source or sinks, between which only the command "
@@ -242,6 +253,8 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             cpus={node.name: node.cpus for node in cluster.config.nodes},
             machines={node.name: machine_of(node) for node in cluster.config.nodes},
             reasons=job.reasons,
+            batch=ready.choice,
+            max_latency_s=cluster.config.max_latency,
         )
     return Outcome(plan, report)
 
@@ -265,7 +278,7 @@ def open_live(
     """
     with ExitStack() as stack:
         with _sentences():
-            job = _read(request, progress, loaded)
+            job = _read(request, progress, loaded, is_pushed=True)
             check(job.model)
             parts = parts_of(job.model)
             if len(parts) > 1 and job.cluster.config.run.order == "strict":
@@ -311,6 +324,10 @@ class _Job:
     planned: Model
     """The model in batches, of which plans are made."""
     file: ProfileFile | None
+    is_pushed: bool = False
+    """Whether frames come when others push them, and not from files."""
+    choice: BatchChoice | None = None
+    """How the number of frames in a batch was chosen, if it was and has been."""
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -332,6 +349,7 @@ class _Ready:
     subnets: Mapping[str, SubnetFiles]
     options: RunOptions
     batch_wait_s: float | None = None
+    choice: BatchChoice | None = None
 
     def stream(self, frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
         """Stream frames until they end (`launcher.run.live.Stream`)."""
@@ -344,7 +362,13 @@ class _Ready:
         return self.runner(self.plan, self.nodes, self.subnets, frames, on_update, self.options)
 
 
-def _read(request: Request, progress: ProgressDisplay, loaded: LoadedTarget | None) -> _Job:
+def _read(
+    request: Request,
+    progress: ProgressDisplay,
+    loaded: LoadedTarget | None,
+    *,
+    is_pushed: bool = False,
+) -> _Job:
     loaded = loaded or load_target(request)
     cluster, saved = loaded.cluster, loaded.saved
     cluster = with_profile_option(cluster, request.profile)
@@ -359,11 +383,22 @@ def _read(request: Request, progress: ProgressDisplay, loaded: LoadedTarget | No
     progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
     model = read_model(cluster)
     file = profile_file(cluster, model)
+    check_curves(cluster, file)
     cluster = with_chosen_engines(cluster, file)
     nodes = () if request.plan_only else nodes_of(cluster)
     for part in model.parts or (model,):
         progress.say(summary(part.network, part.filled_seed))
-    return _Job(request, cluster, saved, nodes, model, planned_model(cluster, model), file)
+    planned = planned_model(cluster, model)
+    return _Job(
+        request,
+        cluster,
+        saved,
+        nodes,
+        model,
+        planned,
+        file,
+        is_pushed or cluster.config.is_stream,
+    )
 
 
 def _scratch(stack: ExitStack) -> Path:
@@ -392,9 +427,10 @@ def _ready(
     if checks:
         show = _counting(progress, "comparing the simplified network")
         check_simplified(model, folder / "simplified", default_cache(), show)
-    plan = _plan(job, progress)
+    job, plan = _plan(job, progress)
     if isinstance(runner, Surveyor) and any(node.memory is None for node in cluster.config.nodes):
-        plan, cluster = _within_reported(job, plan, runner, progress)
+        job, plan = _within_reported(job, plan, runner, progress)
+    cluster = job.cluster
     subnets_folder = _subnets_folder(job, folder)
     subnets = cut_subnets(job.planned, plan, subnets_folder, _counting(progress, "cutting subnets"))
     options = replace(run_options(cluster), check_phases=cluster.config.check == "phases")
@@ -406,7 +442,7 @@ def _ready(
         options = replace(options, replan=replan, recovery=recovery)
         if recovery.rebalance == "ask":
             options = replace(options, consent=stack.enter_context(hearing_consent()))
-    return _Ready(runner, job.nodes, plan, subnets, options)
+    return _Ready(runner, job.nodes, plan, subnets, options, choice=job.choice)
 
 
 def _check_engines(
@@ -434,9 +470,9 @@ def _check_engines(
 
 def _within_reported(
     job: _Job, plan: Plan, surveyor: Surveyor, progress: ProgressDisplay
-) -> tuple[Plan, Cluster]:
-    """Return the plan, made again if a node without `memory` has less than it needs, and the
-    cluster with the limits that its agents report.
+) -> tuple[_Job, Plan]:
+    """Return the plan, made again if a node without `memory` has less than it needs, and the job
+    whose cluster has the limits that its agents report.
 
     Raises `BadInputError` if no plan fits.
     """
@@ -446,18 +482,20 @@ def _within_reported(
     welcomes = surveyor.survey(nodes, cluster.config.run.connect_timeout_s)
     limits = reported_limits(cluster.config.nodes, welcomes)
     if not limits:
-        return plan, cluster
+        return job, plan
     limited = within_limits(cluster, limits)
     known = f"available to nodes without `memory`, as their agents report: {described(limits)}"
     over = exceeded(plan, limits)
     if not over:
         progress.say(known)
-        return plan, limited
+        return replace(job, cluster=limited), plan
     need = plan.memory[over[0]].total_bytes / 1e6
     progress.say(f"{known}; the plan needs {need:.0f} MB on {over[0]}, so another one is made")
+    if job.choice is not None:
+        limited = limited.changed(batch=AUTO_BATCH)
     again = replace(job, cluster=limited, request=replace(request, save=None))
     try:
-        plan = _plan(again, progress)
+        again, plan = _plan(again, progress)
     except BadInputError as error:
         raise BadInputError(
             f"{error}. {', '.join(limits)}: without `memory` in cluster.yaml, a node may hold what "
@@ -465,8 +503,9 @@ def _within_reported(
         ) from error
     plan = replace(plan, explanation=f"{plan.explanation}; {known}")
     if request.save is not None:
-        _save(request.save, plan, cluster, job.planned, progress)
-    return plan, limited
+        batch = again.cluster.config.batch
+        _save(request.save, plan, cluster.changed(batch=batch), again.planned, progress)
+    return replace(again, request=request), plan
 
 
 def _restore(results: Results, journal: Journal, where: str, progress: ProgressDisplay) -> None:
@@ -533,6 +572,11 @@ def load_target(request: Request) -> LoadedTarget:
                 f"--strategy {request.strategy}: {str(folder)!r} is a plan, whose layers have "
                 "their nodes already; give its cluster.yaml to search again"
             )
+        if request.batch is not None:
+            raise BadInputError(
+                f"--batch {request.batch}: {str(folder)!r} is a plan, which is for its own number "
+                "of frames at once; give its cluster.yaml to search again"
+            )
     elif target.is_dir() or (not target.exists() and (target.parent / FRONT).exists()):
         target = target / CLUSTER
         if not target.exists():
@@ -542,7 +586,9 @@ def load_target(request: Request) -> LoadedTarget:
         "frames": request.frames,
         "strategy": request.strategy,
         "seed": request.seed,
-        "batch": request.batch,
+        "batch": request.batch and parsed_option("--batch", parse_batch, request.batch),
+        "max_latency": request.max_latency
+        and parsed_option("--max-latency", parse_duration, request.max_latency),
         "verify": request.verify,
         "tolerance": request.tolerance,
         "journal": request.journal and _journal(cluster, request.journal),
@@ -577,22 +623,38 @@ def _journal(cluster: Cluster, folder: Path) -> JournalConfig:
     return JournalConfig(folder=path, keep=None if given is None else given.keep)
 
 
-def _plan(job: _Job, progress: ProgressDisplay) -> Plan:
-    cluster, model = job.cluster, job.planned
-    profile = profile_of(job.file)
-    if job.saved is None:
-        plan = search_plan(cluster, model, job.file, progress)
+def _plan(job: _Job, progress: ProgressDisplay) -> tuple[_Job, Plan]:
+    """Return the plan, and the job with the number of frames per batch that was chosen for it."""
+    cluster, fill = job.cluster, fill_s(job.cluster, is_pushed=job.is_pushed)
+
+    def search(batch: int, strategy: str | None) -> Plan:
+        asked = cluster.changed(batch=batch, strategy=strategy or cluster.config.strategy)
+        model = planned_model(asked, job.model)
+        plan = search_plan(asked, model, job.file, progress)
+        return foreseen_on(asked, plan, profile_of(job.file, batch))
+
+    if job.saved is not None:
+        profile = profile_of(job.file, job.planned.network.batch)
+        plan = saved_plan(cluster, job.planned, job.saved, profile)
+        plan = foreseen_on(cluster, plan, profile)
+        check_latency(cluster, plan, fill)
+    elif cluster.config.batch == AUTO_BATCH:
+        plan, choice = choose(cluster, search, fill)
+        cluster = cluster.changed(batch=choice.batch)
+        planned = planned_model(cluster, job.model)
+        job = replace(job, cluster=cluster, planned=planned, choice=choice)
+        progress.say(f"batches of {choice.batch}: {choice.reason}")
     else:
-        plan = saved_plan(cluster, model, job.saved, profile)
-    plan = foreseen_on(cluster, plan, profile)
+        plan = search(cluster.config.batch, None)
+        check_latency(cluster, plan, fill)
     progress.say(
         f"planned ({plan.strategy}): {len(plan.phases)} phases, {len(plan.channels)} channels, "
         f"proved free of deadlock; {1 / plan.frame_s:.2f} frames/s predicted from "
         + ("measured times" if plan.times == "measured" else "estimates")
     )
     if job.request.save is not None:
-        _save(job.request.save, plan, cluster, model, progress)
-    return plan
+        _save(job.request.save, plan, cluster, job.planned, progress)
+    return job, plan
 
 
 def _save(
