@@ -9,6 +9,10 @@ turns to compute frames. Per network and engine the table has
   ÷ what `partition.prediction` predicts of the network on one device, without channels,
 - the largest deviation from ONNX Runtime's outputs, relative to the largest of them.
 
+With `--auto`, every second turn counts as a measurement of a profile: from these turns the engine
+is chosen that `engine: auto` takes (`launcher.profile.engines`). The other turns judge the choice.
+Figures say how its time compares with that of the fastest and of the slowest engine.
+
 Networks are what `cnn.read` takes; `int8:NET` is NET quantised by ONNX Runtime's quantiser (QDQ,
 calibrated on random frames, per channel where NET's operator set has that). An engine that refuses
 a network has its sentence instead of figures.
@@ -31,7 +35,8 @@ import numpy as np
 import onnx
 
 import cnn
-from benchmarks.report import Table, print_json, report
+from benchmarks.report import Figure, Table, print_figures, report
+from launcher.profile.engines import compared as choose
 from nodes.executors.registry import offers
 from partition.devices import Device
 from partition.engine_overhead import EngineOverhead
@@ -40,6 +45,9 @@ from partition.planner import make_plan
 from partition.prediction.memory_budget import CODE_BYTES, engine_bytes
 
 ENGINES = ("onnxruntime", "openvino")
+ASKED_BEST, ASKED_SLOWEST = 1.03, 1.02
+"""The most that the engine that `auto` chooses may take, ÷ the fastest and ÷ the slowest engine."""
+
 FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures" / "models"
 INT8 = "int8:"
 SMALL = ("examples/digits/digits.onnx", "onnx-wheel:squeezenet", "onnx-wheel:resnet50")
@@ -102,6 +110,7 @@ class Row:
     memory_ratio: float = 0.0
     load_s: float = 0.0
     deviation: float = 0.0
+    walls_s: tuple[float, ...] = ()
 
     def texts(self) -> tuple[str, ...]:
         if self.refused:
@@ -173,7 +182,35 @@ def _row(network: str, process: Computing, predicted_bytes: int, place: Path) ->
         memory_ratio=(loaded["rss"] + CODE_BYTES) / predicted_bytes,
         load_s=loaded["load_s"],
         deviation=_deviation(place / f"{ENGINES[0]}.npz", place / f"{engine}.npz"),
+        walls_s=walls,
     )
+
+
+def auto_figures(rows: Sequence[Row]) -> list[Figure]:
+    """Return how the engine that `auto` chooses for a network compares with the others."""
+    able = [row for row in rows if not row.refused]
+    network = rows[0].network
+    chosen = choose(
+        {row.engine: statistics.median(row.walls_s[::2]) for row in able},
+        {row.engine: row.refused for row in rows if row.refused},
+        layers=0,
+    ).chosen
+    judged = {row.engine: statistics.median(row.walls_s[1::2]) for row in able}
+    best, slowest = min(judged, key=judged.__getitem__), max(judged, key=judged.__getitem__)
+    note = "; ".join(f"{name} {seconds * 1e3:.3f} ms" for name, seconds in judged.items())
+    return [
+        Figure(
+            f"{network}: {chosen}, which auto chose, ÷ the fastest ({best})",
+            round(judged[chosen] / judged[best], 3),
+            at_most=ASKED_BEST,
+            note=note,
+        ),
+        Figure(
+            f"{network}: {chosen}, which auto chose, ÷ the slowest ({slowest})",
+            round(judged[chosen] / judged[slowest], 3),
+            at_most=ASKED_SLOWEST,
+        ),
+    ]
 
 
 def _deviation(expected: Path, measured: Path) -> float:
@@ -220,28 +257,32 @@ def main() -> int:
     parser.add_argument("--subnets", type=int, default=1, help="that a network is divided into")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each turn (default: 1)")
+    parser.add_argument("--auto", action="store_true", help="judge the choice of engine: auto")
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
-    rows = []
+    rows, figures = [], []
     for name in options.networks:
         with tempfile.TemporaryDirectory(prefix="engines-") as place:
             found = compared(
                 name, options.engines, options.subnets, options.turns, options.seconds, Path(place)
             )
         rows += found
+        if options.auto and any(not row.refused for row in found):
+            figures += auto_figures(found)
         if not options.json:
             for row in found:
                 print(" | ".join(row.texts()), flush=True)
-    if options.json:
-        table = Table("Engines side by side", COLUMNS, tuple(row.texts() for row in rows))
-        settings = {
-            "subnets": options.subnets,
-            "turns": options.turns,
-            "seconds": options.seconds,
-            "threads": 1,
-        }
-        print_json(report("engines", "Engines side by side", [], settings=settings, tables=[table]))
-    return 0
+    table = Table("Time, memory and deviation", COLUMNS, tuple(row.texts() for row in rows))
+    settings = {
+        "subnets": options.subnets,
+        "turns": options.turns,
+        "seconds": options.seconds,
+        "threads": 1,
+    }
+    title = f"Engines side by side: {', '.join(options.engines)}"
+    notes = ["Other work ran on the machine; engines took turns."]
+    data = report("engines", title, figures, settings=settings, tables=[table], notes=notes)
+    return print_figures(data, figures, as_json=options.json)
 
 
 if __name__ == "__main__":

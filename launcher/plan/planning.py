@@ -27,7 +27,7 @@ from launcher.plan.machines import machine_of, shared_machines
 from launcher.plan.prediction import foreseen
 from launcher.profile.choice import Decided, made_for
 from launcher.profile.file import ProfileFile
-from launcher.profile.use import profile_of, profiled
+from launcher.profile.use import profile_of, profiled, with_own_watts
 from launcher.progress import ProgressDisplay
 from launcher.run.access import opened
 from launcher.run.runtime import Node, RunOptions, RunResult
@@ -273,6 +273,7 @@ def problem_of(
             layer_s=layer_s,
             copies={} if profile is None or slower else profile.copies(),
             wire=wire_of(cluster),
+            layer_w={} if profile is None else profile.layer_w(with_own_watts(cluster)),
         )
     except PartitionError as error:
         raise BadInputError(f"{cluster.source.name}: {error}") from error
@@ -378,6 +379,7 @@ def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan, profile: Profil
             gap=None if saved.edited else saved.gap,
             layer_s=layer_s,
             wire=wire_of(cluster),
+            layer_w={} if profile is None else profile.layer_w(with_own_watts(cluster)),
         )
         return plan if profile is None else with_profile(plan, profile)
     except PartitionError as error:

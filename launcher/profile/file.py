@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -38,7 +38,8 @@ well."""
 CACHE_FORMAT = 1
 """The version of files in the cache; increased when an old file could be misread."""
 
-Seconds = Annotated[float, Field(ge=0)]
+Seconds: TypeAlias = Annotated[float, Field(ge=0)]
+Watts: TypeAlias = Annotated[float, Field(ge=0)]
 
 
 class _FileModel(BaseModel):
@@ -100,10 +101,11 @@ class NodeTimes(_FileModel):
     subnets: tuple[SubnetEntry, ...] = ()
     message_s: Seconds = 0.0
     byte_s: Seconds = 0.0
-    busy_w: Seconds | None = None
-    idle_w: Seconds | None = None
+    busy_w: Watts | None = None
+    idle_w: Watts | None = None
     batches: tuple[tuple[Annotated[int, Field(ge=1)], Seconds], ...] = ()
     batched: tuple[BatchEntry, ...] | None = None
+    layer_w: dict[str, Watts] | None = None
 
     @classmethod
     def of(cls, node: NodeProfile) -> NodeTimes:
@@ -126,6 +128,7 @@ class NodeTimes(_FileModel):
                 )
                 for each in node.batched
             ),
+            layer_w=None if node.layer_w is None else dict(node.layer_w),
         )
 
     def profile(self) -> NodeProfile:
@@ -144,6 +147,7 @@ class NodeTimes(_FileModel):
                 BatchTimes(each.frames, each.layer_s, _subnets(each.subnets))
                 for each in self.batched
             ),
+            self.layer_w,
         )
 
 

@@ -60,7 +60,7 @@ from launcher.profile.file import (
     ProfileFile,
 )
 from launcher.profile.links import greeted, identities, measure_link
-from launcher.profile.power import device_watts, idle_watts
+from launcher.profile.power import device_watts, idle_watts, layer_watts
 from launcher.profile.use import with_engines
 from launcher.progress import ProgressDisplay
 from launcher.run.job import Runtime, real_runtime
@@ -151,6 +151,7 @@ class Profiling:
         self._kind = kinds(self._identity, self.alike)
         self._measure_layers()
         self._measure_copies()
+        self._measure_power()
         self._measure_batches()
         links = self._measure_links()
         if saved is not None:
@@ -213,6 +214,19 @@ class Profiling:
                     busy, idle = device_watts(stats, idle_w[device.name], sharing)
                     known = replace(known, busy_w=busy, idle_w=idle)
                 self._keep(kind, known)
+
+    def _measure_power(self) -> None:
+        """Measure what nodes with a meter take while they compute each part of the network."""
+        on_machine = Counter(identity.host for identity in self._identity.values())
+        for device in devices_of(self.cluster):
+            kind = self._kind[device.name]
+            known = self._known[kind]
+            if device.name not in self._meter or known.idle_w is None or known.layer_w is not None:
+                continue
+            sharing = on_machine[self._identity[device.name].host]
+            idle_w = known.idle_w * sharing
+            found = layer_watts(self.bench, self.model, device, known.layer_s, idle_w, sharing)
+            self._keep(kind, replace(known, layer_w=found))
 
     def _measure_batches(self) -> None:
         """Measure firings of several frames on every node, if the cluster asks for any."""

@@ -85,6 +85,12 @@ def check_agents(
     file.check(where, model.network.name, model.digest, agents)
 
 
+def with_own_watts(cluster: Cluster) -> set[str]:
+    """Return the nodes whose watts the user has given."""
+    nodes = cluster.config.nodes
+    return {node.name for node in nodes if {"busy_w", "idle_w"} & node.model_fields_set}
+
+
 def profiled(
     cluster: Cluster, network: Network, devices: tuple[Device, ...], profile: Profile | None
 ) -> tuple[tuple[Device, ...], NDArray[np.float64] | None]:
@@ -101,7 +107,7 @@ def profiled(
             devices,
             profile,
             own_link={node.name for node in nodes if node.link is not None},
-            own_watts={node.name for node in nodes if {"busy_w", "idle_w"} & node.model_fields_set},
+            own_watts=with_own_watts(cluster),
         )
         return measured_costs(network, measured, profile)
     except PartitionError as error:

@@ -50,6 +50,7 @@ from partition.plan import Plan, PlannedPhase
 from partition.planner import with_measured_phases
 from partition.prediction.run_costs import ThreadCosts
 from partition.pricing.compute_time import layer_seconds
+from partition.pricing.layer_power import LayerWatts
 from partition.pricing.linear_models import LinearTime, fit
 
 Floats = NDArray[np.float64]
@@ -240,6 +241,8 @@ class NodeProfile:
     sensor). `batches` are two batches that a whole copy of the network computed, frame after frame
     (empty: the device has no room for a copy). `batched` has the times of firings of several
     frames, each of another number (None: not measured; empty: the device has no room for two).
+    `layer_w` maps layer names to the watts of the device while it computes them (None: not
+    measured; layers may be missing).
     """
 
     layer_s: Mapping[str, float] = field(default_factory=dict)
@@ -250,6 +253,7 @@ class NodeProfile:
     idle_w: float | None = None
     batches: tuple[Batch, ...] = ()
     batched: tuple[BatchTimes, ...] | None = None
+    layer_w: Mapping[str, float] | None = None
 
     @property
     def copy(self) -> LinearTime | None:
@@ -353,6 +357,14 @@ class Profile:
         """Return by device name the linear time of a whole copy, where it was measured."""
         found = {name: node.copy for name, node in self.nodes.items()}
         return {name: line for name, line in found.items() if line is not None}
+
+    def layer_w(self, own_watts: Collection[str] = ()) -> LayerWatts:
+        """Return the measured watts of layers, by device; those in `own_watts` are left out."""
+        return {
+            name: node.layer_w
+            for name, node in self.nodes.items()
+            if node.layer_w and name not in own_watts
+        }
 
     def in_batches(self, frames: int) -> Profile:
         """Return the measurements for firings of `frames` frames (`NodeProfile.in_batches`)."""

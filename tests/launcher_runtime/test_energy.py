@@ -118,3 +118,26 @@ def test_a_meter_that_is_not_installed_is_refused_by_the_name_of_its_node(
     assert ended.value.code == 2
     says = capsys.readouterr().err
     assert "node 'b': its agent could not start: --meter plug: no installed package" in says
+
+
+def test_the_power_of_parts_of_the_network_is_measured_and_counts_in_plans(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "cluster.yaml").write_text(
+        "model: onnx-wheel:squeezenet\nnodes:\n  - name: a\n    meter: ten\nstrategy: sequential\n"
+    )
+    profile = run(partition, capsys, "profile", "--cluster", "cluster.yaml")
+    watts = profile["nodes"]["a"]["measured"]["layer_w"]
+    assert len(watts) > 20
+    assert all(each == pytest.approx(10.0, rel=0.2) for each in watts.values())
+    path = folder / "profile.json"
+    data = json.loads(path.read_text())
+    doubled = {name: 2 * each for name, each in watts.items()}
+    data["nodes"]["a"]["measured"]["layer_w"] = doubled
+    path.write_text(json.dumps(data))
+    solve = ("solve", "--cluster", "cluster.yaml", "--profile", "profile.json")
+    more = run(partition, capsys, *solve)["joules_per_frame_predicted"]
+    data["nodes"]["a"]["measured"]["layer_w"] = watts
+    path.write_text(json.dumps(data))
+    once = run(partition, capsys, *solve)["joules_per_frame_predicted"]
+    assert more == pytest.approx(2 * once, rel=0.25)
