@@ -228,9 +228,7 @@ def test_measured_solved_launched_and_refused(
 
     code, again = run(partition, capsys, *wanted)
     assert code == 0
-    assert again["measured_now"] == dict.fromkeys(
-        ("layers", "copies", "batches", "links", "subnets"), 0
-    )
+    assert not any(again["measured_now"].values())
     assert again["nodes"] == data["nodes"]
 
     with_it = ("--profile", "profile.json")

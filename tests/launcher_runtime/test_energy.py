@@ -79,7 +79,7 @@ def test_watts_are_measured_in_a_profile_and_joules_in_a_run(
     assert a["idle_w"] == pytest.approx(5.0, rel=0.1)
     assert a["busy_w"] == pytest.approx(5.0, rel=0.2)
     again = run(partition, capsys, "profile", "--cluster", "cluster.yaml")
-    assert again["measured_now"] == {"layers": 0, "copies": 0, "links": 0, "subnets": 0}
+    assert not any(again["measured_now"].values())
     solve = ("solve", "classifier.onnx", "--cluster", "cluster.yaml", "--strategy", "sequential")
     solved = run(partition, capsys, *solve, "--profile", "profile.json")
     assert solved["watts_predicted"] > 0
