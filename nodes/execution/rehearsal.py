@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nodes.executors.base import Array, LoadedSubnet
+from nodes.executors.base import Array, ComputesElsewhere, LoadedSubnet, ThreadTimes
 from nodes.host.control_groups import core_share, undisturbed_s
 from nodes.host.usage import waited_s
 from nodes.net.loopback import Loopback
@@ -79,6 +79,16 @@ def _beginnings(arrays: Iterable[Array]) -> list[Array]:
     whole = list(arrays)
     share = min(1.0, MOST_BYTES / max(1, sum(array.nbytes for array in whole)))
     return [array.reshape(-1)[: max(1, int(array.size * share))].copy() for array in whole]
+
+
+def _threads(subnet: LoadedSubnet) -> ThreadTimes:
+    """Return the times of the calling thread, and of the engine's own if it has one."""
+    computed_s, waits_s = time.thread_time(), waited_s()
+    if not isinstance(subnet, ComputesElsewhere):
+        return ThreadTimes(computed_s, waits_s)
+    own = subnet.engine_times()
+    together = None if waits_s is None or own.waited_s is None else waits_s + own.waited_s
+    return ThreadTimes(computed_s + own.computed_s, together)
 
 
 def _lower_quartile(values: Sequence[float]) -> float:
@@ -142,10 +152,13 @@ class Rehearsal:
         began_cpu_s = time.process_time()
         if self._loopback is not None:
             self._loopback.send(moving)
-        waited, began, cpu = waited_s(), time.perf_counter(), time.thread_time()
+        before, began_s = _threads(phase.subnet), time.perf_counter()
         outputs = phase.subnet.run(inputs)
-        computed_s, passed_s = time.thread_time() - cpu, time.perf_counter() - began
-        waits_s = None if waited is None else (waited_s() or 0.0) - waited
+        after, passed_s = _threads(phase.subnet), time.perf_counter() - began_s
+        computed_s = after.computed_s - before.computed_s
+        waits_s = None
+        if before.waited_s is not None and after.waited_s is not None:
+            waits_s = after.waited_s - before.waited_s
         if self._loopback is not None:
             self._loopback.receive(len(moving))
             spent_s = time.process_time() - began_cpu_s - computed_s

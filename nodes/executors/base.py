@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -157,6 +157,29 @@ class LoadedSubnet(Protocol):
 
         `run` raises ExecutorError afterwards.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTimes:
+    """Processor seconds of a thread, and the seconds for which it waited for a CPU (None: unknown),
+    since it began."""
+
+    computed_s: float
+    waited_s: float | None
+
+
+@runtime_checkable
+class ComputesElsewhere(Protocol):
+    """A subnet whose runs may be computed in a thread of the engine's own.
+
+    The caller's thread only waits for such a run, so its clock tells neither what the run computed
+    nor for how long other processes held it up.
+    """
+
+    def engine_times(self) -> ThreadTimes:
+        """Return the times of the engine's thread at the end of the last run that it computed, or
+        zeros."""
         ...
 
 
