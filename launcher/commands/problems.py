@@ -24,14 +24,13 @@ from launcher.config.units import (
     parsed_option,
 )
 from launcher.errors import BadInputError
-from launcher.plan.batch_size import BatchChoice, check_curves, choose, fill_s
+from launcher.plan.batch_size import BatchChoice, check_curves, choose, fill_s, searching
 from launcher.plan.planning import (
     check_strategy,
     foreseen_on,
     planned_model,
     problem_of,
     read_model,
-    search_plan,
     strategy_for,
 )
 from launcher.profile.file import ProfileFile
@@ -183,12 +182,7 @@ def chosen_batch(
     check_curves(cluster, file)
     if cluster.config.batch != AUTO_BATCH:
         return cluster, None
-
-    def search(batch: int, strategy: str | None) -> Plan:
-        asked = cluster.changed(batch=batch, strategy=strategy or cluster.config.strategy)
-        plan = search_plan(asked, planned_model(asked, model), file, progress)
-        return foreseen_on(asked, plan, profile_of(file, batch))
-
+    search = searching(cluster, model, file, progress)
     _, choice = choose(cluster, search, fill_s(cluster, is_pushed=cluster.config.is_stream))
     progress.say(f"batches of {choice.batch}: {choice.reason}")
     return cluster.changed(batch=choice.batch), choice

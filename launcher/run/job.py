@@ -28,6 +28,7 @@ from launcher.plan.batch_size import (
     check_latency,
     choose,
     fill_s,
+    searching,
 )
 from launcher.plan.engines import (
     asks_for_engines,
@@ -57,7 +58,6 @@ from launcher.plan.planning import (
     read_model,
     run_options,
     saved_plan,
-    search_plan,
     summary,
     wire_of,
     with_warmup,
@@ -300,15 +300,17 @@ def open_live(
 
         networks = [LiveNetwork(part, Feed(most)) for part in parts]
         run = stack.enter_context(LiveRun(ready.stream, networks, show))
-        yield Live(run, ready.plan)
+        yield Live(run, ready.plan, ready.choice)
 
 
 @dataclass(frozen=True)
 class Live:
-    """A run into which frames are pushed, and its plan."""
+    """A run into which frames are pushed, its plan, and how the number of frames in a batch was
+    chosen, if it was."""
 
     run: LiveRun
     plan: Plan
+    choice: BatchChoice | None = None
 
 
 @dataclass(frozen=True)
@@ -626,13 +628,7 @@ def _journal(cluster: Cluster, folder: Path) -> JournalConfig:
 def _plan(job: _Job, progress: ProgressDisplay) -> tuple[_Job, Plan]:
     """Return the plan, and the job with the number of frames per batch that was chosen for it."""
     cluster, fill = job.cluster, fill_s(job.cluster, is_pushed=job.is_pushed)
-
-    def search(batch: int, strategy: str | None) -> Plan:
-        asked = cluster.changed(batch=batch, strategy=strategy or cluster.config.strategy)
-        model = planned_model(asked, job.model)
-        plan = search_plan(asked, model, job.file, progress)
-        return foreseen_on(asked, plan, profile_of(job.file, batch))
-
+    search = searching(cluster, job.model, job.file, progress)
     if job.saved is not None:
         profile = profile_of(job.file, job.planned.network.batch)
         plan = saved_plan(cluster, job.planned, job.saved, profile)

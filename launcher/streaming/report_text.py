@@ -8,7 +8,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from launcher.results.energy_text import energy_lines
-from launcher.results.report_text import megabytes, nodes_table, recovery_lines, seconds
+from launcher.results.report_text import (
+    choice_lines,
+    megabytes,
+    nodes_table,
+    recovery_lines,
+    seconds,
+)
 from launcher.streaming.report import LatencyReport, SinkReport, StreamReport
 from nodes.protocol.fields import printable
 
@@ -29,6 +35,7 @@ def _lines(report: StreamReport) -> Iterator[str]:
     yield from _gaps(report)
     yield f"latency from reading a frame to its result: {_latency(report.latency)}"
     yield from map(_sink, report.sinks)
+    yield from choice_lines(report.batch_choice)
     yield from energy_lines(report.nodes)
     yield from recovery_lines(report.recoveries)
     if report.infinite is not None and report.infinite.results:
