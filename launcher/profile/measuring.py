@@ -25,7 +25,7 @@ from cnn.errors import CnnError
 from cnn.model import Model
 from launcher.config.load import Cluster
 from launcher.config.units import AUTO_BATCH
-from launcher.errors import BadInputError
+from launcher.errors import BadInputError, LauncherError
 from launcher.plan.batch_size import BatchChoice, choose, fill_s
 from launcher.plan.engines import engines_of, with_declared_memory
 from launcher.plan.files import SavedPlan
@@ -132,6 +132,8 @@ class Profiling:
     most_s: float = MOST_S
     alike: bool = False
     engines: Mapping[str, ComparedEngines] = field(default_factory=dict)
+    renew: Callable[[], Bench] = field(kw_only=True)
+    """Returns a bench whose agents are there again, after a failure."""
     taken: NewMeasurements = field(default_factory=NewMeasurements)
     choice: BatchChoice | None = None
     """How the number of frames in a batch was chosen, once it is, for `batch: auto`."""
@@ -236,23 +238,25 @@ class Profiling:
             return
         for device in devices_of(self.cluster):
             kind = self._kind[device.name]
-            done = {each.frames for each in self._known[kind].batched or ()}
-            if self._known[kind].batched is not None and (asked == AUTO_BATCH or asked in done):
+            known = self._known[kind]
+            done = {each.frames for each in known.batched or () if each.layer_s}
+            if rungs[0] in done:
                 continue
-            self._known[kind] = replace(self._known[kind], batched=self._known[kind].batched or ())
+            known = replace(known, batched=known.batched or ())
             for frames in rungs:
                 found = None if frames in done else self._firing(device, frames)
-                if found is None:
+                if found is not None:
+                    self.taken.batches += 1
+                    known = known.with_batched(found)
+                elif frames not in done:
                     break
-                self.taken.batches += 1
-                self._known[kind] = self._known[kind].with_batched(found)
-                if self._is_flat(self._known[kind]):
+                if _is_flat(known):
                     break
-            self._keep(kind, self._known[kind])
+            self._keep(kind, known)
 
     def _firing(self, device: Device, frames: int) -> BatchTimes | None:
         """Measure layers and a whole copy that compute `frames` frames at once; None if the device
-        has no room, it would take too long, or the network cannot."""
+        has no room, fails, would take too long, or the network cannot."""
         layers_s = self._known[self._kind[device.name]].in_batches(frames).layer_s
         try:
             model = self.model.in_batches(frames)
@@ -261,22 +265,19 @@ class Profiling:
         if FIRINGS * sum(layers_s.values()) > self.most_s or not fits(model, device):
             return None
         names = [layer.name for layer in model.network.layers]
-        found = self.bench.layers(model, device, names)
         try:
+            found = self.bench.layers(model, device, names)
             plan = whole_copy(model, device)
+            stage = f"measuring {frames} frames at once on {device.name}"
+            whole = self.bench.phases(model, plan, stage)
         except DoesNotFitError:
             return BatchTimes(frames, found.layer_s)
-        stage = f"measuring {frames} frames at once on {device.name}"
-        whole = self.bench.phases(model, plan, stage)
+        except LauncherError as error:  # such as a board without `memory` that has none left
+            text = f"node {device.name}: {frames} frames at once are not measured: {error}"
+            self.bench.progress.say(text)
+            self.bench = self.renew()
+            return None
         return BatchTimes(frames, found.layer_s, whole[device.name])
-
-    def _is_flat(self, node: NodeProfile) -> bool:
-        """Whether the last firing took hardly less time per frame than the one before."""
-        measured = node.batched or ()
-        if len(measured) < FEWEST_RUNGS:
-            return False
-        before, last = (sum(at.layer_s.values()) / at.frames for at in measured[-2:])
-        return last >= FLAT * before
 
     def _choose_batch(self, links: tuple[LinkProfile, ...]) -> None:
         """Settle how many frames the plans that are measured compute at once."""
@@ -297,7 +298,10 @@ class Profiling:
             return foreseen_on(asked, with_profile(plan, own), own)
 
         fill = fill_s(cluster, is_pushed=cluster.config.is_stream)
-        _, self.choice = choose(cluster, search, fill)
+        try:
+            _, self.choice = choose(cluster, search, fill)
+        except BadInputError:  # what was measured is kept, so that other bounds can be tried
+            _, self.choice = choose(cluster.changed(max_latency=None), search, fill)
         self.bench.progress.say(f"batches of {self.choice.batch}: {self.choice.reason}")
         self.cluster = cluster.changed(batch=self.choice.batch)
 
@@ -427,6 +431,15 @@ class Profiling:
         )
 
 
+def _is_flat(node: NodeProfile) -> bool:
+    """Whether the last firing took hardly less time per frame than the one before."""
+    measured = [at for at in node.batched or () if at.layer_s]
+    if len(measured) < FEWEST_RUNGS:
+        return False
+    before, last = (sum(at.layer_s.values()) / at.frames for at in measured[-2:])
+    return last >= FLAT * before
+
+
 def fits(model: Model, device: Device) -> bool:
     """Whether a device has room for each layer of the network by itself."""
     network = model.network
@@ -493,7 +506,17 @@ def measure(
         chosen = with_engines(cluster, {n: each.chosen for n, each in engines.items()})
         if engines:  # the agents may have been started anew, and compute with the chosen engines
             bench = start(chosen)
-        profiling = Profiling(chosen, model, bench, cache, again, most_s, alike, engines)
+        profiling = Profiling(
+            chosen,
+            model,
+            bench,
+            cache,
+            again,
+            most_s,
+            alike,
+            engines,
+            renew=lambda: start(chosen),
+        )
         found, plan = profiling.perform(saved)
     return found, plan, profiling.taken
 
