@@ -63,7 +63,7 @@ class BatchChoice:
     refused: Mapping[int, str]
 
 
-class Search(Protocol):
+class PlanSearch(Protocol):
     """Finds a plan in batches of `batch` frames by a strategy, the user's if it is None."""
 
     def __call__(self, batch: int, strategy: str | None) -> Plan:
@@ -73,7 +73,7 @@ class Search(Protocol):
 
 def searching(
     cluster: Cluster, model: Model, file: ProfileFile | None, progress: ProgressDisplay
-) -> Search:
+) -> PlanSearch:
     """Return the search for plans of a cluster, with the period and latency of a simulated run.
 
     `model` is that of a single frame; times are those of the profile `file`, or else estimates.
@@ -125,7 +125,7 @@ def check_curves(cluster: Cluster, file: ProfileFile | None) -> None:
 
 
 def choose(
-    cluster: Cluster, search: Search, fill: Callable[[int], float]
+    cluster: Cluster, search: PlanSearch, fill: Callable[[int], float]
 ) -> tuple[Plan, BatchChoice]:
     """Return the plan of the best batch, and the choice; see the module's docstring.
 

@@ -21,12 +21,12 @@ def seconds_at(points: Sequence[Point], frames: int) -> float:
     From a single point, and beyond points of which more frames took no longer, seconds are
     proportional to frames.
 
-    >>> seconds_at([(1, 0.3), (4, 0.6)], 2)
-    0.4
-    >>> seconds_at([(1, 0.3), (4, 0.6)], 8)
-    1.0
-    >>> seconds_at([(1, 0.3)], 8)
-    2.4
+    >>> seconds_at([(1, 0.5), (3, 1.0)], 2)
+    0.75
+    >>> seconds_at([(1, 0.5), (3, 1.0)], 5)
+    1.5
+    >>> seconds_at([(1, 0.5)], 8)
+    4.0
     """
     known = sorted(points)
     for (less, less_s), (more, more_s) in pairwise(known):
