@@ -74,7 +74,7 @@ def test_what_openvinos_own_thread_computes_is_told(
 ) -> None:
     monkeypatch.setattr(openvino_subnet, "SHORT_S", 0.0)  # every run is handed over
     _, proto = wide(megabytes=16)
-    subnet = load(engine, models.save(proto, tmp_path))
+    subnet = load(engine, proto, tmp_path)
     assert isinstance(subnet, ComputesElsewhere)
     inputs = some_inputs(subnet)
     before, own_s = subnet.engine_times().computed_s, time.thread_time()
