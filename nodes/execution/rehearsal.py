@@ -81,14 +81,11 @@ def _beginnings(arrays: Iterable[Array]) -> list[Array]:
     return [array.reshape(-1)[: max(1, int(array.size * share))].copy() for array in whole]
 
 
-def _threads(subnet: LoadedSubnet) -> ThreadTimes:
-    """Return the times of the calling thread, and of the engine's own if it has one."""
-    computed_s, waits_s = time.thread_time(), waited_s()
-    if not isinstance(subnet, ComputesElsewhere):
-        return ThreadTimes(computed_s, waits_s)
-    own = subnet.engine_times()
-    together = None if waits_s is None or own.waited_s is None else waits_s + own.waited_s
-    return ThreadTimes(computed_s + own.computed_s, together)
+def _elsewhere(subnet: LoadedSubnet) -> ThreadTimes:
+    """Return the times of the engine's own thread; zeros if it has none."""
+    if isinstance(subnet, ComputesElsewhere):
+        return subnet.engine_times()
+    return ThreadTimes(0.0, 0.0)
 
 
 def _lower_quartile(values: Sequence[float]) -> float:
@@ -152,17 +149,21 @@ class Rehearsal:
         began_cpu_s = time.process_time()
         if self._loopback is not None:
             self._loopback.send(moving)
-        before, began_s = _threads(phase.subnet), time.perf_counter()
+        elsewhere = _elsewhere(phase.subnet)
+        waited, began, cpu = waited_s(), time.perf_counter(), time.thread_time()
         outputs = phase.subnet.run(inputs)
-        after, passed_s = _threads(phase.subnet), time.perf_counter() - began_s
-        computed_s = after.computed_s - before.computed_s
-        waits_s = None
-        if before.waited_s is not None and after.waited_s is not None:
-            waits_s = after.waited_s - before.waited_s
+        computed_s, passed_s = time.thread_time() - cpu, time.perf_counter() - began
+        waits_s = None if waited is None else (waited_s() or 0.0) - waited
+        after = _elsewhere(phase.subnet)
+        is_elsewhere = after.computed_s > elsewhere.computed_s
+        if is_elsewhere:
+            computed_s += after.computed_s - elsewhere.computed_s
+            waits_s = (after.waited_s or 0.0) - (elsewhere.waited_s or 0.0)
         if self._loopback is not None:
             self._loopback.receive(len(moving))
             spent_s = time.process_time() - began_cpu_s - computed_s
-            self._rounds.append((len(moving), sum(array.nbytes for array in moving), spent_s))
+            if not is_elsewhere:  # else the processor time of messages is not told apart
+                self._rounds.append((len(moving), sum(array.nbytes for array in moving), spent_s))
             self._left = _beginnings(outputs[tensor] for tensor in phase.sent)
         phase.seconds.append(undisturbed_s(passed_s, computed_s, waits_s, self._speed))
 

@@ -168,6 +168,11 @@ class ThreadTimes:
     computed_s: float
     waited_s: float | None
 
+    def plus(self, computed_s: float, waited_s: float) -> ThreadTimes:
+        """Return the times after so many more seconds."""
+        waits_s = None if self.waited_s is None else self.waited_s + waited_s
+        return ThreadTimes(self.computed_s + computed_s, waits_s)
+
 
 @runtime_checkable
 class ComputesElsewhere(Protocol):
@@ -179,7 +184,7 @@ class ComputesElsewhere(Protocol):
 
     def engine_times(self) -> ThreadTimes:
         """Return the times of the engine's thread at the end of the last run that it computed, or
-        zeros."""
+        zeros; of several threads, their mean."""
         ...
 
 

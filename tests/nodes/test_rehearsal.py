@@ -111,4 +111,4 @@ def test_what_an_engines_own_thread_computes_is_no_cost_of_messages(tmp_path: Pa
         rehearsal = Rehearsal(loopback)
         list(rehearsal.perform([part]))
     assert part.typical_s >= 0.003
-    assert rehearsal.costs().byte_s * 160_000 < 0.0015, "160 kB come in"
+    assert rehearsal.costs().byte_s == 0.0, "not measured"

@@ -8,9 +8,9 @@ them, but does not read them.
 **Interruption.** OpenVINO can cancel only a run that it computes in a thread of its own, and then
 ends it before the next layer; a loop counts as one layer. Passing a run to that thread and back
 takes about 0.1 ms. So a run is computed in the caller's thread if
-the previous one took no longer than `SHORT_S`, which is soon enough for an interrupt. What
-OpenVINO's thread has computed, and for how long it waited for a CPU, is read in that thread when a
-run ends.
+the previous one took no longer than `SHORT_S`, which is soon enough for an interrupt. While
+OpenVINO's threads compute, the process does little else, so its processor time is theirs; the rest
+of the time they have waited for a CPU.
 
 **Whole numbers.** OpenVINO's CPU plugin computes 64-bit integers and uint32 in 32 bits with sign,
 and float64 in float32. Inputs beyond that are refused; numbers that a network computes itself, such
@@ -41,7 +41,6 @@ from nodes.executors.base import (
 from nodes.executors.openvino.compiler import Compiler, tensor_specs
 from nodes.executors.openvino.layers import input_and_output_names
 from nodes.executors.synthetic_inputs import synthetic_input
-from nodes.host.usage import waited_s
 
 SHORT_S = 0.05
 """A run of at most this many seconds is not worth canceling."""
@@ -111,7 +110,7 @@ class OpenVinoSubnet:
         with compiler.errors(name, "load"):
             self._request: Any = model.create_infer_request()
         self._times = ThreadTimes(0.0, 0.0)
-        self._request.set_callback(self._ended, None)
+        self._threads = options.threads
         self._last_run_s = math.inf
         self._siblings = siblings
         siblings.loaded.add(self)
@@ -148,12 +147,8 @@ class OpenVinoSubnet:
         return outputs
 
     def engine_times(self) -> ThreadTimes:
-        """Return the times of OpenVINO's thread; see `ComputesElsewhere`."""
+        """Return the times of OpenVINO's threads; see `ComputesElsewhere`."""
         return self._times
-
-    def _ended(self, _: object) -> None:
-        """Read the clocks of OpenVINO's thread, which calls this at the end of a run."""
-        self._times = ThreadTimes(time.thread_time(), waited_s())
 
     def _pass(self, request: Any, arrays: list[Array], outputs: Mapping[str, Array]) -> None:
         tensor = self._compiler.ov.Tensor
@@ -170,12 +165,16 @@ class OpenVinoSubnet:
         if self._last_run_s <= SHORT_S:
             request.infer(share_outputs=True)
         else:
+            began_cpu_s = time.process_time()
             try:
                 self._siblings.compute(request)
             except RuntimeError as error:
                 if self._siblings.is_interrupted:
                     raise ExecutorError(f"subnet {self._name}: the run was interrupted") from error
                 raise
+            computed_s = (time.process_time() - began_cpu_s) / self._threads
+            waited_s = max(0.0, time.perf_counter() - start_s - computed_s)
+            self._times = self._times.plus(computed_s, waited_s)
         self._last_run_s = time.perf_counter() - start_s
 
     def _check_range(self, name: str, array: Array) -> None:
