@@ -36,7 +36,7 @@ from nodes.executors.engines import Engines
 from nodes.host.control_groups import available_bytes
 from nodes.host.energy.base import Meter
 from nodes.host.energy.metering import Metering
-from nodes.host.service_manager import ServiceManager
+from nodes.host.systemd import ServiceManager
 from nodes.host.usage import usage
 from nodes.net.keys import KeysError
 from nodes.net.loopback import Loopback, loopback_address

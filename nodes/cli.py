@@ -39,7 +39,7 @@ from nodes.host.heap import give_back_free_memory
 from nodes.host.logs import begin_json_log
 from nodes.host.process import exit_at_once, restart_in_place
 from nodes.host.sandbox import sandbox_agent
-from nodes.host.service_manager import ServiceManager
+from nodes.host.systemd import ServiceManager
 from nodes.host.time_slice import ask_for_short_slices
 from nodes.host.usage import machine, usage
 from nodes.net.announcing import announced, check_can_announce, hosts_of

@@ -10,8 +10,8 @@ from launcher.core.session import Session, SessionState
 from launcher.errors import (
     BadInputError,
     BarredError,
+    LacksRoomError,
     LauncherError,
-    NoRoomError,
     RunFailedError,
 )
 from nodes.core.engines import EngineLackingError
@@ -58,7 +58,7 @@ def refused(session: Session, answer: Refused) -> LauncherError:
     """The agent refused to open a session."""
     if not is_understood(answer.protocol):
         return other_protocol(session, answer.protocol)
-    return NoRoomError(f"{where(session)} refused: {answer.reason}")
+    return LacksRoomError(f"{where(session)} refused: {answer.reason}")
 
 
 def other_protocol(session: Session, theirs: int) -> LauncherError:

@@ -20,7 +20,7 @@ from cnn.network import Network
 from ga.strategies import STRATEGIES, find_strategy
 from launcher.config.cluster import GaConfig, NodeConfig, PaperTuning, VerticalTuning
 from launcher.config.load import Cluster, suggestion
-from launcher.errors import BadInputError, NoRoomError
+from launcher.errors import BadInputError, LacksRoomError
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for
 from launcher.plan.machines import machine_of, shared_machines
 from launcher.plan.prediction import foreseen
@@ -278,7 +278,7 @@ def problem_of(
 
 
 def _no_plan(where: str, error: PartitionError) -> BadInputError:
-    kind = NoRoomError if isinstance(error, DoesNotFitError) else BadInputError
+    kind = LacksRoomError if isinstance(error, DoesNotFitError) else BadInputError
     return kind(f"{where}: {error}")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.load import Cluster
-from launcher.errors import LauncherError, NoRoomError, shortened
+from launcher.errors import LacksRoomError, LauncherError, shortened
 from launcher.progress import ProgressDisplay
 from launcher.run import job
 from launcher.run.live_cluster import LiveCluster, live_cluster
@@ -24,9 +24,9 @@ from launcher.service.events import (
     Closed,
     Ended,
     Event,
-    Loaded,
-    LoadFailed,
-    Release,
+    ModelRelease,
+    ReleaseFailed,
+    ReleaseLoaded,
 )
 
 Report = Callable[[Event], None]
@@ -75,11 +75,11 @@ class Turns:
 
 
 class OpenedRelease:
-    """A release from its opening on; its thread ends with `Closed` or `LoadFailed`."""
+    """A release from its opening on; its thread ends with `Closed` or `ReleaseFailed`."""
 
     def __init__(
         self,
-        release: Release,
+        release: ModelRelease,
         cluster: Callable[[], Cluster],
         *,
         turns: Turns,
@@ -134,7 +134,7 @@ class OpenedRelease:
         try:
             with ExitStack() as stack:
                 cluster, opened = self._open(stack)
-                self._report(Loaded(release))
+                self._report(ReleaseLoaded(release))
                 while self._wanted.get() == "check":
                     problem = self._problem(cluster, opened)
                     if not opened.run.networks[0].feed.ended.done():  # else `Ended` says why
@@ -144,12 +144,12 @@ class OpenedRelease:
             pass
         except LauncherError as error:
             if not self._is_given_up.is_set():
-                lacks_room = isinstance(error, NoRoomError) or self._shares_agents
-                event = LoadFailed(release, str(error), lacks_room)
+                lacks_room = isinstance(error, LacksRoomError) or self._shares_agents
+                event = ReleaseFailed(release, str(error), lacks_room)
         except Exception as error:  # noqa: BLE001 - the service goes on, and tells of it
             text = shortened(f"{type(error).__name__}: {error}")
             if not self._is_given_up.is_set():
-                event = LoadFailed(release, text)
+                event = ReleaseFailed(release, text)
         finally:
             self.live = None
         self._report(event)
@@ -242,7 +242,7 @@ def _impatient(cluster: Cluster) -> Cluster:
 
 
 def _within(cluster: Cluster, held: Mapping[str, int]) -> Cluster:
-    """Return the cluster with the memory that others leave. Raises `NoRoomError`."""
+    """Return the cluster with the memory that others leave. Raises `LacksRoomError`."""
     nodes = []
     for node in cluster.config.nodes:
         if node.memory is None or node.name not in held:
@@ -250,7 +250,7 @@ def _within(cluster: Cluster, held: Mapping[str, int]) -> Cluster:
             continue
         left = node.memory - held[node.name]
         if left <= 0:
-            raise NoRoomError(
+            raise LacksRoomError(
                 f"node {node.name!r}: other models hold {held[node.name] / 1e6:.0f} MB of its "
                 f"{node.memory / 1e6:.0f} MB"
             )

@@ -5,7 +5,7 @@ program: then all other threads end, and the process keeps its PID, its standard
 parent. All other descriptors are closed, and with them what the engine held is released.
 
 If the engine holds the interpreter while it hangs, no code of the agent can run any more. Then
-systemd's watchdog ends the process (`nodes.host.service_manager`).
+systemd's watchdog ends the process (`nodes.host.systemd`).
 """
 
 from __future__ import annotations

@@ -21,22 +21,22 @@ from launcher.service.events import (
     Drained,
     Ended,
     Event,
-    Loaded,
-    LoadFailed,
+    ModelRelease,
     Note,
     Open,
-    Release,
+    ReleaseFailed,
+    ReleaseLoaded,
     ReleaseState,
     Renewed,
     Route,
-    Stop,
-    Stopped,
-    Tick,
+    ServiceStopped,
+    StopService,
 )
+from nodes.core.events import Tick
 
 
-def release(version: int, model: str = "digits") -> Release:
-    return Release(model, str(version), f"{model} {version}")
+def release(version: int, model: str = "digits") -> ModelRelease:
+    return ModelRelease(model, str(version), f"{model} {version}")
 
 
 ONE, TWO, THREE = release(1), release(2), release(3)
@@ -51,27 +51,27 @@ class World:
 
     core: ServiceCore = field(default_factory=ServiceCore)
     now_s: float = 0.0
-    opened: set[Release] = field(default_factory=set)
-    """What holds memory: from `Open` until `Closed` or `LoadFailed` is handled."""
-    checked: set[Release] = field(default_factory=set)
-    routes: dict[str, Release] = field(default_factory=dict)
-    under_way: dict[Release, int] = field(default_factory=dict)
-    draining: set[Release] = field(default_factory=set)
-    broken: set[Release] = field(default_factory=set)
+    opened: set[ModelRelease] = field(default_factory=set)
+    """What holds memory: from `Open` until `Closed` or `ReleaseFailed` is handled."""
+    checked: set[ModelRelease] = field(default_factory=set)
+    routes: dict[str, ModelRelease] = field(default_factory=dict)
+    under_way: dict[ModelRelease, int] = field(default_factory=dict)
+    draining: set[ModelRelease] = field(default_factory=set)
+    broken: set[ModelRelease] = field(default_factory=set)
     """Those whose run has ended with an error."""
-    loading: deque[Release] = field(default_factory=deque)
-    checking: deque[Release] = field(default_factory=deque)
-    closing: deque[Release] = field(default_factory=deque)
+    loading: deque[ModelRelease] = field(default_factory=deque)
+    checking: deque[ModelRelease] = field(default_factory=deque)
+    closing: deque[ModelRelease] = field(default_factory=deque)
     notes: list[str] = field(default_factory=list)
     gap_allowed: bool = False
-    wanted: dict[str, Release] = field(default_factory=dict)
+    wanted: dict[str, ModelRelease] = field(default_factory=dict)
     has_stopped: bool = False
 
     def do(self, event: Event) -> None:
         if isinstance(event, Applied):
             self.gap_allowed = event.may_gap
             self.wanted = {each.model: each for each in event.releases}
-        if isinstance(event, LoadFailed | Closed):
+        if isinstance(event, ReleaseFailed | Closed):
             self.opened.discard(event.release)
             self.checked.discard(event.release)
         before = dict(self.routes)
@@ -109,11 +109,11 @@ class World:
                 self.closing.append(given)
             case Note(_, text):
                 self.notes.append(text)
-            case Stopped():
+            case ServiceStopped():
                 assert not self.opened
                 self.has_stopped = True
 
-    def check(self, event: Event, before: dict[str, Release]) -> None:
+    def check(self, event: Event, before: dict[str, ModelRelease]) -> None:
         states = self.core.states()
         assert {given for given, state in states.items() if state in ALIVE} == self.opened
         deadline_s = self.core.deadline_s
@@ -122,7 +122,7 @@ class World:
             if model in self.routes or former in self.broken or self.core.is_stopping:
                 continue
             assert self.gap_allowed or model not in self.wanted, "it serves until another can"
-            assert isinstance(event, Applied | LoadFailed | Closed | Drained | Tick)
+            assert isinstance(event, Applied | ReleaseFailed | Closed | Drained | Tick)
 
     # What the releases do
 
@@ -133,9 +133,9 @@ class World:
             self.closing.remove(given)
             self.do(Closed(given))
         elif lacks_room is None:
-            self.do(Loaded(given))
+            self.do(ReleaseLoaded(given))
         else:
-            self.do(LoadFailed(given, "no", lacks_room))
+            self.do(ReleaseFailed(given, "no", lacks_room))
 
     def finish_check(self, problem: str = "") -> None:
         given = self.checking.popleft()
@@ -169,7 +169,7 @@ class World:
             if self.closing:
                 self.close()
 
-    def apply(self, generation: int, *releases: Release, may_gap: bool = False) -> None:
+    def apply(self, generation: int, *releases: ModelRelease, may_gap: bool = False) -> None:
         self.do(Applied(generation, releases, may_gap))
 
     def status(self, model: str = "digits") -> ModelStatus:
@@ -312,7 +312,7 @@ def test_a_renewed_release_is_opened_beside_the_present_one(world: World) -> Non
 
 def test_stopping_closes_everything_whatever_it_does(world: World) -> None:
     world.apply(2, TWO, release(1, "cats"))
-    world.do(Stop())
+    world.do(StopService())
     while world.closing:
         world.close()
     assert world.has_stopped
