@@ -3,11 +3,11 @@
 A *generation* says which release of each model is wanted. The core compares that with what there
 is, and after every event takes the next step for each model, until both are the same:
 
-    LOADING ──ReleaseLoaded──▶ CHECKING ──ReleaseChecked──▶ SERVING ──another takes over──▶ DRAINING
-       │                   │                     │                               │ Drained
-       │ ReleaseFailed        │ it disagrees        │ RunEnded                         ▼
-       ▼                   ▼                     ▼                            CLOSING ──▶ gone
-     FAILED ◀──Closed── CLOSING ◀────────────────┘
+    LOADING ──loaded──▶ CHECKING ──agrees──▶ SERVING ──another takes over──▶ DRAINING
+       │                   │                    │                               │ drained
+       │ failed            │ disagrees          │ its run ended                 ▼
+       ▼                   ▼                    ▼                            CLOSING ──▶ gone
+     FAILED ◀──closed── CLOSING ◀───────────────┘
 
 It promises, for every history of events (`tests/service/test_core.py`):
 
