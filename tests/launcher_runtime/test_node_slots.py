@@ -85,7 +85,7 @@ def test_a_node_that_returns_is_sought_in_all_slots_and_again_after_a_while() ->
     session = Session("n0", PLACES[0], started_by_us=False)
     session.other_slots.extend(PLACES[1:])
     returns = Returns({"n0": session}, HELLO, lambda *_: None)
-    session.lose()
+    session.lose("it is taken")
     returns.note_loss(session, 0.0, 7, 1.0, failed=False)
     assert returns.due(SETTLE_S + 0.1) == [Send("n0", HELLO)]
     for place in PLACES[1:]:
