@@ -34,12 +34,10 @@ import numpy as np
 
 import csdf_edge
 from benchmarks.report import Figure, print_json, report
-from launcher.core.session import Contact
+from launcher.core.events import MessageReceived
 from launcher.run.connections import Connections
-from launcher.run.processes import LocalAgents
 from launcher.run.runner import greeting
-from launcher.run.survey import survey
-from nodes.protocol.addresses import slot_address
+from nodes.protocol.messages import Bye
 
 IDLE_S = 1.0
 ANSWER_S = 60.0
@@ -110,16 +108,16 @@ def started(cache: Path, *arguments: str) -> Iterator[Node]:
 
 def welcome_s(node: Node) -> float:
     """Seconds until slot 1 has answered, over a new connection, and has been left again."""
-    contact = Contact(
-        "board", node.address, started_by_us=False, others=(slot_address(node.address, 2),)
-    )
     with Connections() as connections:
         began_s = time.monotonic()
-        found = survey(connections, [contact], LocalAgents(), greeting(ANSWER_S), ANSWER_S)
-        passed_s = time.monotonic() - began_s
-    if "board" not in found:
-        raise SystemExit("the slot's agent did not answer")
-    return passed_s
+        connections.open_control("board", node.address)
+        connections.send("board", greeting(ANSWER_S))
+        while (passed_s := time.monotonic() - began_s) < ANSWER_S:
+            for arrival in connections.wait(ANSWER_S - passed_s):
+                if isinstance(arrival, MessageReceived):
+                    connections.send("board", Bye())
+                    return time.monotonic() - began_s
+    raise SystemExit("the slot's agent did not answer")
 
 
 def await_no_agent(node: Node) -> None:

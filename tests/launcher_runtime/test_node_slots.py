@@ -48,7 +48,7 @@ def heard(message: Refused | Welcome) -> MessageReceived:
 
 def test_a_slot_that_is_taken_is_followed_by_the_next() -> None:
     supervisor = begun()
-    assert told(supervisor, heard(TAKEN)) == [Redial("n0", PLACES[1]), Send("n0", HELLO)]
+    assert told(supervisor, heard(TAKEN)) == [Redial("n0"), Send("n0", HELLO)]
     assert any(isinstance(each, Send) for each in told(supervisor, heard(WELCOME)))
     assert supervisor.sessions["n0"].state is SessionState.QUERYING
     assert supervisor.sessions["n0"].address == PLACES[1]
@@ -61,7 +61,7 @@ def test_a_node_whose_slots_are_all_taken_is_named_with_the_last_refusal() -> No
     assert isinstance(end.error, BadInputError)
     assert f"node 'n0' at {PLACES[2]} refused: all of its 3 slots are taken" in str(end.error)
     assert "launcher 'ben' has this agent" in str(end.error)
-    assert [action.address for action in actions if isinstance(action, Redial)] == [*PLACES[1:]]
+    assert [action for action in actions if isinstance(action, Redial)] == [Redial("n0")] * 2
 
 
 def test_a_node_without_slots_refuses_as_ever() -> None:
@@ -84,17 +84,19 @@ def test_a_greeting_whose_connection_closed_is_repeated_and_answered_once() -> N
 def test_a_node_that_returns_is_sought_in_all_slots_and_again_after_a_while() -> None:
     session = Session("n0", PLACES[0], started_by_us=False)
     session.other_slots.extend(PLACES[1:])
-    returns = Returns({"n0": session}, HELLO)
-    session.lose()
+    returns = Returns({"n0": session}, HELLO, lambda *_: None)
+    session.lose("it is taken")
     returns.note_loss(session, 0.0, 7, 1.0, failed=False)
     assert returns.due(SETTLE_S + 0.1) == [Send("n0", HELLO)]
     for place in PLACES[1:]:
         actions = returns.receive(session, TAKEN, None, 2.0)
-        assert actions == [Redial("n0", place), Send("n0", HELLO)]
+        assert actions == [Redial("n0"), Send("n0", HELLO)]
+        assert session.address == place
     assert returns.receive(session, TAKEN, None, 2.0) == []
+    assert returns.receive(session, TAKEN, None, 2.0) == [], "it answers a repeated greeting"
     assert returns.deadline_s == 2.0 + REFUSED_S
     assert returns.due(2.1 + REFUSED_S) == [Send("n0", HELLO)]
-    assert returns.receive(session, TAKEN, None, 5.0)[0] == Redial("n0", PLACES[0])
+    assert returns.receive(session, TAKEN, None, 5.0)[0] == Redial("n0")
 
 
 @pytest.mark.parametrize(
