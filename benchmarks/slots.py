@@ -43,7 +43,7 @@ from nodes.protocol.addresses import slot_address
 
 IDLE_S = 1.0
 ANSWER_S = 60.0
-PARENT_BYTES = 15e6
+PARENT_BYTES = 16e6
 """The most that the parent may hold."""
 
 

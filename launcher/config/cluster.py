@@ -25,8 +25,8 @@ from launcher.config.reconnect import ReconnectConfig
 from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
 from launcher.config.serve import ServeConfig
 from launcher.config.task import TaskConfig
-from launcher.config.units import Bytes, LinkRate, Share, Speed
-from launcher.run.request import MOST_BATCH, MOST_FRAMES, MOST_SEED
+from launcher.config.units import BatchSize, Bytes, Duration, LinkRate, Share, Speed
+from launcher.run.request import MOST_FRAMES, MOST_SEED
 from launcher.sinks.kinds import Sinks
 from launcher.sources.kinds import SourceValue
 from launcher.sources.looks import is_source
@@ -527,9 +527,19 @@ class ClusterConfig(StrictModel):
     ]
     nodes: Annotated[tuple[NodeConfig, ...], Field(min_length=1, description="The devices")]
     batch: Annotated[
-        int,
-        Field(ge=1, le=MOST_BATCH, description="Number of frames that a node computes at once"),
+        BatchSize,
+        Field(
+            description="Number of frames that a node computes at once; auto: what is fastest by "
+            "the profile within max_latency"
+        ),
     ] = 1
+    max_latency: Annotated[
+        Duration,
+        Field(
+            description="The longest that a frame may take from its source to its result, such as "
+            "200ms; plans that are predicted to take longer are refused"
+        ),
+    ] = None
     launcher_link: Annotated[
         LinkRate,
         Field(

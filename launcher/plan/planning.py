@@ -20,13 +20,14 @@ from cnn.network import Network
 from ga.strategies import STRATEGIES, find_strategy
 from launcher.config.cluster import GaConfig, NodeConfig, PaperTuning, VerticalTuning
 from launcher.config.load import Cluster, suggestion
+from launcher.config.units import AUTO_BATCH
 from launcher.errors import BadInputError, LacksRoomError
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for
 from launcher.plan.machines import machine_of, shared_machines
 from launcher.plan.prediction import foreseen
 from launcher.profile.choice import Decided, made_for
 from launcher.profile.file import ProfileFile
-from launcher.profile.use import profile_of, profiled
+from launcher.profile.use import profile_of, profiled, with_own_watts
 from launcher.progress import ProgressDisplay
 from launcher.run.access import opened
 from launcher.run.runtime import Node, RunOptions, RunResult
@@ -86,12 +87,14 @@ def read_model(cluster: Cluster) -> Model:
 
 
 def planned_model(cluster: Cluster, model: Model) -> Model:
-    """Return the model in the cluster's batches, of which plans are made.
+    """Return the model in the cluster's batches, of which plans are made; of single frames if
+    their number is to be chosen.
 
     Raises `BadInputError`, which names the layer, if it cannot compute several frames at once.
     """
+    batch = cluster.config.batch
     try:
-        return model.in_batches(cluster.config.batch)
+        return model if batch == AUTO_BATCH else model.in_batches(batch)
     except CnnError as error:
         raise cluster.error(("batch",), str(error)) from error
 
@@ -291,6 +294,7 @@ def problem_of(
             layer_s=layer_s,
             copies={} if profile is None or slower else profile.copies(),
             wire=wire_of(cluster),
+            layer_w={} if profile is None else profile.layer_w(with_own_watts(cluster)),
         )
     except PartitionError as error:
         raise _no_plan(cluster.source.name, error) from error
@@ -354,7 +358,7 @@ def search_plan(
     Times are those of the profile `file`, or else estimates; `nodes` and `slower` as in
     `problem_of`. Raises `BadInputError`.
     """
-    profile = profile_of(file)
+    profile = profile_of(file, model.network.batch)
     problem = problem_of(cluster, model, profile, progress, nodes, slower)
     name = cluster.config.strategy
     try:
@@ -401,6 +405,7 @@ def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan, profile: Profil
             gap=None if saved.edited else saved.gap,
             layer_s=layer_s,
             wire=wire_of(cluster),
+            layer_w={} if profile is None else profile.layer_w(with_own_watts(cluster)),
         )
         return plan if profile is None else with_profile(plan, profile)
     except PartitionError as error:

@@ -3,11 +3,11 @@
 A *generation* says which release of each model is wanted. The core compares that with what there
 is, and after every event takes the next step for each model, until both are the same:
 
-    LOADING ──ReleaseLoaded──▶ CHECKING ──Checked──▶ SERVING ──another takes over──▶ DRAINING
-       │                   │                     │                               │ Drained
-       │ ReleaseFailed        │ it disagrees        │ Ended                         ▼
-       ▼                   ▼                     ▼                            CLOSING ──▶ gone
-     FAILED ◀──Closed── CLOSING ◀────────────────┘
+    LOADING ──loaded──▶ CHECKING ──agrees──▶ SERVING ──another takes over──▶ DRAINING
+       │                   │                    │                               │ drained
+       │ failed            │ disagrees          │ its run ended                 ▼
+       ▼                   ▼                    ▼                            CLOSING ──▶ gone
+     FAILED ◀──closed── CLOSING ◀───────────────┘
 
 It promises, for every history of events (`tests/service/test_core.py`):
 
@@ -29,24 +29,24 @@ from launcher.service.events import (
     ALIVE,
     Action,
     Applied,
-    Check,
-    Checked,
+    CheckRelease,
     Close,
     Closed,
     Drain,
     Drained,
-    Ended,
     Event,
     Forget,
     ModelRelease,
     Note,
     NoteGood,
     Open,
+    ReleaseChecked,
     ReleaseFailed,
     ReleaseLoaded,
     ReleaseState,
     Renewed,
     Route,
+    RunEnded,
     ServiceStopped,
     StopService,
 )
@@ -232,7 +232,7 @@ class ServiceCore:
 
     def _happened(
         self,
-        event: ReleaseLoaded | ReleaseFailed | Checked | Ended | Drained | Closed,
+        event: ReleaseLoaded | ReleaseFailed | ReleaseChecked | RunEnded | Drained | Closed,
         model: _Model,
         life: _Life,
         now_s: float,
@@ -241,7 +241,7 @@ class ServiceCore:
         match event, life.state:
             case ReleaseLoaded(), _S.LOADING:
                 life.state, life.since_s = _S.CHECKING, now_s
-                self._actions.append(Check(life.release))
+                self._actions.append(CheckRelease(life.release))
             case ReleaseFailed(reason=reason, lacks_room=lacks_room), _S.LOADING:
                 life.lacks_room = lacks_room
                 self._fail(life, reason, now_s)
@@ -252,13 +252,13 @@ class ServiceCore:
                     self._failed(life, now_s)
                 else:
                     del model.lives[life.release]
-            case Checked(problem=""), _S.CHECKING:
+            case ReleaseChecked(problem=""), _S.CHECKING:
                 self._take_over(model, life, now_s)
-            case Checked(problem=problem), _S.CHECKING:
+            case ReleaseChecked(problem=problem), _S.CHECKING:
                 self._fail(life, problem, now_s)
                 life.retry_s = None
                 self._close(model, life, now_s)
-            case Ended(reason=reason), (_S.CHECKING | _S.SERVING | _S.DRAINING):
+            case RunEnded(reason=reason), (_S.CHECKING | _S.SERVING | _S.DRAINING):
                 if life.state is _S.SERVING and now_s - life.since_s >= PROVEN_S:
                     life.failures = 0
                 self._fail(life, reason, now_s)

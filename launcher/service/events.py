@@ -88,7 +88,7 @@ class ReleaseFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ReleaseChecked:
     """A release was compared with its whole model; `problem` is empty if it agrees."""
 
     release: ModelRelease
@@ -96,7 +96,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunEnded:
     """The run of a release ended with an error."""
 
     release: ModelRelease
@@ -127,8 +127,8 @@ Event: TypeAlias = (
     | Renewed
     | ReleaseLoaded
     | ReleaseFailed
-    | Checked
-    | Ended
+    | ReleaseChecked
+    | RunEnded
     | Drained
     | Closed
     | StopService
@@ -147,8 +147,8 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """Compare a release with its whole model; answered by `Checked`."""
+class CheckRelease:
+    """Compare a release with its whole model; answered by `ReleaseChecked`."""
 
     release: ModelRelease
 
@@ -202,4 +202,6 @@ class ServiceStopped:
     """All releases are closed, after `StopService`."""
 
 
-Action: TypeAlias = Open | Check | Route | Drain | Close | Forget | NoteGood | Note | ServiceStopped
+Action: TypeAlias = (
+    Open | CheckRelease | Route | Drain | Close | Forget | NoteGood | Note | ServiceStopped
+)

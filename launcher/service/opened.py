@@ -20,13 +20,13 @@ from launcher.run.live_cluster import LiveCluster, live_cluster
 from launcher.run.request import Request
 from launcher.service.check import disagreement
 from launcher.service.events import (
-    Checked,
     Closed,
-    Ended,
     Event,
     ModelRelease,
+    ReleaseChecked,
     ReleaseFailed,
     ReleaseLoaded,
+    RunEnded,
 )
 
 Report = Callable[[Event], None]
@@ -110,7 +110,7 @@ class OpenedRelease:
         return self._thread.is_alive()
 
     def check(self) -> None:
-        """Have it compared with its whole model; reports `Checked`."""
+        """Have it compared with its whole model; reports `ReleaseChecked`."""
         self._wanted.put("check")
 
     def close(self) -> None:
@@ -137,8 +137,8 @@ class OpenedRelease:
                 self._report(ReleaseLoaded(release))
                 while self._wanted.get() == "check":
                     problem = self._problem(cluster, opened)
-                    if not opened.run.networks[0].feed.ended.done():  # else `Ended` says why
-                        self._report(Checked(release, problem))
+                    if not opened.run.networks[0].feed.ended.done():  # else `RunEnded` says why
+                        self._report(ReleaseChecked(release, problem))
                 self.live = None
         except GivenUpError:
             pass
@@ -178,7 +178,7 @@ class OpenedRelease:
 
     def _ended(self, ended: Future[None]) -> None:
         if not self._is_given_up.is_set():
-            self._report(Ended(self.release, str(ended.exception())))
+            self._report(RunEnded(self.release, str(ended.exception())))
 
     def _problem(self, cluster: Cluster, opened: job.Live) -> str:
         """How its results differ from the whole model's, or why they could not be compared."""

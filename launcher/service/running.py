@@ -26,7 +26,7 @@ from launcher.service.core import ServiceCore
 from launcher.service.events import (
     Action,
     Applied,
-    Check,
+    CheckRelease,
     Close,
     Drain,
     Drained,
@@ -152,7 +152,7 @@ class RunningService:
         match action:
             case Open(release):
                 self._open(release)
-            case Check(release):
+            case CheckRelease(release):
                 self._opened[release].check()
             case Route(model, release):
                 self.routes.route(model, None if release is None else self._version(release))

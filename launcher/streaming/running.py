@@ -113,6 +113,7 @@ def stream(
             measured=None if result is None else with_warmup(plan, result),
             cpus={node.name: node.cpus for node in config.nodes},
             machines={node.name: machine_of(node) for node in config.nodes},
+            choice=ran.live.choice,
         )
         if request.report is not None:
             ran.recorder.write(

@@ -84,7 +84,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AgentEnded:
     """A slot's agent has ended; a negative `code` is minus the signal that ended it."""
 
     slot: int
@@ -108,14 +108,14 @@ class TimeIsUp:
     """The `deadline_s` of `Slots` has come."""
 
 
-Event: TypeAlias = PortsOpened | Called | Said | Ended | KeysChanged | StopWanted | TimeIsUp
+Event: TypeAlias = PortsOpened | Called | Said | AgentEnded | KeysChanged | StopWanted | TimeIsUp
 
 # ---------------------------------------------------------------- actions
 
 
 @dataclass(frozen=True, slots=True)
 class StartAgent:
-    """Start the agent of a slot; `Ended` answers if that is impossible."""
+    """Start the agent of a slot; `AgentEnded` answers if that is impossible."""
 
     slot: int
 
@@ -231,7 +231,7 @@ class Slots:
                 return self._start(slot, now_s) if is_due else []
             case Said(number, what):
                 return self._said(self._slots[number], what, now_s)
-            case Ended(number, code):
+            case AgentEnded(number, code):
                 return self._ended(self._slots[number], code, now_s)
             case KeysChanged():
                 return self._reread()

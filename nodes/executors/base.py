@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -157,6 +157,34 @@ class LoadedSubnet(Protocol):
 
         `run` raises ExecutorError afterwards.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTimes:
+    """Processor seconds of a thread, and the seconds for which it waited for a CPU (None: unknown),
+    since it began."""
+
+    computed_s: float
+    waited_s: float | None
+
+    def plus(self, computed_s: float, waited_s: float) -> ThreadTimes:
+        """Return the times after so many more seconds."""
+        waits_s = None if self.waited_s is None else self.waited_s + waited_s
+        return ThreadTimes(self.computed_s + computed_s, waits_s)
+
+
+@runtime_checkable
+class ComputesElsewhere(Protocol):
+    """A subnet whose runs may be computed in a thread of the engine's own.
+
+    The caller's thread only waits for such a run, so its clock tells neither what the run computed
+    nor for how long other processes held it up.
+    """
+
+    def engine_times(self) -> ThreadTimes:
+        """Return the times of the engine's thread at the end of the last run that it computed, or
+        zeros; of several threads, their mean."""
         ...
 
 

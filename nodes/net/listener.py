@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
+from nodes.host.listening import bind_hint
 from nodes.net.curve import Context, secure_listener, sender_key
 from nodes.net.gate import Gate
 from nodes.net.keys import DATA
@@ -38,7 +39,6 @@ from nodes.net.sockets import (
     send_parts,
 )
 from nodes.net.waiter import BATCH
-from nodes.protocol.addresses import bind_hint
 
 MAX_CUT_OFF = 1024
 """Routing ids of cut-off peers that are remembered."""

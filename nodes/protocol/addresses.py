@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from ipaddress import ip_address
 
 MOST_PORT = 65535
@@ -67,14 +66,3 @@ def slot_ports(address: str, slots: int) -> range:
     """
     port = int(address.rpartition(":")[2])
     return range(port, port + PORTS_PER_SLOT * slots)
-
-
-def bind_hint(number: int | None) -> str:
-    """Return what a user can do about an address that cannot be listened on, by `errno`."""
-    match number:
-        case errno.EADDRINUSE:
-            return "; is another agent running there?"
-        case errno.ENODEV | errno.EADDRNOTAVAIL:
-            return "; give an IP address of this machine, or 0.0.0.0 for all that it has"
-        case _:
-            return ""

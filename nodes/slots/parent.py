@@ -128,7 +128,7 @@ class Parent:
             code = agent.exit_code()
             if code is not None:
                 del self._agents[slot]
-                self._take(core.Ended(slot, code))
+                self._take(core.AgentEnded(slot, code))
 
     # ------------------------------------------------------------ actions
 
@@ -158,7 +158,7 @@ class Parent:
             self._agents[slot] = AgentProcess(command, ports, {**os.environ, **watchdog})
         except OSError as error:
             log.warning("the agent of slot %d cannot be started: %s", slot, error)
-            self._take(core.Ended(slot, core.FAILED))
+            self._take(core.AgentEnded(slot, core.FAILED))
 
     def _signal(self, slot: int, what: str) -> None:
         agent = self._agents.get(slot)

@@ -14,7 +14,8 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nodes.protocol.addresses import bind_hint, host_of, slot_address
+from nodes.host.listening import bind_hint
+from nodes.protocol.addresses import host_of, slot_address
 from nodes.protocol.errors import NodeError
 
 BACKLOG = 4096

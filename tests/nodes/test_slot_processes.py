@@ -126,7 +126,7 @@ def test_a_launcher_that_comes_just_when_an_agent_ends_is_not_refused(
     start: Start, dial: Dial
 ) -> None:
     node = start(idle_s=0.02)
-    for number in range(16):
+    for number in range(8):
         launcher = dial(node, 1)
         greet(launcher, f"s{number}")
         (agent,) = agents(node)
@@ -134,7 +134,7 @@ def test_a_launcher_that_comes_just_when_an_agent_ends_is_not_refused(
         launcher.say(Bye())
         launcher.close()
         select.select(
-            [end], [], [], 0.015 + 0.002 * number
+            [end], [], [], 0.015 + 0.004 * number
         )  # come while it ends, or has just ended
         os.close(end)
 
@@ -163,22 +163,19 @@ def test_a_killed_agent_takes_no_other_with_it_and_is_back_at_once(
     assert first in agents(node)
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_node_and_all_its_agents(
-    start: Start, dial: Dial, ending: signal.Signals
-) -> None:
+def test_sigterm_ends_the_node_and_all_its_agents(start: Start, dial: Dial) -> None:
     node = start()
     dial(node, 2).open_session()
     ends = [os.pidfd_open(agent) for agent in agents(node)]
     assert len(ends) == 2
-    node.process.send_signal(ending)
+    node.process.send_signal(signal.SIGTERM)
     for end in ends:
         await_end(end)
     out, _ = node.process.communicate(timeout=WAIT_S)
     assert node.process.returncode == 0
     *of_agents, of_node = map(json.loads, out.splitlines())
     assert {said["name"] for said in of_agents} == {"board/1", "board/2"}
-    assert of_node["why"] == ending.name
+    assert of_node["why"] == "SIGTERM"
     assert of_node["slots"] == [{"slot": 1, "starts": 1}, {"slot": 2, "starts": 1}]
 
 

@@ -12,8 +12,8 @@ from nodes.core.slots import (
     START_S,
     STOP_S,
     Action,
+    AgentEnded,
     Called,
-    Ended,
     Event,
     KeysChanged,
     LogLine,
@@ -58,7 +58,7 @@ def test_an_agent_is_started_when_its_slot_is_called_and_not_twice() -> None:
 
 def test_an_agent_that_ends_by_itself_is_called_again() -> None:
     slots = begun()
-    assert acted(slots, Ended(1, IDLE), 60.0) == []
+    assert acted(slots, AgentEnded(1, IDLE), 60.0) == []
     assert slots.callable == [1, 2]
     assert acted(slots, Called(1), 61.0) == [StartAgent(1)]
 
@@ -67,7 +67,7 @@ def test_one_that_crashes_is_back_at_once_and_the_next_time_after_ever_longer_pa
     slots = begun()
     now_s, pauses = 1.0, []
     for _ in range(9):
-        slots.handle(Ended(1, KILLED), now_s)
+        slots.handle(AgentEnded(1, KILLED), now_s)
         due_s = slots.deadline_s
         pauses.append(0.0 if slots.state(1) is SlotState.ASLEEP else (due_s or 0.0) - now_s)
         now_s += pauses[-1]
@@ -77,7 +77,7 @@ def test_one_that_crashes_is_back_at_once_and_the_next_time_after_ever_longer_pa
         assert acted(slots, Called(1), now_s) == [StartAgent(1)]
     assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE_S, LONGEST_PAUSE_S, 30.0]
     slots.handle(Said(1, "ready"), now_s)
-    slots.handle(Ended(1, KILLED), now_s + CALM_S)
+    slots.handle(AgentEnded(1, KILLED), now_s + CALM_S)
     assert slots.state(1) is SlotState.ASLEEP, "it ran well in between"
 
 
@@ -85,7 +85,7 @@ def test_the_node_ends_as_its_first_agent_does_that_cannot_start() -> None:
     for code, told in ((2, 2), (KILLED, 1)):
         slots = Slots(2, SILENCE_S)
         slots.handle(PortsOpened(), 0.0)
-        (exit_,) = slots.handle(Ended(1, code), 1.0)
+        (exit_,) = slots.handle(AgentEnded(1, code), 1.0)
         assert isinstance(exit_, NodeEnded)
         assert exit_.code == told
 
@@ -98,7 +98,7 @@ def test_one_that_falls_silent_is_killed_and_no_other() -> None:
     assert slots.deadline_s == 1.0 + SILENCE_S
     assert acted(slots, TimeIsUp(), 11.0) == [Signal(2, "kill")]
     assert slots.deadline_s == 9.0 + SILENCE_S
-    assert acted(slots, Ended(2, KILLED), 11.1) == []
+    assert acted(slots, AgentEnded(2, KILLED), 11.1) == []
     assert slots.callable == [2]
 
 
@@ -129,10 +129,10 @@ def test_all_are_asked_to_end_and_who_does_not_is_killed() -> None:
     assert acted(slots, StopWanted("SIGTERM"), 5.0) == [Signal(1, "end"), Signal(2, "end")]
     assert slots.callable == []
     assert acted(slots, Called(1), 5.0) == []
-    assert acted(slots, Ended(1, IDLE), 5.1) == []
+    assert acted(slots, AgentEnded(1, IDLE), 5.1) == []
     assert slots.deadline_s == 5.0 + STOP_S
     assert acted(slots, TimeIsUp(), 5.0 + STOP_S) == [Signal(2, "kill")]
-    assert acted(slots, Ended(2, KILLED), 12.0) == [NodeEnded(0, "SIGTERM")]
+    assert acted(slots, AgentEnded(2, KILLED), 12.0) == [NodeEnded(0, "SIGTERM")]
 
 
 STEPS = st.lists(
@@ -180,7 +180,7 @@ def test_a_slot_never_has_two_agents_and_nobody_is_left_behind(
                 event = Said(slot, "ready" if what == "ready" else "alive")
             else:
                 running.discard(slot)
-                event = Ended(slot, 0 if what == "end" else KILLED)
+                event = AgentEnded(slot, 0 if what == "end" else KILLED)
         if event is not None and not is_over:
             perform(slots.handle(event, now_s))
             assert {s for s in (1, 2, 3) if slots.state(s).value in LIVING} == running
@@ -188,7 +188,7 @@ def test_a_slot_never_has_two_agents_and_nobody_is_left_behind(
         perform(slots.handle(StopWanted("the end"), now_s))
         for slot in tuple(running):
             running.discard(slot)
-            perform(slots.handle(Ended(slot, 0), now_s))
+            perform(slots.handle(AgentEnded(slot, 0), now_s))
         assert is_over
 
 

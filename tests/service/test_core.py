@@ -13,22 +13,22 @@ from launcher.service.events import (
     ALIVE,
     Action,
     Applied,
-    Check,
-    Checked,
+    CheckRelease,
     Close,
     Closed,
     Drain,
     Drained,
-    Ended,
     Event,
     ModelRelease,
     Note,
     Open,
+    ReleaseChecked,
     ReleaseFailed,
     ReleaseLoaded,
     ReleaseState,
     Renewed,
     Route,
+    RunEnded,
     ServiceStopped,
     StopService,
 )
@@ -88,7 +88,7 @@ class World:
                 self.loading.append(given)
                 alive = [each for each in self.opened if each.model == given.model]
                 assert len(alive) <= MOST_RELEASES
-            case Check(given):
+            case CheckRelease(given):
                 assert given in self.opened
                 self.checking.append(given)
             case Route(model, None):
@@ -141,7 +141,7 @@ class World:
         given = self.checking.popleft()
         if given in self.opened and not problem:
             self.checked.add(given)
-        self.do(Checked(given, problem))
+        self.do(ReleaseChecked(given, problem))
 
     def close(self) -> None:
         given = self.closing.popleft()
@@ -267,7 +267,7 @@ def test_a_rollback_takes_back_a_version_that_is_not_closed_yet(world: World) ->
 
 def test_a_run_that_ends_is_opened_again(world: World) -> None:
     world.broken.add(ONE)
-    world.do(Ended(ONE, "all nodes are lost"))
+    world.do(RunEnded(ONE, "all nodes are lost"))
     assert world.routes == {}
     world.close()
     assert world.status().reason == "all nodes are lost"
@@ -351,7 +351,7 @@ def wander(world: World, chance: random.Random) -> None:
             given = chance.choice(list(world.opened & world.checked) or [ONE])
             if given in world.opened and given not in world.closing:
                 world.broken.add(given)
-                world.do(Ended(given, "all nodes are lost"))
+                world.do(RunEnded(given, "all nodes are lost"))
 
 
 @pytest.mark.parametrize("seed", range(200))
