@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check test-openvino test-providers test-tensorrt test-tvm histories agreement properties fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
+.PHONY: run test fast check test-cuda test-openvino test-providers test-tensorrt test-tvm histories agreement properties fuzz soak zoo bench bench-table3 results docs setup schema proto lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -18,7 +18,7 @@ run: setup
 # Tests marked `alone`, all of them in these folders, measure how long agents take and what they hold,
 # so they run one at a time. All others run on several CPUs; neighbours share servers, so a worker
 # takes half of all tests in their order, and steals only in the end.
-ALONE := tests/lab tests/launcher_runtime tests/upgrade tests/namespaces tests/nodes
+ALONE := tests/lab tests/launcher_runtime tests/namespaces tests/nodes tests/service tests/upgrade
 
 test: check
 	$(BIN)/pytest -m "not alone" --numprocesses auto --maxprocesses 4 --dist worksteal
@@ -54,6 +54,15 @@ test-providers:
 	build/providers/bin/python -m pip uninstall --quiet --yes onnxruntime
 	build/providers/bin/python -m pip install --quiet --no-deps onnxruntime-openvino
 	build/providers/bin/pytest -rs tests/nodes/executors/test_onnx_providers.py
+
+# The contract of engines on an NVIDIA GPU by CUDA, and a pipeline of that GPU and the CPU. The wheel
+# with CUDA's provider takes the place of the usual one; the libraries of CUDA come from PyPI, too.
+test-cuda:
+	$(PYTHON) -m venv build/cuda
+	build/cuda/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[dev]'
+	build/cuda/bin/python -m pip uninstall --quiet --yes onnxruntime
+	build/cuda/bin/python -m pip install --quiet 'onnxruntime-gpu[cuda,cudnn]'
+	build/cuda/bin/pytest -rs tests/nodes/executors/test_onnx_providers.py tests/launcher_runtime/test_gpu.py
 
 # Builds TensorRT engines from the subnets of plans, which needs no GPU, and runs none of them.
 # TensorRT-RTX (x86-64, 245 MB) goes into an environment of its own.

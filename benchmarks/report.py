@@ -8,6 +8,7 @@ bound holds is always computed.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -136,7 +137,7 @@ def facts() -> dict[str, Any]:
 
 
 def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+    for name in (f"{package}-gpu", package):  # a wheel for GPUs takes the usual one's place
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return "not installed"

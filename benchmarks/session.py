@@ -78,6 +78,8 @@ MEASUREMENTS = (
     _of("stage_times", 70, "benchmarks.stage_times"),
     _of("finite_check", 20, "benchmarks.finite_check"),
     _of("takeover", 40, "benchmarks.takeover"),
+    _of("slots", 150, "benchmarks.slots"),
+    _of("service", 90, "benchmarks.service"),
     _of("flood", 2700, "benchmarks.flood_beside_stream"),
     _of("soak", 640, "benchmarks.soak --seed 2"),
     _of("chaos", 420, "benchmarks.chaos --repetitions 1"),

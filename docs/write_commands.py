@@ -48,12 +48,12 @@ def page() -> str:
     sections = [
         *_of_typer("launch", launch_app),
         *_of_typer("launch serve", serve_app),
+        *_of_typer("launch doctor", doctor_app),
+        *_of_typer("launch discover", discover_app),
         *_of_typer("launch top", top_app),
         *chain.from_iterable(
             _of_typer(f"launch {name}", app_of(name)) for name in SERVICE_COMMANDS
         ),
-        *_of_typer("launch doctor", doctor_app),
-        *_of_typer("launch discover", discover_app),
         *_of_typer("launch upgrade", upgrade_app),
         *_of_argparse("node-agent", agent_parser()),
         *_of_argparse("node-agent keygen", keygen_parser()),

@@ -31,7 +31,7 @@ class BarredError(BadInputError):
     """Two nodes cannot authenticate each other, so no frame can pass between them."""
 
 
-class NoRoomError(BadInputError):
+class LacksRoomError(BadInputError):
     """The nodes have no room for what is to run on them; it may fit once something else ends."""
 
 

@@ -36,7 +36,7 @@ from nodes.executors.engines import Engines
 from nodes.host.control_groups import available_bytes
 from nodes.host.energy.base import Meter
 from nodes.host.energy.metering import Metering
-from nodes.host.service_manager import ServiceManager
+from nodes.host.systemd import ServiceManager
 from nodes.host.usage import usage
 from nodes.net.keys import KeysError
 from nodes.net.loopback import Loopback, loopback_address
@@ -79,7 +79,9 @@ class Shell:
 
     It owns `wire`, `store`, `executor`, `engines` and `meter`, and closes them. `engines` open
     other executors than `executor` for the deployments that ask for them. `parent` is a file
-    descriptor that reaches its end when the process that started the agent has ended.
+    descriptor that reaches its end when the process that started the agent has ended. If `idle_s`
+    is not None, the agent ends when no launcher has had it for that long. `is_slot` says that other
+    agents with the same cache share this one's memory.
     """
 
     def __init__(
@@ -96,14 +98,22 @@ class Shell:
         parent: int | None = None,
         manager: ServiceManager | None = None,
         meter: Meter | None = None,
+        idle_s: float | None = None,
+        is_slot: bool = False,
     ) -> None:
-        self._core = Agent(identity, obeys_shutdown=obeys_shutdown, longest_lease_s=longest_lease_s)
+        self._core = Agent(
+            identity,
+            obeys_shutdown=obeys_shutdown,
+            longest_lease_s=longest_lease_s,
+            idle_s=idle_s,
+        )
         self._wire = wire
         self._store = store
         self._lookups = Lookups(store, self._report)
         self._engines = engines or executor
         self._quotas = quotas or Quotas()
         self._rereads_keys = False
+        self._is_slot = is_slot
         self._parent = parent
         self._manager = manager or ServiceManager({})
         self._metering = Metering(meter)
@@ -182,6 +192,7 @@ class Shell:
         gc.collect()
         gc.freeze()  # imported modules stay for ever, so collections can skip them
         self._manager.ready()
+        self._take(ev.Tick())
         while self._why is None:
             self._turn()
             self._manager.alive(time.monotonic())
@@ -262,7 +273,7 @@ class Shell:
                 self._worker.fire(action)
             case act.Reply(peer, message, protocol):
                 if isinstance(message, Welcome):
-                    message = replace(message, available_bytes=available_bytes())
+                    message = replace(message, available_bytes=self._available_bytes())
                 if not self._wire.reply(peer, message, protocol):
                     log.info("a launcher was gone before it received %s", type(message).__name__)
             case act.Dial(node, address):
@@ -298,6 +309,8 @@ class Shell:
                 self._log(action)
             case act.Exit(why):
                 self._why = why
+            case act.ExitIfUnused(why):
+                self._exit_if_unused(why)
             case act.Restart(why):
                 self._why = why
                 self.is_restarting = True
@@ -331,6 +344,29 @@ class Shell:
                 "frame": frame,
             }
         log.log(LEVELS[action.level], "%s", printable(action.text), extra={"fields": fields})
+
+    def _available_bytes(self) -> int | None:
+        """Return the memory that is left for this agent.
+
+        The kernel counts mapped weights as available, because it can read them again. Those of the
+        node's other slots are not available for that: every frame reads them. They are about as
+        long as the blobs that the agents there have pinned.
+        """
+        left_bytes = available_bytes()
+        if left_bytes is None or not self._is_slot:
+            return left_bytes
+        try:
+            return max(0, left_bytes - self._store.pinned_by_others_bytes())
+        except CacheError as error:
+            log.warning("%s", error)
+            return left_bytes
+
+    def _exit_if_unused(self, why: str) -> None:
+        try:
+            if self._wire.close_if_unused():
+                self._why = why
+        except AddressError as error:
+            self._why = f"its control port cannot be opened again: {error}"
 
     # ------------------------------------------------------------ actions of the core
 

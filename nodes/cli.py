@@ -29,17 +29,19 @@ from nodes.cache.blobs import BlobStore
 from nodes.core.agent import Identity
 from nodes.core.engines import AUTO, described
 from nodes.core.session import LONGEST_LEASE_S
+from nodes.core.slots import MOST_SLOTS
 from nodes.doctor.setup import AgentSetup
 from nodes.execution.encoding import AVAILABLE
 from nodes.executors.engines import Engines
 from nodes.executors.registry import offers
 from nodes.host.control_groups import available_bytes
 from nodes.host.energy.opening import OFF, open_meter
+from nodes.host.given_sockets import GivenSockets, given_sockets
 from nodes.host.heap import give_back_free_memory
 from nodes.host.logs import begin_json_log
 from nodes.host.process import exit_at_once, restart_in_place
 from nodes.host.sandbox import sandbox_agent
-from nodes.host.service_manager import ServiceManager
+from nodes.host.systemd import ServiceManager
 from nodes.host.time_slice import ask_for_short_slices
 from nodes.host.usage import machine, usage
 from nodes.net.announcing import announced, check_can_announce, hosts_of
@@ -48,12 +50,19 @@ from nodes.net.keys import SECRET, KeyFolder, KeysError
 from nodes.net.listener import MAX_CONNECTIONS
 from nodes.net.sockets import AddressError
 from nodes.net.wire import Wire
-from nodes.protocol.addresses import is_exposed, is_loopback_host
+from nodes.protocol.addresses import (
+    MOST_PORT,
+    host_of,
+    is_exposed,
+    is_loopback_host,
+    slot_ports,
+)
 from nodes.protocol.announcements import Announcement
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import HOST, PROTOCOL
 from nodes.protocol.sizes import parse_bytes
 from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
+from nodes.slots.settings import DEFAULT_IDLE_S, Settings, become_parent, own_command
 
 if TYPE_CHECKING:
     from nodes.net.metrics import MetricsServer
@@ -83,19 +92,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ask_for_short_slices()
         keyring = _keyring(options)
         rereads = keyring is not None and not os.isatty(0)  # with a terminal, SIGHUP ends the agent
+        sockets = _sockets(options, arguments, rereads=rereads)
         if rereads:  # until there is a shell to handle it
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         metrics = _metrics(options, keyring)
-        identity, control, shell, unsandboxed = _build(options, keyring)
+        identity, control, shell, unsandboxed = _build(options, keyring, sockets)
     except NodeError as error:
         _say(options, str(error), logging.ERROR)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         _say(options, "interrupted", logging.ERROR)
         return EXIT_INTERRUPTED
-    _begin_log(options, shell)
-    in_mdns = _announced(options, identity, control, keyring is not None)
-    with _answering(metrics, shell), shell, in_mdns:
+    _begin_log(options, shell, _log_name(options, sockets))
+    announcing = _announced(options, identity, control, keyring is not None)
+    with _answering(metrics, shell), shell, announcing:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stopping(shell))
         if rereads:
@@ -111,8 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if unsandboxed is not None:
             log.info("this agent can open every file of its user: %s", unsandboxed)
         report = shell.run()
-    if shell.is_restarting:  # with the same addresses, also if the system had chosen the ports
-        restart_in_place(("--listen", control, "--data", identity.data_address))
+    if shell.is_restarting:
+        _restart(control, identity.data_address, sockets)
     if options.json:
         sys.stdout.write(json.dumps(asdict(report)) + "\n")
         sys.stdout.flush()
@@ -121,14 +131,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_FINE
 
 
-def _begin_log(options: argparse.Namespace, shell: Shell) -> None:
+def _begin_log(options: argparse.Namespace, shell: Shell, name: str) -> None:
     if options.log_format == "json":
         begin_json_log(_level(options), lambda: {"run": shell.run_name, "node": options.name})
         return
     logging.basicConfig(
         stream=sys.stderr,
         level=_level(options),
-        format="node-agent %(asctime)s %(levelname)s %(message)s",
+        format=f"{name} %(asctime)s %(levelname)s %(message)s",
     )
 
 
@@ -178,6 +188,13 @@ def _metrics(options: argparse.Namespace, keyring: KeyFolder | None) -> MetricsS
     from nodes.net.metrics import MetricsServer  # noqa: PLC0415 - only where it is wanted
 
     return MetricsServer(host, port)
+
+
+def _restart(control: str, data: str, sockets: GivenSockets | None) -> NoReturn:
+    if sockets is not None:
+        restart_in_place(kept=sockets.count)
+    # With the same addresses, also if the system had chosen the ports.
+    restart_in_place(("--listen", control, "--data", data))
 
 
 def _describe(options: argparse.Namespace) -> int:
@@ -258,8 +275,57 @@ def _keyring(options: argparse.Namespace) -> KeyFolder | None:
     )
 
 
+def _sockets(
+    options: argparse.Namespace, arguments: Sequence[str] | None, *, rereads: bool
+) -> GivenSockets | None:
+    """Return the listening sockets that this agent was given, if any; with several slots, this
+    process becomes the one that gives them."""
+    if options.slots > 1:
+        become_parent(_settings(options, arguments, rereads=rereads))
+    return given_sockets()
+
+
+def _settings(
+    options: argparse.Namespace, arguments: Sequence[str] | None, *, rereads: bool
+) -> Settings:
+    """Return what the parent of the slots needs of these options.
+
+    Raises `NodeError` if several slots cannot have them.
+    """
+    if options.data is not None:
+        raise NodeError("--slots and --data exclude each other: data ports follow control ports")
+    if options.metrics is not None or options.announce:
+        raise NodeError("--slots excludes --metrics and --announce: agents of slots come and go")
+    if host_of(options.listen) is None:
+        raise NodeError(f"--slots needs a TCP address, not {options.listen}")
+    last = slot_ports(options.listen, options.slots).stop - 1
+    if last > MOST_PORT:
+        raise NodeError(
+            f"{options.slots} slots at {options.listen} would need ports up to {last}; "
+            f"ports end at {MOST_PORT}"
+        )
+    return Settings(
+        name=options.name,
+        version=VERSION,
+        slots=options.slots,
+        address=options.listen,
+        command=own_command(arguments),
+        idle_s=DEFAULT_IDLE_S if options.exit_idle is None else options.exit_idle,
+        rereads_keys=rereads,
+        exits_with_parent=options.exit_with_parent,
+        json=options.json,
+        log_level=_level(options),
+        logs_json=options.log_format == "json",
+    )
+
+
+def _log_name(options: argparse.Namespace, sockets: GivenSockets | None) -> str:
+    """Return what log lines begin with: with the name of an agent that may be one of several."""
+    return "node-agent" if sockets is None else f"node-agent {options.name}".replace("%", "%%")
+
+
 def _build(
-    options: argparse.Namespace, keyring: KeyFolder | None
+    options: argparse.Namespace, keyring: KeyFolder | None, sockets: GivenSockets | None
 ) -> tuple[Identity, str, Shell, str | None]:
     """Open the cache, the engine and the ports.
 
@@ -289,8 +355,8 @@ def _build(
             max_connections=quotas.connections,
         )
         opened.callback(wire.close)
-        control = wire.listen_control(options.listen)
-        data = _listen_data(wire, options, control)
+        control = wire.listen_control(options.listen, None if sockets is None else sockets.control)
+        data = _listen_data(wire, options, control, sockets)
         give_back_free_memory()
         identity = Identity(
             name=options.name,
@@ -315,8 +381,10 @@ def _build(
             obeys_shutdown=options.exit_with_parent,
             longest_lease_s=options.longest_lease,
             parent=sys.stdin.fileno() if options.exit_with_parent else None,
-            manager=ServiceManager(),
+            manager=ServiceManager(reports=None if sockets is None else sockets.reports),
             meter=meter,
+            idle_s=options.exit_idle,
+            is_slot=sockets is not None,
         )
         opened.pop_all()  # from here on the shell closes them
     return identity, control, shell, unsandboxed
@@ -353,7 +421,11 @@ def _sandbox(
     return sandbox_agent(options.cache, keyring.folder if keyring else None, addresses)
 
 
-def _listen_data(wire: Wire, options: argparse.Namespace, control: str) -> str:
+def _listen_data(
+    wire: Wire, options: argparse.Namespace, control: str, sockets: GivenSockets | None
+) -> str:
+    if sockets is not None:
+        return wire.listen_data(options.data or control, sockets.data)
     if options.data is not None:
         return wire.listen_data(options.data)
     if control.startswith("ipc://"):
@@ -513,6 +585,22 @@ def _parser() -> argparse.ArgumentParser:
         help="CPUs to run on, such as 0,1 or 0-3 (default: all)",
     )
     add(
+        "--slots",
+        type=_slots,
+        default=1,
+        metavar="N",
+        help="how many deployments this node can hold at a time, each in a process of its own that "
+        "is started when a launcher connects: slot k has the control port of --listen + 2(k - 1) "
+        f"and the data port behind it; at most {MOST_SLOTS} (default: 1, one process for good)",
+    )
+    add(
+        "--exit-idle",
+        type=_seconds,
+        metavar="SECONDS",
+        help="exit if no launcher has come for so long; with --slots, the process of a slot does "
+        f"(default: never, with --slots {DEFAULT_IDLE_S:g})",
+    )
+    add(
         "--exit-with-parent",
         action="store_true",
         help="exit at the end of standard input, or when a launcher sends Shutdown",
@@ -537,7 +625,12 @@ def _parser() -> argparse.ArgumentParser:
         help="json: one JSON object per line on standard error, with time, level, message, run and "
         "node (default: text)",
     )
-    add("--json", action="store_true", help="print a JSON object with statistics at the end")
+    add(
+        "--json",
+        action="store_true",
+        help="print a JSON object with statistics at the end; with --slots, also a line for each "
+        "agent that ends",
+    )
     add("--version", action="version", version=f"node-agent {VERSION}")
     return parser
 
@@ -572,6 +665,12 @@ def _size(text: str) -> int:
 def _count(text: str) -> int:
     if re.fullmatch(r"[1-9]\d{0,5}", text) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 999999")
+    return int(text)
+
+
+def _slots(text: str) -> int:
+    if re.fullmatch(r"\d{1,3}", text) is None or not 1 <= int(text) <= MOST_SLOTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_SLOTS}")
     return int(text)
 
 

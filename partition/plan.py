@@ -27,7 +27,8 @@ class PlannedPhase:
 
     `copy` numbers the copy of the network that the phase belongs to (0 if the network was not
     copied). `state` lists the tensors that it keeps for its next frame: each tensor as the phase
-    reads it, and the name of the output that it was one frame before.
+    reads it, and the name of the output that it was one frame before. `busy_w` are the watts of its
+    device while it fires (None: the device's `busy_w`).
     """
 
     name: str
@@ -40,6 +41,7 @@ class PlannedPhase:
     predicted_s: float
     copy: int = 0
     state: tuple[tuple[Tensor, str], ...] = ()
+    busy_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,8 @@ from partition.prediction.fitting import fit, step_times
 from partition.prediction.memory import predict_memory
 from partition.prediction.memory_budget import START_UP_BYTES
 from partition.prediction.timing import latency_s, loads, period_s, phase_seconds, wire_bytes
+from partition.pricing.compute_time import layer_seconds
+from partition.pricing.layer_power import LayerWatts, phase_w
 from partition.pricing.traffic import SLACK_FRAMES
 from partition.strategies.base import Problem, Solution, divided_seconds
 from partition.wire import RAW, WireChoice
@@ -45,12 +48,13 @@ def make_plan(
     gap: float | None = None,
     layer_s: NDArray[np.float64] | None = None,
     wire: WireChoice = RAW,
+    layer_w: LayerWatts = MappingProxyType({}),
 ) -> Plan:
     """Return the plan that follows from `assignment` (layer name → device name).
 
     `network` is the network whose layers are assigned: the result of applying `rewrites` to the
     model's. Measured seconds of its layers, `layer_s` [layers, devices], replace estimates. `wire`
-    says how tensors between devices may be encoded.
+    says how tensors between devices may be encoded. `layer_w` are measured watts of layers.
 
     Channels get the least capacities that keep the period with the given slack
     (`partition.prediction.fitting`). If that does not fit the devices' memory, they get those
@@ -72,6 +76,7 @@ def make_plan(
         dataflow = convert(network, assignment, dealing)
         pipeline = retime(dataflow, slack_frames=slack_frames)
         phases = _planned_phases(dataflow, pipeline, phase_seconds(dataflow, devices, layer_s))
+        phases = _with_watts(phases, network, devices, layer_s, layer_w)
         channels = _planned_channels(dataflow, pipeline)
         channels = encoded_channels(wire, network, devices, phases, channels, dealing)
         encoded = {
@@ -142,6 +147,7 @@ def plan_solution(
         gap=solution.gap,
         layer_s=_layer_seconds(problem, solution),
         wire=problem.wire,
+        layer_w=problem.layer_w,
     )
 
 
@@ -202,6 +208,29 @@ def _planned_phases(
         )
         for phase in dataflow.phases
     )
+
+
+def _with_watts(
+    phases: tuple[PlannedPhase, ...],
+    network: Network,
+    devices: Sequence[Device],
+    layer_s: NDArray[np.float64] | None,
+    layer_w: LayerWatts,
+) -> tuple[PlannedPhase, ...]:
+    """Return the phases with the watts that were measured of their layers."""
+    if not layer_w:
+        return phases
+    seconds = layer_seconds(network, devices) if layer_s is None else layer_s
+    row = {layer.name: number for number, layer in enumerate(network.layers)}
+    column = {device.name: number for number, device in enumerate(devices)}
+
+    def watts(phase: PlannedPhase) -> float | None:
+        number = column[phase.device]
+        own_s = [float(seconds[row[name], number]) for name in phase.layers]
+        layers = [network.layer[name] for name in phase.layers]
+        return phase_w(layers, own_s, devices[number], layer_w)
+
+    return tuple(replace(phase, busy_w=watts(phase)) for phase in phases)
 
 
 def _planned_channels(dataflow: Dataflow, pipeline: Pipeline) -> tuple[PlannedChannel, ...]:

@@ -3,11 +3,11 @@
     python -m benchmarks.engines.child ENGINE FOLDER GRAPH …
 
 It imports what an agent imports, loads the subnets with one thread, computes some frames and prints
-a line of JSON: how long loading took and what memory it has, or the sentence with which the engine
-refused. Then it imports more, and writes the outputs of each subnet for one frame of its own to
-FOLDER/ENGINE.npz. For each number of seconds on standard input, it computes for that long and
-prints the median time and processor time of a frame, for which all subnets run in turn. It ends
-when its standard input is closed.
+a line of JSON: how long loading took and what memory it has, idle, at its peak and now, or the
+sentence with which the engine refused. Then it imports more, and writes the outputs of each subnet
+for one frame of its own to FOLDER/ENGINE.npz. For each number of seconds on standard input, it
+computes for that long and prints the median time and processor time of a frame, for which all
+subnets run in turn. It ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def main() -> None:
     engine, folder, graphs = sys.argv[1], Path(sys.argv[2]), [Path(path) for path in sys.argv[3:]]
     try:
         executor = open_executor(engine, folder / "cache")
+        idle = usage()
         executor.prepare(graphs, LoadOptions())
         began_s = time.perf_counter()
         subnets = [executor.load(graph, LoadOptions()) for graph in graphs]
@@ -47,7 +48,13 @@ def main() -> None:
         print(json.dumps({"refused": str(error)}), flush=True)
         return
     now = usage()
-    loaded = {"load_s": load_s, "anonymous": now.anonymous_bytes, "rss": now.rss_bytes}
+    loaded = {
+        "load_s": load_s,
+        "idle": idle.rss_bytes,
+        "peak": now.rss_peak_bytes,
+        "anonymous": now.anonymous_bytes,
+        "rss": now.rss_bytes,
+    }
     print(json.dumps(loaded), flush=True)
     from benchmarks.lab.replica import frame  # noqa: PLC0415 - it takes memory
 

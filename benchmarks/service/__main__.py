@@ -13,6 +13,7 @@ import asyncio
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.report import Figure, print_json, report
@@ -32,7 +33,7 @@ class Run:
         self.nodes = nodes
         self.calm_s = calm_s
         self.pause_s = pause_s
-        self.spans: dict[str, tuple[float, float]] = {}
+        self.spans: dict[str, list[tuple[float, float]]] = {}
         for version in VERSIONS:
             write_version(folder, version)
 
@@ -59,24 +60,29 @@ class Run:
         code, answer = await asyncio.to_thread(up.command, *command)
         if code:
             raise SystemExit(f"{what}: {answer}")
-        self.spans[what] = (begin_s, time.monotonic())
-        await asyncio.sleep(self.calm_s / 4)
+        self.spans.setdefault(what, []).append((begin_s, time.monotonic()))
+        await asyncio.sleep(1.0)
 
-    async def measure(self, up: Up) -> Load:
-        """Make all changes while clients ask."""
+    async def measure(self, up: Up, rounds: int) -> Load:
+        """Make all changes again and again while clients ask."""
         async with self.clients(up) as asking:
             await asyncio.sleep(self.calm_s / 4)  # connections are made
             begin_s = time.monotonic()
             await asyncio.sleep(self.calm_s)
-            self.spans["before"] = (begin_s, time.monotonic())
-            self.write(("digits", 2))
-            await self.change("apply", up, "apply", str(self.cluster))
-            await self.change("rollback", up, "rollback")
-            self.write(("digits", 1), ("other", 2))
-            await self.change("add", up, "apply", str(self.cluster))
-            self.write(("digits", 1))
-            await self.change("remove", up, "apply", str(self.cluster))
+            self.spans["before"] = [(begin_s, time.monotonic())]
+            for _ in range(rounds):
+                self.write(("digits", 2))
+                await self.change("apply", up, "apply", str(self.cluster))
+                await self.change("rollback", up, "rollback")
+                self.write(("digits", 1), ("other", 2))
+                await self.change("add", up, "apply", str(self.cluster))
+                self.write(("digits", 1))
+                await self.change("remove", up, "apply", str(self.cluster))
         return asking.load
+
+    def during(self, load: Load, what: str) -> list[Answer]:
+        """The answers to what was sent while that was under way."""
+        return [answer for span in self.spans[what] for answer in load.between(*span)]
 
     def time_to_return_s(self, up: Up) -> float:
         """Kill the service, start it again, and return the time to its first answer."""
@@ -103,9 +109,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         )
         run.write(("digits", 1))
         up = run.start(run.cluster)
-        load = asyncio.run(run.measure(up))
+        load = asyncio.run(run.measure(up, options.rounds))
         return_s = run.time_to_return_s(up)
-    before = load.between(*run.spans["before"])
+    before = run.during(load, "before")
     base_s = quantile_s(before, 0.99)
     names = {
         "apply": "while another version is applied",
@@ -121,19 +127,18 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         Figure("median before any change", round(quantile_s(before, 0.5) * 1e3, 2), "ms"),
     ]
     for key, what in names.items():
-        during = load.between(*run.spans[key])
-        begin_s, end_s = run.spans[key]
+        during = run.during(load, key)
+        took_s = median(end_s - begin_s for begin_s, end_s in run.spans[key])
         p99_s = quantile_s(during, 0.99)
         figures.append(
             Figure(
                 f"p99 {what}",
                 round(p99_s * 1e3, 2),
                 "ms",
-                note=f"{p99_s / base_s:.2f} times that before; the change took "
-                f"{end_s - begin_s:.1f} s",
+                note=f"{p99_s / base_s:.2f} times that before; a change took {took_s:.1f} s",
             )
         )
-    during = [answer for key in names for answer in load.between(*run.spans[key])]
+    during = [answer for key in names for answer in run.during(load, key)]
     figures += [
         Figure(
             "p99 while anything is changed, relative to before",
@@ -143,7 +148,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         ),
         Figure("from kill -9 to the next answer", round(return_s, 2), "s", at_most=10.0),
     ]
-    settings = {"clients": 8, "nodes": options.nodes, "pause": f"{options.pause} ms"}
+    settings = {
+        "clients": 8,
+        "nodes": options.nodes,
+        "pause": f"{options.pause} ms",
+        "rounds": options.rounds,
+    }
     return report(
         "service", "A service under load: versions and models change", figures, settings=settings
     )
@@ -153,6 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.service", description=__doc__)
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20.0, help="before the first change")
+    parser.add_argument("--rounds", type=int, default=5, help="of all four changes")
     parser.add_argument("--pause", type=float, default=100.0, help="ms between two of a client")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()

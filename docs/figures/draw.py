@@ -1,8 +1,9 @@
-"""Draws the figures of the documentation from the worked example in `pipeline.py`.
+"""Draws the figures of the documentation.
 
     python docs/figures/draw.py [--output FOLDER]
 
-`overview.svg`: network, phases and schedule, for the README. A test draws it anew and compares.
+`overview.svg`: network, phases and schedule of the worked example in `pipeline.py`, for the README.
+`top.svg` and `page.svg`: what `live_run.py` shows of a run. A test draws them anew and compares.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from live_run import page_svg, top_svg
 from pipeline import PARTITION, READS, SECONDS, Firing, example, fire
 
 DEVICE_COLOURS = {"A": "#2f6db5", "B": "#d9822b", "C": "#3d8f52"}
@@ -194,7 +196,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path(__file__).parent, metavar="FOLDER")
     folder: Path = parser.parse_args().output
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "overview.svg").write_text(overview(), encoding="utf-8")
+    for name, text in (("overview", overview()), ("top", top_svg()), ("page", page_svg())):
+        (folder / f"{name}.svg").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def _finish(outcome: Outcome, as_json: bool) -> int:
         if ran is not None:
             data = ran.as_json()
         elif plan is not None:
-            data = plan_as_json(plan, outcome.engines, outcome.reasons)
+            data = plan_as_json(plan, outcome.engines, outcome.reasons, outcome.batch)
         if problem is not None:
             data |= {"error": problem, "exit_code": code}
         print_json(data)
@@ -137,7 +137,7 @@ def _finish(outcome: Outcome, as_json: bool) -> int:
     elif complete is not None:
         report_text.open_console().print(complete.text())
     elif plan is not None:
-        report_text.open_console().print(report_text.plan_text(plan))
+        report_text.open_console().print(report_text.plan_text(plan, outcome.batch))
     if problem is not None:
         print_error("launch", problem)
     return code

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from launcher.run.request import MOST_BATCH, MOST_SEED
+from launcher.run.request import MOST_SEED
 from partition.objective import DEFAULT_OBJECTIVE, Objective
 
 MOST_DEVICES = 64
@@ -48,11 +48,18 @@ class SearchOptions:
     ] = None
     within: Annotated[str | None, typer.Option(help=_WITHIN)] = None
     batch: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            min=1,
-            max=MOST_BATCH,
-            help="Number of frames that a device computes at once; by default --cluster's, or 1",
+            metavar="N|auto",
+            help="Number of frames that a device computes at once; by default --cluster's, or 1. "
+            "auto: what is fastest by the profile within --max-latency",
+        ),
+    ] = None
+    max_latency: Annotated[
+        str | None,
+        typer.Option(
+            help="The longest that a frame may take from its source to its result, such as 200ms; "
+            "by default --cluster's, or no limit"
         ),
     ] = None
     seed: Annotated[
@@ -173,7 +180,8 @@ class ShowOptions:
 class ProfileOptions:
     """Measure layers, subnets and links on the nodes, for solve --profile and launch --profile.
 
-    Earlier measurements are reused.
+    Earlier measurements are reused. With --batch auto, or batch: auto in cluster.yaml, firings of
+    2, 4, 8, … frames are measured too.
 
     Exit code 0: the profile is complete. 1: a node failed. 2: an argument cannot be used.
     """
@@ -187,6 +195,14 @@ class ProfileOptions:
     output: Annotated[
         Path | None,
         typer.Option(help="File to write; by default cluster.yaml's profile, or profile.json"),
+    ] = None
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto",
+            help="Measure firings of so many frames, or of 2, 4, 8, … frames for auto; by default "
+            "--cluster's, or single frames",
+        ),
     ] = None
     again: Annotated[
         bool, typer.Option("--again", help="Measure everything anew, also what is known")

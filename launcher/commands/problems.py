@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from cnn.errors import CnnError
 from cnn.model import Model, read
@@ -14,8 +13,18 @@ from ga.strategies import STRATEGIES, find_strategy
 from launcher.commands.options import SearchOptions
 from launcher.config.load import Cluster, load_cluster, suggestion, validated
 from launcher.config.source import ParsedFile
-from launcher.config.units import parse_bytes, parse_link, parse_share
+from launcher.config.units import (
+    AUTO_BATCH,
+    Value,
+    parse_batch,
+    parse_bytes,
+    parse_duration,
+    parse_link,
+    parse_share,
+    parsed_option,
+)
 from launcher.errors import BadInputError
+from launcher.plan.batch_size import BatchChoice, check_curves, choose, fill_s, searching
 from launcher.plan.planning import (
     check_strategy,
     foreseen_on,
@@ -33,8 +42,6 @@ from partition.measured.profiles import Profile, with_profile
 from partition.objective import DEFAULT_OBJECTIVE, WITHIN, Objective
 from partition.plan import Plan
 from partition.strategies.base import Problem, Strategy
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,8 @@ def load_cluster_for(model: str | None, path: Path) -> Cluster:
 class Search:
     """A problem, and the strategy that is to solve it; of a cluster, or else of equal devices.
 
-    `find` returns the strategy called `strategy`.
+    `find` returns the strategy called `strategy`. `choice` says how the number of frames in a batch
+    was chosen, if it was.
     """
 
     model: Model
@@ -94,6 +102,7 @@ class Search:
     find: Callable[[str], Strategy] = find_strategy
     cluster: Cluster | None = None
     profile: Profile | None = None
+    choice: BatchChoice | None = None
 
     def as_run(self, plan: Plan) -> Plan:
         """Return `plan` with the predictions for a run of it: a profile's times of its phases, and
@@ -129,8 +138,12 @@ def read_search(
             raise BadInputError("MODEL is missing: name the ONNX file to divide")
         objective = objective or DEFAULT_OBJECTIVE
         within = parse_within(options.within, objective)
+        batch = _parsed("--batch", parse_batch, options.batch) or 1
+        if batch == AUTO_BATCH or options.max_latency is not None:
+            option = "--batch auto" if batch == AUTO_BATCH else "--max-latency"
+            raise BadInputError(f"{option} needs --cluster: name the cluster that runs the plan")
         progress.say(f"reading {options.model}")
-        model = read_network(options.model, options.batch or 1)
+        model = read_network(options.model, batch)
         problem = equal_problem(
             model, options.devices or 1, described, objective, options.seed or 0, within
         )
@@ -140,7 +153,8 @@ def read_search(
         "strategy": options.strategy,
         "objective": objective,
         "seed": options.seed,
-        "batch": options.batch,
+        "batch": _parsed("--batch", parse_batch, options.batch),
+        "max_latency": _parsed("--max-latency", parse_duration, options.max_latency),
     }
     cluster = cluster.changed(**{key: value for key, value in asked.items() if value is not None})
     if options.within is not None:
@@ -148,11 +162,30 @@ def read_search(
         cluster = cluster.changed(within=within)
     check_strategy(cluster)
     progress.say("reading " + ", ".join(each.path for each in cluster.models))
-    config = cluster.config
-    model, file, problem = cluster_problem(cluster, config.objective, config.seed)
-    cluster = with_chosen_engines(cluster, file)
+    single = read_model(cluster)
+    file = profile_file(cluster, single)
+    cluster, choice = chosen_batch(with_chosen_engines(cluster, file), single, file, progress)
+    model = planned_model(cluster, single)
+    profile = profile_of(file, model.network.batch)
+    problem = problem_of(cluster, model, profile)
     find = partial(strategy_for, cluster, file, problem)
-    return Search(model, problem, config.strategy, find, cluster, profile_of(file))
+    return Search(model, problem, cluster.config.strategy, find, cluster, profile, choice)
+
+
+def chosen_batch(
+    cluster: Cluster, model: Model, file: ProfileFile | None, progress: ProgressDisplay
+) -> tuple[Cluster, BatchChoice | None]:
+    """Return the cluster with a number of frames per batch, and the choice if it was `auto`.
+
+    Raises `BadInputError` if no number meets the bound on latency.
+    """
+    check_curves(cluster, file)
+    if cluster.config.batch != AUTO_BATCH:
+        return cluster, None
+    search = searching(cluster, model, file, progress)
+    _, choice = choose(cluster, search, fill_s(cluster, is_pushed=cluster.config.is_stream))
+    progress.say(f"batches of {choice.batch}: {choice.reason}")
+    return cluster.changed(batch=choice.batch), choice
 
 
 def parse_within(text: str | None, objective: Objective) -> float:
@@ -175,7 +208,7 @@ def equal_cluster(options: SearchOptions) -> Cluster:
         "model": options.model,
         "nodes": tuple({"name": name, **given} for name in device_names(options.devices or 1)),
         "seed": options.seed or 0,
-        "batch": options.batch or 1,
+        "batch": _parsed("--batch", parse_batch, options.batch) or 1,
     }
     source = ParsedFile("--devices", data, {})
     return Cluster(validated(source), source, Path())
@@ -190,10 +223,13 @@ def cluster_problem(
 
     Raises `BadInputError`.
     """
-    model = planned_model(cluster, read_model(cluster))
-    file = profile_file(cluster, model)
+    single = read_model(cluster)
+    file = profile_file(cluster, single)
+    if cluster.config.batch == AUTO_BATCH:
+        raise cluster.error(("batch",), "auto is not for a search of parameters; write a number")
+    model = planned_model(cluster, single)
     asked = with_chosen_engines(cluster, file).changed(objective=objective, seed=seed)
-    return model, file, problem_of(asked, model, profile_of(file))
+    return model, file, problem_of(asked, model, profile_of(file, model.network.batch))
 
 
 def check_strategy_option(option: str, name: str) -> None:
@@ -235,9 +271,4 @@ def equal_problem(
 
 
 def _parsed(option: str, parse: Callable[[object], Value], text: str | None) -> Value | None:
-    if text is None:
-        return None
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise BadInputError(f"{option} {error}") from None
+    return None if text is None else parsed_option(option, parse, text)

@@ -13,12 +13,12 @@ from rich.text import Text
 from cnn.errors import CnnError
 from launcher.commands.options import ProfileOptions
 from launcher.commands.problems import load_cluster_for
+from launcher.config.units import parse_batch, parsed_option
 from launcher.errors import BadInputError, RunFailedError
 from launcher.plan.files import read_plan
 from launcher.plan.planning import check_strategy, read_model, summary
 from launcher.profile.file import NodeEntry, ProfileFile, default_cache, write_atomically
 from launcher.profile.measuring import NewMeasurements, measure
-from launcher.profile.use import check_unbatched
 from launcher.progress import open_progress
 from launcher.quantities import megabytes
 from launcher.results.report_text import open_console
@@ -137,7 +137,8 @@ def perform(options: ProfileOptions) -> ProfileOutcome:
         raise BadInputError(f"--output {path}: is a folder; name a file")
     cluster = cluster.changed(profile=None)
     check_strategy(cluster)
-    check_unbatched(cluster)
+    if options.batch is not None:
+        cluster = cluster.changed(batch=parsed_option("--batch", parse_batch, options.batch))
     saved = None if options.plan is None else read_plan(options.plan)
     with open_progress() as progress:
         progress.say(f"reading {cluster.model}")

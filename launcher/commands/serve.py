@@ -80,12 +80,12 @@ class ServeOptions:
         Path | None,
         typer.Option(help="File of csdf-edge partition profile: measured times for the search"),
     ] = None
-    log_format: Annotated[
-        str, typer.Option(metavar="text|json", help="json: one JSON object per line of the log")
-    ] = "text"
     report: Annotated[
         Path | None, typer.Option(help="File for a page on the run, in HTML, written at its end")
     ] = None
+    log_format: Annotated[
+        str, typer.Option(metavar="text|json", help="json: one JSON object per line of the log")
+    ] = "text"
 
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -108,13 +108,8 @@ def _serve(options: ServeOptions, _: bool) -> int:
     request = Request(
         options.target, strategy=options.strategy, profile=options.profile, report=options.report
     )
-    keys = {key.name for key in fields(options)} - {
-        "target",
-        "strategy",
-        "profile",
-        "report",
-        "log_format",
-    }
+    own = {"target", "strategy", "profile", "report", "log_format"}
+    keys = {key.name for key in fields(options)} - own
     given = {key: _as_written(value) for key in keys if (value := getattr(options, key))}
     check_log_format(options.log_format)
     with JsonProgress() if is_json() else LineProgress(sys.stderr) as progress:

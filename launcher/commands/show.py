@@ -226,10 +226,10 @@ def perform(options: ShowOptions) -> Shown:
     with open_progress() as progress:
         saved, cluster = read_plan(folder), load_cluster(folder / CLUSTER)
         progress.say(f"reading {saved.model}")
-        model = planned_model(cluster, read_model(cluster))
-        file = profile_file(cluster, model)
+        single = read_model(cluster)
+        model, file = planned_model(cluster, single), profile_file(cluster, single)
         cluster = with_chosen_engines(cluster, file)
-        plan = saved_plan(cluster, model, saved, profile_of(file))
+        plan = saved_plan(cluster, model, saved, profile_of(file, model.network.batch))
     if options.output is not None:
         picture = plan_svg(plan, model.rewritten(plan.rewrites).network)
         text = picture if options.output.suffix == ".svg" else _page(plan, picture)

@@ -26,6 +26,7 @@ from ga.strategies import find_strategy
 from launcher.commands.options import SolveOptions
 from launcher.commands.problems import Search, read_search
 from launcher.errors import BadInputError
+from launcher.plan.batch_size import BatchChoice, check_latency, fill_s
 from launcher.plan.engine_check import EngineCheck, check_tensorrt, tensorrt_unchecked
 from launcher.plan.files import SUBNETS, check_save_folder, save_plan
 from launcher.plan.subnet_files import cut_subnets
@@ -61,7 +62,8 @@ class Solved:
 
     `alone_s`, `alone_bytes` and `alone_eq2_bytes` are those of one device that computes everything;
     `front` is the Pareto front from which the strategy chose. `engines` are those that were built
-    from the plan's subnets, and not run.
+    from the plan's subnets, and not run. `batch` says how the number of frames in a batch was
+    chosen, if it was.
     """
 
     problem: Problem
@@ -74,6 +76,7 @@ class Solved:
     front: tuple[Candidate, ...] = ()
     generations: tuple[Mapping[str, float], ...] = ()
     engines: EngineCheck | None = None
+    batch: BatchChoice | None = None
 
     @property
     def devices(self) -> tuple[DeviceShare, ...]:
@@ -147,6 +150,7 @@ class Solved:
                 for candidate in self.front
             ],
             "generations": [dict(record) for record in self.generations],
+            "batch_choice": None if self.batch is None else asdict(self.batch),
             "engines_built": None if self.engines is None else asdict(self.engines),
         }
 
@@ -248,7 +252,10 @@ def perform(options: SolveOptions) -> Solved:
         solved = solve(search.problem, search.model, search.strategy, progress, search.find)
         if search.profile is not None:
             progress.say(measured_part(solved.plan, search.profile))
-        solved = replace(solved, plan=search.as_run(solved.plan))
+        solved = replace(solved, plan=search.as_run(solved.plan), batch=search.choice)
+        if search.cluster is not None:
+            is_pushed = search.cluster.config.is_stream
+            check_latency(search.cluster, solved.plan, fill_s(search.cluster, is_pushed=is_pushed))
         on_tensorrt = _tensorrt_devices(options, search, solved.plan)
         if on_tensorrt and unchecked is not None:
             progress.say(f"engines of {', '.join(on_tensorrt)} are not checked: {unchecked}")
@@ -318,6 +325,8 @@ def _lines(solved: Solved) -> list[str]:
         lines.append("proved optimal")
     elif plan.gap is not None:
         lines.append(f"not proved optimal: at most {plan.gap:.1%} from it")
+    if solved.batch is not None:
+        lines.append(f"batches of {solved.batch.batch}: {solved.batch.reason}")
     if solved.engines is not None:
         lines.append(str(solved.engines))
     return [*lines, f"found in {solved.seconds:.1f} s"]

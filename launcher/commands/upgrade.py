@@ -68,11 +68,11 @@ def _upgrade(options: UpgradeOptions, as_json: bool) -> int:
     from launcher.progress import LineProgress  # noqa: PLC0415
     from launcher.run.access import opened  # noqa: PLC0415
     from launcher.upgrade.boards import boards_of  # noqa: PLC0415
-    from launcher.upgrade.layout import Layout, read_wheel  # noqa: PLC0415
+    from launcher.upgrade.layout import InstallLayout, read_wheel  # noqa: PLC0415
 
     try:
         from launcher.upgrade.running import (  # noqa: PLC0415
-            Settings,
+            UpgradeSettings,
             restart_command,
             upgrade,
         )
@@ -85,13 +85,13 @@ def _upgrade(options: UpgradeOptions, as_json: bool) -> int:
     if options.wheel is None:
         raise BadInputError("name the wheel: launch upgrade cluster.yaml --wheel FILE")
     wheel = read_wheel(options.wheel)
-    layout = Layout(
+    layout = InstallLayout(
         PurePosixPath(options.prefix), wheel, options.extras, options.system_site_packages
     )
     cluster = load_cluster(options.target)
     boards = boards_of(cluster, options.node or ())
     addresses = {name: address for board in boards for name, address in board.nodes}
-    settings = Settings(
+    settings = UpgradeSettings(
         layout,
         opened(cluster.access, addresses),
         restart_command(options.restart),

@@ -25,14 +25,16 @@ from launcher.config.reconnect import ReconnectConfig
 from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
 from launcher.config.serve import ServeConfig
 from launcher.config.task import TaskConfig
-from launcher.config.units import Bytes, LinkRate, Share, Speed
-from launcher.run.request import MOST_BATCH, MOST_FRAMES, MOST_SEED
+from launcher.config.units import BatchSize, Bytes, Duration, LinkRate, Share, Speed
+from launcher.run.request import MOST_FRAMES, MOST_SEED
 from launcher.sinks.kinds import Sinks
 from launcher.sources.kinds import SourceValue
 from launcher.sources.looks import is_source
 from launcher.streaming.overload import Overload
 from launcher.streaming.pacing import Pace
 from nodes.core.engines import AUTO
+from nodes.core.slots import MOST_SLOTS
+from nodes.protocol.addresses import MOST_PORT, slot_ports
 from nodes.protocol.messages import EngineChoice, EngineOption
 from partition.devices import CacheSpill
 from partition.objective import DEFAULT_OBJECTIVE, WITHIN, Objective
@@ -67,6 +69,15 @@ class NodeConfig(StrictModel):
             "default the host of its address"
         ),
     ] = None
+    slots: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=MOST_SLOTS,
+            description="How many slots its node-agent was started with; the first free one is "
+            "used",
+        ),
+    ] = 1
     host: Annotated[
         str | None,
         Field(
@@ -191,6 +202,22 @@ class NodeConfig(StrictModel):
                 "such as tcp://192.168.1.20:5500"
             )
         return address
+
+    @field_validator("slots")
+    @classmethod
+    def _check_slots(cls, slots: int, info: ValidationInfo) -> int:
+        address = info.data.get("address")
+        if slots == 1 or "address" not in info.data:  # which has an error of its own
+            return slots
+        if address is None:
+            raise ValueError(
+                "applies only to a node with an address; an agent that launch starts itself is "
+                "used by nobody else"
+            )
+        last = slot_ports(address, slots).stop - 1
+        if last > MOST_PORT:
+            raise ValueError(f"{slots} slots at {address} would need ports up to {last}")
+        return slots
 
     @field_validator("host")
     @classmethod
@@ -500,9 +527,19 @@ class ClusterConfig(StrictModel):
     ]
     nodes: Annotated[tuple[NodeConfig, ...], Field(min_length=1, description="The devices")]
     batch: Annotated[
-        int,
-        Field(ge=1, le=MOST_BATCH, description="Number of frames that a node computes at once"),
+        BatchSize,
+        Field(
+            description="Number of frames that a node computes at once; auto: what is fastest by "
+            "the profile within max_latency"
+        ),
     ] = 1
+    max_latency: Annotated[
+        Duration,
+        Field(
+            description="The longest that a frame may take from its source to its result, such as "
+            "200ms; plans that are predicted to take longer are refused"
+        ),
+    ] = None
     launcher_link: Annotated[
         LinkRate,
         Field(

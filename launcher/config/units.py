@@ -1,32 +1,43 @@
 """Parses quantities as people write them: sizes (`4GB`), link rates (`1Gbit/s`), speeds (`20G`),
-shares (`10%`)."""
+shares (`10%`), durations (`200ms`), numbers of frames (`8` or `auto`)."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import BeforeValidator, PlainSerializer
 
+from launcher.errors import BadInputError
+from launcher.run.request import MOST_BATCH
 from nodes.protocol.sizes import brief, parse_bytes
 
 __all__ = [
+    "AUTO_BATCH",
+    "BatchSize",
     "Bytes",
+    "Duration",
     "LinkRate",
     "Share",
     "Speed",
     "brief",
+    "parse_batch",
     "parse_bytes",
+    "parse_duration",
     "parse_link",
     "parse_share",
     "parse_speed",
+    "parsed_option",
 ]
+
+Value = TypeVar("Value")
 
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _LINK = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b)\s*(?:/\s*s)?\s*", re.IGNORECASE)
 _SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*")
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s)\s*", re.IGNORECASE)
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmgt]?)\s*", re.IGNORECASE)
 
 
@@ -78,8 +89,51 @@ def parse_share(value: object) -> float:
     return share
 
 
+def parse_duration(value: object) -> float:
+    """Return the seconds of text such as `200ms` or `1.5s`, or of a number of seconds.
+
+    Raises `ValueError` with a message that continues the key's name.
+    """
+    if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+        duration_s = float(match[1]) / (1000 if match[2].lower() == "ms" else 1)
+    elif _is_number(value):
+        duration_s = float(value)  # type: ignore[arg-type]
+    else:
+        raise ValueError(f"must be a duration such as 200ms or 0.2s, not {brief(value)}")
+    if not 0 < duration_s < math.inf:
+        raise ValueError(f"must be a duration above zero, not {brief(value)}")
+    return duration_s
+
+
+AUTO_BATCH: Final = "auto"
+"""Leaves the number of frames in a batch to the cost model (`launcher.plan.batch_size`)."""
+
+
+def parse_batch(value: object) -> int | Literal["auto"]:
+    """Return a number of frames, or `auto`; text may stand for the number.
+
+    Raises `ValueError` with a message that continues the key's name.
+    """
+    if value == AUTO_BATCH:
+        return AUTO_BATCH
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= MOST_BATCH:
+        return number
+    raise ValueError(
+        f"must be a number of frames from 1 to {MOST_BATCH}, or auto, not {brief(value)}"
+    )
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def parsed_option(option: str, parse: Callable[[object], Value], text: str) -> Value:
+    """Return what the text of a command's option stands for; raises `BadInputError`."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise BadInputError(f"{option} {error}") from None
 
 
 def _parsed_by(parse: Callable[[object], float], written: object) -> BeforeValidator:
@@ -90,6 +144,11 @@ def _parsed_by(parse: Callable[[object], float], written: object) -> BeforeValid
 
 
 Bytes = Annotated[int | None, _parsed_by(parse_bytes, int | str | None)]
+Duration = Annotated[float | None, _parsed_by(parse_duration, float | str | None)]
+BatchSize: TypeAlias = Annotated[
+    int | Literal["auto"],
+    BeforeValidator(parse_batch, json_schema_input_type=int | Literal["auto"]),
+]
 Speed = Annotated[float | None, _parsed_by(parse_speed, float | str | None)]
 Share = Annotated[float, BeforeValidator(parse_share, json_schema_input_type=float | str)]
 LinkRate = Annotated[

@@ -236,6 +236,10 @@ class Returns:
             return []
         record = self._records[session.node]
         match message:
+            case Refused() if session.node in self._greet_at_s:
+                pass  # the answer to a greeting that was repeated when the connection was made
+            case Refused() if session.try_next_slot():
+                return [Redial(session.node), Send(session.node, self._hello)]
             case Refused():  # if it answers an earlier message, a Welcome follows
                 record.refusals += 1
                 waiting_s = min(LONGEST_REFUSED_S, REFUSED_S * 2 ** (record.refusals - 1))

@@ -10,8 +10,8 @@ from launcher.core.session import Session, SessionState
 from launcher.errors import (
     BadInputError,
     BarredError,
+    LacksRoomError,
     LauncherError,
-    NoRoomError,
     RunFailedError,
 )
 from nodes.core.engines import EngineLackingError
@@ -58,7 +58,13 @@ def refused(session: Session, answer: Refused) -> LauncherError:
     """The agent refused to open a session."""
     if not is_understood(answer.protocol):
         return other_protocol(session, answer.protocol)
-    return NoRoomError(f"{where(session)} refused: {answer.reason}")
+    if session.slots > 1:
+        return LacksRoomError(
+            f"{where(session)} refused: all of its {session.slots} slots are taken (the last one: "
+            f"{answer.reason}); start its agent with more --slots, and write so many into "
+            "cluster.yaml"
+        )
+    return LacksRoomError(f"{where(session)} refused: {answer.reason}")
 
 
 def other_protocol(session: Session, theirs: int) -> LauncherError:

@@ -10,6 +10,9 @@
 
     LOST ──it may be back: Hello──▶ RETURNING ──Welcome, Stop sent, Stopped──▶ IDLE
 
+A node may have several slots, each with an agent and an address of its own. If another launcher has
+one of them, a session that is CONNECTING or RETURNING tries the next, until all have refused.
+
 The agent causes some transitions by sending a message, the supervisor the others: it commands no
 agent to deploy before it knows every peer's data address, and none to start before all are ready. A
 message for which the table has no transition in the present state breaks the protocol.
@@ -161,6 +164,7 @@ class Step(Enum):
     RENEW = "give the epoch up"
     LOSE = "note that the node is lost"
     GREET = "send Hello: the node may have returned"
+    NEXT_SLOT = "send Hello to another slot of the node"
 
 
 Trigger = type[Control] | Step
@@ -181,6 +185,8 @@ _OWN_STEPS: Mapping[tuple[SessionState, Trigger], SessionState] = {
     **{(state, Step.RENEW): _S.IDLE for state in _GIVEN_UP},
     **{(state, Step.LOSE): _S.LOST for state in _S},
     (_S.LOST, Step.GREET): _S.RETURNING,
+    (_S.CONNECTING, Step.NEXT_SLOT): _S.CONNECTING,
+    (_S.RETURNING, Step.NEXT_SLOT): _S.RETURNING,
 }
 _HEARD: Mapping[tuple[SessionState, Trigger], SessionState] = {
     (_S.CONNECTING, Welcome): _S.IDLE,
@@ -216,7 +222,8 @@ class Contact:
     """A node's control address, whether this launcher started its agent, and its engine.
 
     `absence` says in a sentence why the node was found absent just before the run; it is empty for
-    a node that answered, and for one that was not asked.
+    a node that answered, and for one that was not asked. `others` are the addresses of the node's
+    other slots.
     """
 
     name: str
@@ -224,6 +231,7 @@ class Contact:
     started_by_us: bool
     engine: EngineChoice = field(default_factory=EngineChoice)
     absence: str = ""
+    others: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -263,6 +271,33 @@ class Session:
     """Whether the node had not answered any greeting when it was lost for the last time."""
     why_lost: str = ""
     """Why the node is lost, in a sentence for the user; empty while it is present."""
+    other_slots: deque[str] = field(default_factory=deque)
+    """The addresses of the node's other slots, the one to try next first."""
+    refusals: int = 0
+    """How many slots have refused in a row."""
+    greeting_is_lost: bool = False
+    """Whether the connection over which the greeting was sent has closed without an answer."""
+    was_greeted_again: bool = False
+    """Whether there may be two answers to the greeting."""
+
+    @property
+    def slots(self) -> int:
+        """How many slots the node has."""
+        return 1 + len(self.other_slots)
+
+    def try_next_slot(self) -> bool:
+        """Note that the present slot has refused; return whether another one is to be tried.
+
+        Its address is in `address` then. After a whole round there is none; the next round begins.
+        """
+        self.refusals += 1
+        if self.refusals >= self.slots:
+            self.refusals = 0
+            return False
+        self.step(Step.NEXT_SLOT)
+        self.other_slots.append(self.address)
+        self.address = self.other_slots.popleft()
+        return True
 
     def step(self, step: Step) -> None:
         """Take a step; raises `LocalProtocolError` if the table has no such transition."""

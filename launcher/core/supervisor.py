@@ -23,6 +23,7 @@ those that are left, the run waits for nodes to come back before it ends (`launc
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from launcher.core import sentences
@@ -49,6 +50,7 @@ from launcher.core.events import (
     NotAdmitted,
     Notice,
     PlanReply,
+    Redial,
     ResultsTaken,
     Send,
     StageProgress,
@@ -130,7 +132,11 @@ class Supervisor:
         contacts = tuple(contacts)
         self.sessions = {
             contact.name: Session(
-                contact.name, contact.address, contact.started_by_us, engine=contact.engine
+                contact.name,
+                contact.address,
+                contact.started_by_us,
+                engine=contact.engine,
+                other_slots=deque(contact.others),
             )
             for contact in contacts
         }
@@ -237,7 +243,7 @@ class Supervisor:
                 return []
             case ControlConnected():
                 session.closes_early = False
-                return []
+                return self._greet_again(session)
             case ClosedEarly():
                 session.closes_early = True
                 return []
@@ -367,15 +373,15 @@ class Supervisor:
 
     def _receive(self, session: Session, message: Control, now_s: float) -> list[Action]:
         session.pinged_s = None
-        if session.was_lost and isinstance(message, Welcome):  # it answers an earlier greeting
-            return []
-        if (
-            not session.take_answer(message)
-            or session.state is SessionState.FAILED
-            or self._is_stale(message)
-        ):
+        if not self._is_awaited(session, message):
             return []
         state = session.state
+        if (
+            isinstance(message, Refused)
+            and state is SessionState.CONNECTING
+            and session.try_next_slot()
+        ):
+            return [Redial(session.node), Send(session.node, self._hello)]
         try:
             session.receive(message)
             match message:
@@ -419,6 +425,24 @@ class Supervisor:
             return actions + self._change_if_preloaded(now_s)
         actions = self._rollout.receive(session, answer, now_s)
         return actions + (self._start(now_s) if self._rollout.is_ready else [])
+
+    def _is_awaited(self, session: Session, message: Control) -> bool:
+        """Whether a message concerns what goes on now, and not what was given up or repeated."""
+        if isinstance(message, Welcome):
+            is_second = session.was_greeted_again and session.state is not SessionState.CONNECTING
+            if session.was_lost or is_second:
+                return False
+        if not session.take_answer(message) or session.state is SessionState.FAILED:
+            return False
+        return not self._is_stale(message)
+
+    def _greet_again(self, session: Session) -> list[Action]:
+        """Repeat the greeting if its connection has closed without an answer: the agent was just
+        starting or ending."""
+        if session.state is not SessionState.CONNECTING or not session.greeting_is_lost:
+            return []
+        session.greeting_is_lost, session.was_greeted_again = False, True
+        return [Send(session.node, self._hello)]
 
     def _refused(
         self, session: Session, answer: Refused, state: SessionState, now_s: float
@@ -505,6 +529,7 @@ class Supervisor:
 
     def _disconnected(self, session: Session, now_s: float) -> list[Action]:
         if not session.is_open:
+            session.greeting_is_lost = session.state is SessionState.CONNECTING
             return []
         if now_s < self._away_until_s:
             return self._greet_all_again(session, now_s)

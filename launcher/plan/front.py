@@ -138,6 +138,7 @@ def best_alone(problem: Problem) -> Plan:
             explanation=f"everything on {device.name}",
             slack_frames=problem.slack_frames,
             layer_s=problem.layer_s,
+            layer_w=problem.layer_w,
         )
         for device in _one_of_each_kind(devices)
     ]

@@ -20,13 +20,14 @@ from cnn.network import Network
 from ga.strategies import STRATEGIES, find_strategy
 from launcher.config.cluster import GaConfig, NodeConfig, PaperTuning, VerticalTuning
 from launcher.config.load import Cluster, suggestion
-from launcher.errors import BadInputError, NoRoomError
+from launcher.config.units import AUTO_BATCH
+from launcher.errors import BadInputError, LacksRoomError
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for
 from launcher.plan.machines import machine_of, shared_machines
 from launcher.plan.prediction import foreseen
 from launcher.profile.choice import Decided, made_for
 from launcher.profile.file import ProfileFile
-from launcher.profile.use import profile_of, profiled
+from launcher.profile.use import profile_of, profiled, with_own_watts
 from launcher.progress import ProgressDisplay
 from launcher.run.access import opened
 from launcher.run.runtime import Node, RunOptions, RunResult
@@ -53,6 +54,10 @@ GOODPUT = 0.94
 rest."""
 
 _CPUS = Path("/sys/devices/system/cpu")
+
+GPU_THREADS = 16
+"""As how many threads of a CPU a GPU is estimated to compute until it is measured. An NVIDIA H200
+computed ResNet50 in the time of 25 to 30 (decision 064); small boards have smaller GPUs."""
 
 
 def read_model(cluster: Cluster) -> Model:
@@ -82,12 +87,14 @@ def read_model(cluster: Cluster) -> Model:
 
 
 def planned_model(cluster: Cluster, model: Model) -> Model:
-    """Return the model in the cluster's batches, of which plans are made.
+    """Return the model in the cluster's batches, of which plans are made; of single frames if
+    their number is to be chosen.
 
     Raises `BadInputError`, which names the layer, if it cannot compute several frames at once.
     """
+    batch = cluster.config.batch
     try:
-        return model.in_batches(cluster.config.batch)
+        return model if batch == AUTO_BATCH else model.in_batches(batch)
     except CnnError as error:
         raise cluster.error(("batch",), str(error)) from error
 
@@ -100,7 +107,16 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
     nodes = cluster.config.nodes
     access = opened(cluster.access, {n.name: n.address for n in nodes if n.address is not None})
     return tuple(
-        Node(node.name, node.address, node.threads, node.cpus, access, node.choice, node.meter)
+        Node(
+            node.name,
+            node.address,
+            node.threads,
+            node.cpus,
+            access,
+            node.choice,
+            node.meter,
+            node.slots,
+        )
         for node in nodes
     )
 
@@ -141,7 +157,7 @@ def _devices(
             replace(
                 slower(usual, factor),
                 memory_bytes=node.memory,
-                macs_per_s=node.macs_per_s or usual.macs_per_s * node.threads,
+                macs_per_s=node.macs_per_s or usual.macs_per_s * _threads(node),
                 link_bytes_per_s=(node.link or USUAL_LINK_BYTES_PER_S) * GOODPUT,
                 launcher_bytes_per_s=(
                     None if local or launcher_link is None else launcher_link * GOODPUT
@@ -156,6 +172,12 @@ def _devices(
             )
         )
     return tuple(devices)
+
+
+def _threads(node: NodeConfig) -> int:
+    """Return as how many threads of a CPU a node without a speed is estimated to compute."""
+    is_gpu = node.device.partition(":")[0] == "gpu"
+    return max(node.threads, GPU_THREADS) if is_gpu else node.threads
 
 
 def wire_of(cluster: Cluster) -> WireChoice:
@@ -272,13 +294,14 @@ def problem_of(
             layer_s=layer_s,
             copies={} if profile is None or slower else profile.copies(),
             wire=wire_of(cluster),
+            layer_w={} if profile is None else profile.layer_w(with_own_watts(cluster)),
         )
     except PartitionError as error:
         raise _no_plan(cluster.source.name, error) from error
 
 
 def _no_plan(where: str, error: PartitionError) -> BadInputError:
-    kind = NoRoomError if isinstance(error, DoesNotFitError) else BadInputError
+    kind = LacksRoomError if isinstance(error, DoesNotFitError) else BadInputError
     return kind(f"{where}: {error}")
 
 
@@ -335,7 +358,7 @@ def search_plan(
     Times are those of the profile `file`, or else estimates; `nodes` and `slower` as in
     `problem_of`. Raises `BadInputError`.
     """
-    profile = profile_of(file)
+    profile = profile_of(file, model.network.batch)
     problem = problem_of(cluster, model, profile, progress, nodes, slower)
     name = cluster.config.strategy
     try:
@@ -382,6 +405,7 @@ def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan, profile: Profil
             gap=None if saved.edited else saved.gap,
             layer_s=layer_s,
             wire=wire_of(cluster),
+            layer_w={} if profile is None else profile.layer_w(with_own_watts(cluster)),
         )
         return plan if profile is None else with_profile(plan, profile)
     except PartitionError as error:

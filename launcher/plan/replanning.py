@@ -159,7 +159,7 @@ class Replanner:
     def _period_s(self, plan: Plan, slower: Mapping[str, float]) -> float:
         """Return the period of a plan by the cost model that the search uses."""
         network = self._model.rewritten(plan.rewrites).network
-        profile = profile_of(self._file)
+        profile = profile_of(self._file, self._model.network.batch)
         nodes = [device.name for device in plan.devices]
         problem = problem_of(self._cluster, self._model, profile, nodes=nodes, slower=slower)
         layer_s = problem.layer_s

@@ -46,6 +46,9 @@ FEWEST_FRAMES, MOST_FRAMES, BATCH_S = 8, 256, 0.3
 BLOCKS = 3
 """How often the frames that the larger batch has beyond the smaller one are measured."""
 
+MOST_PIECE_BYTES = 2**30
+"""The most bytes of weights and tensors of layers that are measured together."""
+
 IDLE_S = 2.0
 """For how long the power of idle nodes is measured."""
 
@@ -112,7 +115,9 @@ class Bench:
         """Measure layers on one node, one by one."""
         useful = set(useful_layers(model.network)) & set(wanted)
         seconds = {name: 0.0 for name in wanted if name not in useful}
-        room = None if device.memory_bytes is None else device.memory_bytes // 2
+        room = MOST_PIECE_BYTES
+        if device.memory_bytes is not None:
+            room = min(room, device.memory_bytes // 2)
         message_s: list[float] = []
         byte_s: list[float] = []
         for piece in pieces(model.network, sorted(useful), room):

@@ -75,7 +75,7 @@ def made_for(
     It covers `devices` as the user describes them, the `settings` of the search, and everything
     else that a search for `problem` depends on except the measurements.
     """
-    data = [
+    data: list[Any] = [
         strategy,
         problem.objective,
         problem.within,
@@ -86,6 +86,8 @@ def made_for(
         asdict(problem.wire),
         settings,
     ]
+    if problem.network.batch > 1:  # the choices of older profiles are of single frames
+        data.append(problem.network.batch)
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 

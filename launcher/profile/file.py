@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,16 +21,25 @@ from launcher.errors import BadInputError
 from launcher.files import cannot_write, read_json, read_small, user_cache, write_whole
 from launcher.profile.choice import Choice
 from nodes.protocol.messages import EngineChoice
-from partition.measured.profiles import LEAST_S, LinkProfile, NodeProfile, Profile, SubnetTime
+from partition.measured.profiles import (
+    LEAST_S,
+    BatchTimes,
+    LinkProfile,
+    NodeProfile,
+    Profile,
+    SubnetTime,
+)
 
-FORMAT = 2
+FORMAT = 3
 """The version of profile files; increased when an old version could misread a new file. Files of
-format 1, which have no compared engines, are read as well."""
+format 1, which have no compared engines, and of format 2, which have no batches, are read as
+well."""
 
 CACHE_FORMAT = 1
 """The version of files in the cache; increased when an old file could be misread."""
 
-Seconds = Annotated[float, Field(ge=0)]
+Seconds: TypeAlias = Annotated[float, Field(ge=0)]
+Watts: TypeAlias = Annotated[float, Field(ge=0)]
 
 
 class _FileModel(BaseModel):
@@ -77,6 +86,14 @@ class SubnetEntry(_FileModel):
     seconds: Annotated[float, Field(gt=0)]
 
 
+class BatchEntry(_FileModel):
+    """See `partition.measured.profiles.BatchTimes`."""
+
+    frames: Annotated[int, Field(ge=2)]
+    layer_s: dict[str, Seconds]
+    subnets: tuple[SubnetEntry, ...] = ()
+
+
 class NodeTimes(_FileModel):
     """See `partition.measured.profiles.NodeProfile`."""
 
@@ -84,46 +101,71 @@ class NodeTimes(_FileModel):
     subnets: tuple[SubnetEntry, ...] = ()
     message_s: Seconds = 0.0
     byte_s: Seconds = 0.0
-    busy_w: Seconds | None = None
-    idle_w: Seconds | None = None
+    busy_w: Watts | None = None
+    idle_w: Watts | None = None
     batches: tuple[tuple[Annotated[int, Field(ge=1)], Seconds], ...] = ()
+    batched: tuple[BatchEntry, ...] | None = None
+    layer_w: dict[str, Watts] | None = None
 
     @classmethod
     def of(cls, node: NodeProfile) -> NodeTimes:
         """Convert the measurements of a node to data."""
         return cls(
             layer_s=dict(node.layer_s),
-            subnets=tuple(
-                SubnetEntry(
-                    layers=subnet.layers,
-                    inputs=subnet.inputs,
-                    outputs=subnet.outputs,
-                    rewrites=subnet.rewrites,
-                    seconds=subnet.seconds,
-                )
-                for subnet in node.subnets
-            ),
+            subnets=_entries(node.subnets),
             message_s=node.message_s,
             byte_s=node.byte_s,
             busy_w=node.busy_w,
             idle_w=node.idle_w,
             batches=node.batches,
+            batched=None
+            if node.batched is None
+            else tuple(
+                BatchEntry(
+                    frames=each.frames,
+                    layer_s=dict(each.layer_s),
+                    subnets=_entries(each.subnets),
+                )
+                for each in node.batched
+            ),
+            layer_w=None if node.layer_w is None else dict(node.layer_w),
         )
 
     def profile(self) -> NodeProfile:
         """Return the measurements as the cost model reads them."""
-        subnets = tuple(
-            SubnetTime(s.layers, s.inputs, s.outputs, s.rewrites, s.seconds) for s in self.subnets
-        )
         return NodeProfile(
             self.layer_s,
-            subnets,
+            _subnets(self.subnets),
             self.message_s,
             self.byte_s,
             self.busy_w,
             self.idle_w,
             self.batches,
+            None
+            if self.batched is None
+            else tuple(
+                BatchTimes(each.frames, each.layer_s, _subnets(each.subnets))
+                for each in self.batched
+            ),
+            self.layer_w,
         )
+
+
+def _entries(subnets: Sequence[SubnetTime]) -> tuple[SubnetEntry, ...]:
+    return tuple(
+        SubnetEntry(
+            layers=subnet.layers,
+            inputs=subnet.inputs,
+            outputs=subnet.outputs,
+            rewrites=subnet.rewrites,
+            seconds=subnet.seconds,
+        )
+        for subnet in subnets
+    )
+
+
+def _subnets(entries: Sequence[SubnetEntry]) -> tuple[SubnetTime, ...]:
+    return tuple(SubnetTime(s.layers, s.inputs, s.outputs, s.rewrites, s.seconds) for s in entries)
 
 
 class ComparedEngines(_FileModel):
@@ -174,7 +216,7 @@ class LinkEntry(_FileModel):
 class ProfileFile(_FileModel):
     """A whole profile; `energy` names the source of its watts, `choice` has the best plans."""
 
-    format: Literal[1, 2] = 2
+    format: Literal[1, 2, 3] = 3
     model: str
     model_digest: str
     energy: str

@@ -2,11 +2,12 @@
 
 Only what the cache does not have is measured. Where `cluster.yaml` leaves a node's engine open, its
 agent's engines are compared, and everything else is measured with the best one
-(`launcher.profile.engines`). Layers come first, one by one and node after node, so
-that nodes of one machine do not disturb each other; then links, two nodes at a time; then subnets
-as the engine fuses them. These are the subnets of a given plan, or those of the best few plans that
-the cluster's strategy finds with the times so far. Searching and measuring are repeated in a few
-rounds, because the choice depends on the times of fused subnets (`launcher.profile.choice`).
+(`launcher.profile.engines`). Layers come first, one by one and node after node, so that nodes of
+one machine do not disturb each other; then firings of several frames, if nodes are to compute
+batches; then links, two nodes at a time; then subnets as the engine fuses them. These are the
+subnets of a given plan, or those of the best few plans that the cluster's strategy finds with the
+times so far. Searching and measuring are repeated in a few rounds, because the choice depends on
+the times of fused subnets (`launcher.profile.choice`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from cnn.errors import CnnError
 from cnn.model import Model
 from launcher.config.load import Cluster
+from launcher.config.units import AUTO_BATCH
+from launcher.errors import BadInputError, LauncherError
+from launcher.plan.batch_size import BatchChoice, choose, fill_s
 from launcher.plan.engines import engines_of, with_declared_memory
 from launcher.plan.files import SavedPlan
 from launcher.plan.planning import (
@@ -30,10 +35,11 @@ from launcher.plan.planning import (
     devices_of,
     foreseen_on,
     nodes_of,
+    planned_model,
     problem_of,
     saved_plan,
 )
-from launcher.profile.bench import Bench, bench_options
+from launcher.profile.bench import Bench, bench_options, whole_copy
 from launcher.profile.choice import (
     Choice,
     Shape,
@@ -54,13 +60,16 @@ from launcher.profile.file import (
     ProfileFile,
 )
 from launcher.profile.links import greeted, identities, measure_link
-from launcher.profile.power import device_watts, idle_watts
+from launcher.profile.power import device_watts, idle_watts, layer_watts
 from launcher.profile.use import with_engines
 from launcher.progress import ProgressDisplay
 from launcher.run.job import Runtime, real_runtime
 from launcher.run.runtime import Surveyor
 from nodes.core.engines import AUTO
+from partition.devices import Device
+from partition.errors import DoesNotFitError, PartitionError
 from partition.measured.profiles import (
+    BatchTimes,
     LinkProfile,
     NodeProfile,
     Profile,
@@ -69,11 +78,25 @@ from partition.measured.profiles import (
     with_profile,
 )
 from partition.plan import Plan
+from partition.planner import plan_solution
+from partition.prediction.memory_budget import START_UP_BYTES
 
 ROUNDS = (3, 1, 1)
 """The most new plans that are measured after each search."""
 
 NOT_MEASURED = "watts were not measured; those of cluster.yaml hold"
+
+LADDER = (2, 4, 8, 16, 32)
+"""The numbers of frames per firing that are measured for `batch: auto`."""
+
+FLAT = 0.99
+"""A firing of more frames that takes at least this part of the time per frame ends the ladder once
+`FEWEST_RUNGS` are measured: the line through the last two tells the rest."""
+
+FEWEST_RUNGS = 3
+
+FIRINGS = 10
+"""About how often each layer runs to measure a firing: by itself, and in a whole copy."""
 
 ANY_HOST = ""
 """The host of a kind of nodes that may be on any machine."""
@@ -88,6 +111,7 @@ class NewMeasurements:
 
     layers: int = 0
     copies: int = 0
+    batches: int = 0
     links: int = 0
     subnets: int = 0
 
@@ -108,7 +132,11 @@ class Profiling:
     most_s: float = MOST_S
     alike: bool = False
     engines: Mapping[str, ComparedEngines] = field(default_factory=dict)
+    renew: Callable[[], Bench] = field(kw_only=True)
+    """Returns a bench whose agents are there again, after a failure."""
     taken: NewMeasurements = field(default_factory=NewMeasurements)
+    choice: BatchChoice | None = None
+    """How the number of frames in a batch was chosen, once it is, for `batch: auto`."""
     _identity: dict[str, NodeIdentity] = field(default_factory=dict)
     _kind: dict[str, NodeIdentity] = field(default_factory=dict)
     _meter: dict[str, str] = field(default_factory=dict)
@@ -125,15 +153,27 @@ class Profiling:
         self._kind = kinds(self._identity, self.alike)
         self._measure_layers()
         self._measure_copies()
+        self._measure_power()
+        self._measure_batches()
         links = self._measure_links()
         if saved is not None:
             plan = self._measure_saved(saved, self._profile(links))
             return self._file(links), plan
+        self._choose_batch(links)
         plan, choice = self._decide(links)
         return self._file(links, choice), plan
 
+    @property
+    def _planned(self) -> Model:
+        """The model in the batches of the plans that are measured."""
+        return planned_model(self.cluster, self.model)
+
     def _profile(self, links: tuple[LinkProfile, ...] = ()) -> Profile:
         return Profile({name: self._known[who] for name, who in self._kind.items()}, links)
+
+    def _batched(self, profile: Profile) -> Profile:
+        """Return a profile for the batches of the plans that are measured."""
+        return profile.in_batches(self._planned.network.batch)
 
     def _keep(self, kind: NodeIdentity, found: NodeProfile) -> None:
         self._known[kind] = found
@@ -177,6 +217,94 @@ class Profiling:
                     known = replace(known, busy_w=busy, idle_w=idle)
                 self._keep(kind, known)
 
+    def _measure_power(self) -> None:
+        """Measure what nodes with a meter take while they compute each part of the network."""
+        on_machine = Counter(identity.host for identity in self._identity.values())
+        for device in devices_of(self.cluster):
+            kind = self._kind[device.name]
+            known = self._known[kind]
+            if device.name not in self._meter or known.idle_w is None or known.layer_w is not None:
+                continue
+            sharing = on_machine[self._identity[device.name].host]
+            idle_w = known.idle_w * sharing
+            found = layer_watts(self.bench, self.model, device, known.layer_s, idle_w, sharing)
+            self._keep(kind, replace(known, layer_w=found))
+
+    def _measure_batches(self) -> None:
+        """Measure firings of several frames on every node, if the cluster asks for any."""
+        asked = self.cluster.config.batch
+        rungs = LADDER if asked == AUTO_BATCH else (asked,)
+        if rungs == (1,):
+            return
+        for device in devices_of(self.cluster):
+            kind = self._kind[device.name]
+            known = self._known[kind]
+            done = {each.frames for each in known.batched or () if each.layer_s}
+            if rungs[0] in done:
+                continue
+            known = replace(known, batched=known.batched or ())
+            for frames in rungs:
+                found = None if frames in done else self._firing(device, frames)
+                if found is not None:
+                    self.taken.batches += 1
+                    known = known.with_batched(found)
+                elif frames not in done:
+                    break
+                if _is_flat(known):
+                    break
+            self._keep(kind, known)
+
+    def _firing(self, device: Device, frames: int) -> BatchTimes | None:
+        """Measure layers and a whole copy that compute `frames` frames at once; None if the device
+        has no room, fails, would take too long, or the network cannot."""
+        layers_s = self._known[self._kind[device.name]].in_batches(frames).layer_s
+        try:
+            model = self.model.in_batches(frames)
+        except CnnError:
+            return None
+        if FIRINGS * sum(layers_s.values()) > self.most_s or not fits(model, device):
+            return None
+        names = [layer.name for layer in model.network.layers]
+        try:
+            found = self.bench.layers(model, device, names)
+            plan = whole_copy(model, device)
+            stage = f"measuring {frames} frames at once on {device.name}"
+            whole = self.bench.phases(model, plan, stage)
+        except DoesNotFitError:
+            return BatchTimes(frames, found.layer_s)
+        except LauncherError as error:  # such as a board without `memory` that has none left
+            text = f"node {device.name}: {frames} frames at once are not measured: {error}"
+            self.bench.progress.say(text)
+            self.bench = self.renew()
+            return None
+        return BatchTimes(frames, found.layer_s, whole[device.name])
+
+    def _choose_batch(self, links: tuple[LinkProfile, ...]) -> None:
+        """Settle how many frames the plans that are measured compute at once."""
+        if self.cluster.config.batch != AUTO_BATCH:
+            return
+        profile, cluster = self._profile(links), self.cluster
+
+        def search(batch: int, strategy: str | None) -> Plan:
+            asked = cluster.changed(batch=batch, strategy=strategy or cluster.config.strategy)
+            model, own = planned_model(asked, self.model), profile.in_batches(batch)
+            problem = problem_of(asked, model, own, self.bench.progress)
+            name = asked.config.strategy
+            try:
+                solution = configured(asked.config.ga, name).solve(problem)
+                plan = plan_solution(problem, solution, model_digest=model.digest, strategy=name)
+            except PartitionError as error:
+                raise BadInputError(f"{cluster.source.name}: {error}") from error
+            return foreseen_on(asked, with_profile(plan, own), own)
+
+        fill = fill_s(cluster, is_pushed=cluster.config.is_stream)
+        try:
+            _, self.choice = choose(cluster, search, fill)
+        except BadInputError:  # what was measured is kept, so that other bounds can be tried
+            _, self.choice = choose(cluster.changed(max_latency=None), search, fill)
+        self.bench.progress.say(f"batches of {self.choice.batch}: {self.choice.reason}")
+        self.cluster = cluster.changed(batch=self.choice.batch)
+
     def _has_watts(self, name: str) -> bool:
         """Whether it was measured what the node takes, or that it computes too rarely for that."""
         return self._known[self._kind[name]].idle_w is not None
@@ -201,9 +329,9 @@ class Profiling:
 
     def _measure_saved(self, saved: SavedPlan, profile: Profile) -> Plan:
         """Measure the subnets of a saved plan."""
-        plan = saved_plan(self.cluster, self.model, saved, profile)
+        plan = saved_plan(self.cluster, self._planned, saved, self._batched(profile))
         self._measure_phases(plan, f"measuring {saved.path.name}")
-        return self._predicted(plan, self._profile(profile.links))
+        return self._predicted(plan, self._batched(self._profile(profile.links)))
 
     def _decide(self, links: tuple[LinkProfile, ...]) -> tuple[Plan, Choice]:
         """Measure the subnets of the best plans, and choose among these by the measurements.
@@ -212,25 +340,27 @@ class Profiling:
         the same plans.
         """
         everything = len(self.model.network.layers)
+        batched = self._batched(self._profile())
         tried = Profile(
             {
                 name: replace(
                     node, subnets=tuple(s for s in node.subnets if len(s.layers) == everything)
                 )
-                for name, node in self._profile().nodes.items()
+                for name, node in batched.nodes.items()
             },
             links,
         )
+        model = self._planned
         config = self.cluster.config
         strategy = configured(config.ga, config.strategy)
         plans: dict[Shape, Plan] = {}
         before_s: dict[Shape, float] = {}
         began_s = time.monotonic()
         for most in ROUNDS:
-            problem = problem_of(self.cluster, self.model, tried, self.bench.progress)
+            problem = problem_of(self.cluster, model, tried, self.bench.progress)
             found = {
                 shape(plan, self._kind): self._predicted(plan, tried)
-                for plan in candidates(problem, self.model, strategy, self._kind)
+                for plan in candidates(problem, model, strategy, self._kind)
             }
             own, *others = found.values()
             in_order = {shape(plan, self._kind): plan for plan in (own, *ranked(problem, others))}
@@ -243,8 +373,8 @@ class Profiling:
                 plans[each], before_s[each] = in_order[each], in_order[each].period_s
                 stage = f"measuring plan {len(plans)} of at most {sum(ROUNDS)}"
                 self._measure_phases(plans[each], stage)
-                tried = _with_phases(tried, plans[each], self._profile())
-        measured = self._profile(links)
+                tried = _with_phases(tried, plans[each], self._batched(self._profile()))
+        measured = self._batched(self._profile(links))
         final = ranked(problem, [self._predicted(plan, measured) for plan in plans.values()])
         choice = Choice(
             made_for=choice_digest(self.cluster, problem, strategy.name),
@@ -258,12 +388,16 @@ class Profiling:
         return foreseen_on(self.cluster, with_profile(plan, profile), profile)
 
     def _measure_phases(self, plan: Plan, stage: str) -> None:
-        if len(fused_phases(plan, self._profile())) == len(plan.phases):
+        if len(fused_phases(plan, self._batched(self._profile()))) == len(plan.phases):
             return
-        for device, times in self.bench.phases(self.model, plan, stage).items():
+        for device, times in self.bench.phases(self._planned, plan, stage).items():
             kind = self._kind[device]
             self.taken.subnets += len(times)
-            self._keep(kind, self._known[kind].with_subnets(times))
+            known = self._known[kind]
+            if plan.batch == 1:
+                self._keep(kind, known.with_subnets(times))
+            else:
+                self._keep(kind, known.with_batched(BatchTimes(plan.batch, {}, times)))
 
     def _energy(self) -> str:
         """Return a sentence that says by what the watts of which nodes were measured."""
@@ -295,6 +429,25 @@ class Profiling:
             ),
             choice=choice,
         )
+
+
+def _is_flat(node: NodeProfile) -> bool:
+    """Whether the last firing took hardly less time per frame than the one before."""
+    measured = [at for at in node.batched or () if at.layer_s]
+    if len(measured) < FEWEST_RUNGS:
+        return False
+    before, last = (sum(at.layer_s.values()) / at.frames for at in measured[-2:])
+    return last >= FLAT * before
+
+
+def fits(model: Model, device: Device) -> bool:
+    """Whether a device has room for each layer of the network by itself."""
+    network = model.network
+    room = None if device.memory_bytes is None else device.memory_bytes - START_UP_BYTES
+    return room is None or all(
+        network.weight_bytes((layer.name,)) + 2 * network.activation_bytes(layer.name) <= room
+        for layer in network.layers
+    )
 
 
 def kinds(nodes: Mapping[str, NodeIdentity], alike: bool) -> dict[str, NodeIdentity]:
@@ -353,7 +506,17 @@ def measure(
         chosen = with_engines(cluster, {n: each.chosen for n, each in engines.items()})
         if engines:  # the agents may have been started anew, and compute with the chosen engines
             bench = start(chosen)
-        profiling = Profiling(chosen, model, bench, cache, again, most_s, alike, engines)
+        profiling = Profiling(
+            chosen,
+            model,
+            bench,
+            cache,
+            again,
+            most_s,
+            alike,
+            engines,
+            renew=lambda: start(chosen),
+        )
         found, plan = profiling.perform(saved)
     return found, plan, profiling.taken
 

@@ -30,27 +30,16 @@ def profile_file(cluster: Cluster, model: Model) -> ProfileFile | None:
 
     A command reads it once and passes it on, so that all its parts use the same one. Raises
     `BadInputError` if it is of another model or of other nodes by what `cluster.yaml` has of them;
-    `check_agents` compares the rest.
+    `check_agents` compares the rest. `model` is that of a single frame.
     """
     if cluster.config.profile is None:
         return None
-    check_unbatched(cluster)
     path = cluster.path(cluster.config.profile)
     found = read_profile(path)
     nodes = with_chosen_engines(cluster, found).config.nodes
     known = {node.name: node_part(node) for node in nodes}
     found.check(str(path), model.network.name, model.digest, known)
     return found
-
-
-def check_unbatched(cluster: Cluster) -> None:
-    """Raise `BadInputError` if nodes compute in batches; a profile is of single frames."""
-    if cluster.config.batch > 1:
-        raise cluster.error(
-            ("batch",),
-            "a profile has the times of single frames, which do not tell those of batches: remove "
-            "`batch`, or plan without the profile",
-        )
 
 
 def with_chosen_engines(cluster: Cluster, file: ProfileFile | None) -> Cluster:
@@ -82,9 +71,10 @@ def engine_reasons(cluster: Cluster, file: ProfileFile | None) -> dict[str, str]
     return found
 
 
-def profile_of(file: ProfileFile | None) -> Profile | None:
-    """Return the measurements as the cost model reads them; None without a file."""
-    return None if file is None else file.profile()
+def profile_of(file: ProfileFile | None, batch: int = 1) -> Profile | None:
+    """Return the measurements as the cost model reads them, of firings of `batch` frames; None
+    without a file."""
+    return None if file is None else file.profile().in_batches(batch)
 
 
 def check_agents(
@@ -93,6 +83,12 @@ def check_agents(
     """Raise `BadInputError` if the profile is of other machines or engines than the agents'."""
     where = str(cluster.path(cluster.config.profile or ""))
     file.check(where, model.network.name, model.digest, agents)
+
+
+def with_own_watts(cluster: Cluster) -> set[str]:
+    """Return the nodes whose watts the user has given."""
+    nodes = cluster.config.nodes
+    return {node.name for node in nodes if {"busy_w", "idle_w"} & node.model_fields_set}
 
 
 def profiled(
@@ -111,7 +107,7 @@ def profiled(
             devices,
             profile,
             own_link={node.name for node in nodes if node.link is not None},
-            own_watts={node.name for node in nodes if {"busy_w", "idle_w"} & node.model_fields_set},
+            own_watts=with_own_watts(cluster),
         )
         return measured_costs(network, measured, profile)
     except PartitionError as error:

@@ -18,6 +18,7 @@ from typing import Any
 
 from launcher.core.absences import Absence
 from launcher.core.recovery import Cause
+from launcher.plan.batch_size import BatchChoice
 from launcher.plan.planning import THIS_MACHINE
 from launcher.plan.prediction import expected_times, predicted_run, times_of
 from launcher.results.comparison.agreement import Agreement
@@ -229,6 +230,10 @@ class Report:
     """None if tensors between nodes are not encoded."""
     batch: int = 1
     """How many frames a node computed at once. Periods are per frame, latencies of a frame."""
+    batch_choice: BatchChoice | None = None
+    """How `batch` was chosen; None if the user has."""
+    max_latency_s: float | None = None
+    """The bound on a frame's latency that the plan had to meet."""
 
     @property
     def agrees(self) -> bool:
@@ -288,11 +293,13 @@ def plan_as_json(
     plan: Plan,
     engines: Mapping[str, EngineChoice] | None = None,
     reasons: Mapping[str, str] = MappingProxyType({}),
+    batch: BatchChoice | None = None,
 ) -> dict[str, Any]:
     """Return a plan that was not run as JSON-like data, with the names of a run's report.
 
     `engines` is what nodes compute with, or what they are asked for; `auto` is left to the agent.
-    Without it, the nodes have none. `reasons` says why measurements chose an engine.
+    Without it, the nodes have none. `reasons` says why measurements chose an engine, and `batch`
+    how the number of frames in a batch was chosen, if it was.
     """
     layers = Counter(plan.assignment.values())
     phases = Counter(phase.device for phase in plan.phases)
@@ -303,6 +310,7 @@ def plan_as_json(
         "strategy": plan.strategy,
         "explanation": plan.explanation,
         "batch": plan.batch,
+        "batch_choice": None if batch is None else asdict(batch),
         "period_planned_s": plan.frame_s,
         "latency_planned_s": plan.latency_s,
         "bytes_per_frame": plan.bytes_per_frame,
@@ -343,13 +351,17 @@ def make_report(
     cpus: Mapping[str, Sequence[int]] | None = None,
     machines: Mapping[str, str | None] | None = None,
     reasons: Mapping[str, str] = MappingProxyType({}),
+    batch: BatchChoice | None = None,
+    max_latency_s: float | None = None,
 ) -> Report:
     """Make the report of a run of `plan`.
 
     `measured` is the plan with the agents' warm-up times; `first_result_s` counts from the start of
     the command. `networks` has each network's agreement if there are several. `cpus` maps nodes on
     this machine to the CPUs to which their agents are bound. Nodes of the same machine have the
-    same value in `machines`. `reasons` says why measurements chose a node's engine.
+    same value in `machines`. `reasons` says why measurements chose a node's engine. `batch` says
+    how the number of frames in a batch was chosen, if it was, and `max_latency_s` is the bound that
+    the plan had to meet.
     """
     frames = len(result.received_s)
     seconds = result.received_s[-1] - result.sent_s[0]
@@ -396,6 +408,8 @@ def make_report(
         infinite=infinite,
         wire=wire_report(plan),
         batch=plan.batch,
+        batch_choice=batch,
+        max_latency_s=max_latency_s,
     )
 
 

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launcher.core.absences import Absence
+from launcher.plan.batch_size import BatchChoice
 from launcher.quantities import megabytes, seconds
 from launcher.results.comparison.tolerance import Rule
 from launcher.results.energy_text import energy_lines, energy_text
@@ -101,8 +102,9 @@ def nodes_table(nodes: Sequence[NodeReport]) -> Table:
     return table
 
 
-def plan_text(plan: Plan) -> RenderableType:
-    """Return a plan as text: nodes, phases, channels, predictions and the proof."""
+def plan_text(plan: Plan, batch: BatchChoice | None = None) -> RenderableType:
+    """Return a plan as text: nodes, phases, channels, predictions and the proof; and how the number
+    of frames in a batch was chosen, if it was."""
     return Group(
         _plan_nodes(plan),
         _plan_phases(plan),
@@ -114,6 +116,7 @@ def plan_text(plan: Plan) -> RenderableType:
         ),
         _line(f"proof: {plan.proof}"),
         _line(f"strategy: {plan.strategy}: {plan.explanation}"),
+        *map(_line, choice_lines(batch)),
     )
 
 
@@ -134,10 +137,11 @@ def report_lines(report: Report) -> list[str]:
         f"predicted {predicted} from the agents' warm-up timings, {planned} before the run",
         f"latency {seconds(report.latency_s)} in the median, "
         f"predicted {seconds(report.latency_predicted_s)}; "
-        f"{seconds(report.latency_worst_s)} at worst; "
+        f"{seconds(report.latency_worst_s)} at worst{_bound(report)}; "
         f"first result {report.first_result_s:.1f} s after the start",
         f"{megabytes(report.bytes_per_frame)} per frame between nodes; at most "
         f"{megabytes(held)} in FIFOs, predicted {megabytes(expected)}",
+        *choice_lines(report.batch_choice),
         *energy_lines(report.nodes),
         *(
             f"engine of {node.name}: {node.engine}, {node.engine_reason}"
@@ -160,6 +164,19 @@ def report_lines(report: Report) -> list[str]:
     lines.append(f"proof: {report.proof}")
     lines.append(f"strategy: {report.strategy}: {report.explanation}")
     return lines
+
+
+def choice_lines(choice: BatchChoice | None) -> list[str]:
+    """Return a line that says why there are so many frames in a batch, if they were chosen."""
+    return [] if choice is None else [f"batches of {choice.batch}: {choice.reason}"]
+
+
+def _bound(report: Report) -> str:
+    """Return a clause on the bound on latency; empty without one."""
+    if report.max_latency_s is None:
+        return ""
+    verdict = "within" if report.latency_s <= report.max_latency_s else "BEYOND"
+    return f"; the median is {verdict} the {seconds(report.max_latency_s)} asked for"
 
 
 def _agreement(report: Report) -> str:

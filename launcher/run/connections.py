@@ -109,9 +109,10 @@ class Connections:
         self._read(dialler, partial(_control_message, node), _control_changes)
 
     def redial_control(self, node: str, address: str) -> None:
-        """Connect to a node's control address anew, after the node has refused the connection.
+        """Connect to a node's control address anew, or to that of another of its slots, after the
+        node has refused.
 
-        Raises as `open_control`.
+        Nothing that the former connection received is reported any more. Raises as `open_control`.
         """
         self._forget(self._control.pop(node))
         self.open_control(node, address)

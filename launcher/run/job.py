@@ -21,9 +21,18 @@ from cnn.errors import CnnError
 from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RunConfig
+from launcher.config.units import AUTO_BATCH, parse_batch, parse_duration, parsed_option
 from launcher.core.absences import Absence
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
+from launcher.plan.batch_size import (
+    BatchChoice,
+    check_curves,
+    check_latency,
+    choose,
+    fill_s,
+    searching,
+)
 from launcher.plan.engines import (
     asks_for_engines,
     check_precisions,
@@ -53,7 +62,6 @@ from launcher.plan.planning import (
     read_model,
     run_options,
     saved_plan,
-    search_plan,
     summary,
     wire_of,
     with_warmup,
@@ -87,7 +95,7 @@ from launcher.results.journal.journal import Journal
 from launcher.results.journal.opening import CompletedRun, check_room, journal_place, journal_report
 from launcher.results.page.comparison import of_run, run_problems
 from launcher.results.page.page import RunRecord
-from launcher.results.page.recording import Recorder, check_report_file
+from launcher.results.page.recording import RunRecorder, check_report_file
 from launcher.results.report import Report, make_report, pace_report, removal_text
 from launcher.results.report_text import report_lines
 from launcher.run.consent import hearing_consent
@@ -137,6 +145,8 @@ class Outcome:
     """What the nodes of a plan that was not run compute with, or are asked for."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why measurements chose these engines, by node."""
+    batch: BatchChoice | None = None
+    """How the number of frames in a batch was chosen, if it was."""
 
 
 @contextmanager
@@ -196,7 +206,8 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             with runtime(nodes_of(cluster)) as runner:
                 job, found = _check_engines(job, runner, progress)
                 engines |= found
-        return Outcome(_plan(job, progress), None, engines=engines, reasons=job.reasons)
+        job, plan = _plan(job, progress)
+        return Outcome(plan, None, engines=engines, reasons=job.reasons, batch=job.choice)
     if cluster.config.is_stream:
         raise BadInputError(
             f"{cluster.source.name}: names a source or sinks, between which only the command "
@@ -227,7 +238,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
         progress.name_run(observation.run)
         observation.count_drops(lambda: len(results.dropped))
         options = replace(options, observation=observation)
-        recorder = Recorder(
+        recorder = RunRecorder(
             request.report, observation.view, run_record(cluster, plan, observation.models)
         )
         live = LiveRun(
@@ -265,6 +276,8 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             cpus={node.name: node.cpus for node in cluster.config.nodes},
             machines={node.name: machine_of(node) for node in cluster.config.nodes},
             reasons=job.reasons,
+            batch=ready.choice,
+            max_latency_s=cluster.config.max_latency,
         )
         if request.report is not None:
             record = replace(
@@ -307,7 +320,7 @@ def open_live(
     """
     with ExitStack() as stack:
         with _sentences():
-            job = _read(request, progress, loaded)
+            job = _read(request, progress, loaded, is_pushed=True)
             check(job.model)
             parts = parts_of(job.model)
             if len(parts) > 1 and job.cluster.config.run.order == "strict":
@@ -335,17 +348,21 @@ def open_live(
                 _show(progress, update)
 
         run = stack.enter_context(LiveRun(ready.stream, networks, show, observation))
-        yield Live(run, ready.plan, job.model, ready.subnets)
+        yield Live(run, ready.plan, job.model, ready.subnets, ready.choice)
 
 
 @dataclass(frozen=True)
 class Live:
-    """A run into which frames are pushed, its plan, and what that was made of."""
+    """A run into which frames are pushed, its plan, and what that was made of.
+
+    `choice` says how the number of frames in a batch was chosen, if it was.
+    """
 
     run: LiveRun
     plan: Plan
     model: Model
     subnets: Mapping[str, SubnetFiles]
+    choice: BatchChoice | None = None
 
 
 @dataclass(frozen=True)
@@ -381,6 +398,11 @@ class _Job:
         """The nodes that can be used when the run begins, as far as is known."""
         return tuple(node for node in self.nodes if node.name not in self.absent)
 
+    is_pushed: bool = False
+    """Whether frames come when others push them, and not from files."""
+    choice: BatchChoice | None = None
+    """How the number of frames in a batch was chosen, if it was and has been."""
+
     @property
     def reasons(self) -> dict[str, str]:
         """Why nodes compute with their engine, where the profile's measurements chose it."""
@@ -402,6 +424,7 @@ class _Ready:
     options: RunOptions
     batch_wait_s: float | None = None
     full: Mapping[str, str] = field(default_factory=dict)
+    choice: BatchChoice | None = None
 
     def stream(self, frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
         """Stream frames until they end (`launcher.run.live.Stream`)."""
@@ -416,7 +439,13 @@ class _Ready:
         return replace(result, absences=(*result.absences, *full))
 
 
-def _read(request: Request, progress: ProgressDisplay, loaded: LoadedTarget | None) -> _Job:
+def _read(
+    request: Request,
+    progress: ProgressDisplay,
+    loaded: LoadedTarget | None,
+    *,
+    is_pushed: bool = False,
+) -> _Job:
     loaded = loaded or load_target(request)
     cluster, saved = loaded.cluster, loaded.saved
     cluster = with_profile_option(cluster, request.profile)
@@ -431,11 +460,22 @@ def _read(request: Request, progress: ProgressDisplay, loaded: LoadedTarget | No
     progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
     model = read_model(cluster)
     file = profile_file(cluster, model)
+    check_curves(cluster, file)
     cluster = with_chosen_engines(cluster, file)
     nodes = () if request.plan_only else nodes_of(cluster)
     for part in model.parts or (model,):
         progress.say(summary(part.network, part.filled_seed))
-    return _Job(request, cluster, saved, nodes, model, planned_model(cluster, model), file)
+    planned = planned_model(cluster, model)
+    return _Job(
+        request,
+        cluster,
+        saved,
+        nodes,
+        model,
+        planned,
+        file,
+        is_pushed=is_pushed or cluster.config.is_stream,
+    )
 
 
 def _scratch(stack: ExitStack) -> Path:
@@ -466,10 +506,10 @@ def _ready(
     if checks:
         show = _counting(progress, "comparing the simplified network")
         check_simplified(model, folder / "simplified", default_cache(), show)
-    plan = _plan_for_present(job, progress)
+    job, plan = _plan_for_present(job, progress)
     if isinstance(runner, Surveyor) and any(node.memory is None for node in cluster.config.nodes):
-        plan, job = _within_reported(job, plan, runner, progress)
-        cluster = job.cluster
+        job, plan = _within_reported(job, plan, runner, progress)
+    cluster = job.cluster
     subnets_folder = _subnets_folder(job, folder)
     subnets = cut_subnets(job.planned, plan, subnets_folder, _counting(progress, "cutting subnets"))
     options = replace(
@@ -483,7 +523,7 @@ def _ready(
         options = replace(options, replan=replan, recovery=recovery)
         if recovery.rebalance == "ask":
             options = replace(options, consent=stack.enter_context(hearing_consent()))
-    return _Ready(runner, job.nodes, plan, subnets, options, full=job.full)
+    return _Ready(runner, job.nodes, plan, subnets, options, full=job.full, choice=job.choice)
 
 
 def _call_roll(job: _Job, surveyor: Surveyor, progress: ProgressDisplay) -> _Job:
@@ -533,7 +573,7 @@ def _check_engines(
     return replace(job, cluster=with_declared_memory(cluster, found, welcomes)), found
 
 
-def _plan_for_present(job: _Job, progress: ProgressDisplay) -> Plan:
+def _plan_for_present(job: _Job, progress: ProgressDisplay) -> tuple[_Job, Plan]:
     """Return a plan for the nodes that can be used; if there is none, one for all nodes.
 
     With the latter, the run waits for the absent nodes before it begins. Raises `BadInputError` if
@@ -559,9 +599,9 @@ def _plan_for_present(job: _Job, progress: ProgressDisplay) -> Plan:
 
 def _within_reported(
     job: _Job, plan: Plan, surveyor: Surveyor, progress: ProgressDisplay
-) -> tuple[Plan, _Job]:
+) -> tuple[_Job, Plan]:
     """Return the plan, made again if a node without `memory` has less than it needs, and the job
-    with the limits that its agents report.
+    whose cluster has the limits that its agents report.
 
     Raises `BadInputError` if no plan fits, unless a node is absent that may come.
     """
@@ -569,11 +609,11 @@ def _within_reported(
     active = {node.name for node in cluster.config.nodes if not node.standby}
     nodes = tuple(node for node in job.present if node.name in active)
     if not nodes:
-        return plan, job
+        return job, plan
     welcomes = surveyor.survey(nodes, cluster.config.run.connect_timeout_s).welcomes
     limits = reported_limits(cluster.config.nodes, welcomes)
     if not limits:
-        return plan, job
+        return job, plan
     full = too_full(limits)
     for name, sentence in full.items():
         progress.say(sentence, "warning", (name,))
@@ -582,12 +622,14 @@ def _within_reported(
     over = exceeded(plan, limits)
     if not over:
         progress.say(known)
-        return plan, limited
+        return limited, plan
     need = plan.memory[over[0]].total_bytes / 1e6
     progress.say(f"{known}; the plan needs {need:.0f} MB on {over[0]}, so another one is made")
+    if job.choice is not None:
+        limited = replace(limited, cluster=limited.cluster.changed(batch=AUTO_BATCH))
     again = replace(limited, request=replace(request, save=None))
     try:
-        plan = _plan_for_present(again, progress)
+        again, plan = _plan_for_present(again, progress)
     except BadInputError as error:
         raise type(error)(
             f"{error}. {', '.join(limits)}: without `memory` in cluster.yaml, a node may hold what "
@@ -595,8 +637,9 @@ def _within_reported(
         ) from error
     plan = replace(plan, explanation=f"{plan.explanation}; {known}")
     if request.save is not None:
-        _save(request.save, plan, cluster, job.planned, progress)
-    return plan, limited
+        batch = again.cluster.config.batch
+        _save(request.save, plan, cluster.changed(batch=batch), again.planned, progress)
+    return replace(again, request=request), plan
 
 
 def _restore(results: Results, journal: Journal, where: str, progress: ProgressDisplay) -> None:
@@ -664,6 +707,11 @@ def load_target(request: Request) -> LoadedTarget:
                 f"--strategy {request.strategy}: {str(folder)!r} is a plan, whose layers have "
                 "their nodes already; give its cluster.yaml to search again"
             )
+        if request.batch is not None:
+            raise BadInputError(
+                f"--batch {request.batch}: {str(folder)!r} is a plan, which is for its own number "
+                "of frames at once; give its cluster.yaml to search again"
+            )
     elif target.is_dir() or (not target.exists() and (target.parent / FRONT).exists()):
         target = target / CLUSTER
         if not target.exists():
@@ -673,7 +721,9 @@ def load_target(request: Request) -> LoadedTarget:
         "frames": request.frames,
         "strategy": request.strategy,
         "seed": request.seed,
-        "batch": request.batch,
+        "batch": request.batch and parsed_option("--batch", parse_batch, request.batch),
+        "max_latency": request.max_latency
+        and parsed_option("--max-latency", parse_duration, request.max_latency),
         "verify": request.verify,
         "tolerance": request.tolerance,
         "journal": request.journal and _journal(cluster, request.journal),
@@ -714,23 +764,35 @@ def _journal(cluster: Cluster, folder: Path) -> JournalConfig:
     return JournalConfig(folder=path, keep=None if given is None else given.keep)
 
 
-def _plan(job: _Job, progress: ProgressDisplay, nodes: Collection[str] | None = None) -> Plan:
-    """Return a plan for the nodes called `nodes`, or for all that do not stand by."""
-    cluster, model = job.cluster, job.planned
-    profile = profile_of(job.file)
-    if job.saved is None or not job.saved.fits(nodes):
-        plan = search_plan(cluster, model, job.file, progress, nodes)
+def _plan(
+    job: _Job, progress: ProgressDisplay, nodes: Collection[str] | None = None
+) -> tuple[_Job, Plan]:
+    """Return a plan for the nodes called `nodes`, or for all that do not stand by, and the job with
+    the number of frames per batch that was chosen for it."""
+    cluster, fill = job.cluster, fill_s(job.cluster, is_pushed=job.is_pushed)
+    search = searching(cluster, job.model, job.file, progress, nodes)
+    if job.saved is not None and job.saved.fits(nodes):
+        profile = profile_of(job.file, job.planned.network.batch)
+        plan = saved_plan(cluster, job.planned, job.saved, profile)
+        plan = foreseen_on(cluster, plan, profile)
+        check_latency(cluster, plan, fill)
+    elif cluster.config.batch == AUTO_BATCH:
+        plan, choice = choose(cluster, search, fill)
+        cluster = cluster.changed(batch=choice.batch)
+        planned = planned_model(cluster, job.model)
+        job = replace(job, cluster=cluster, planned=planned, choice=choice)
+        progress.say(f"batches of {choice.batch}: {choice.reason}")
     else:
-        plan = saved_plan(cluster, model, job.saved, profile)
-    plan = foreseen_on(cluster, plan, profile)
+        plan = search(cluster.config.batch, None)
+        check_latency(cluster, plan, fill)
     progress.say(
         f"planned ({plan.strategy}): {len(plan.phases)} phases, {len(plan.channels)} channels, "
         f"proved free of deadlock; {1 / plan.frame_s:.2f} frames/s predicted from "
         + ("measured times" if plan.times == "measured" else "estimates")
     )
     if job.request.save is not None:
-        _save(job.request.save, plan, cluster, model, progress)
-    return plan
+        _save(job.request.save, plan, cluster, job.planned, progress)
+    return job, plan
 
 
 def _save(

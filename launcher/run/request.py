@@ -64,8 +64,18 @@ class Request:
         str | None, typer.Option(help="How layers are divided among nodes, such as 'vertical'")
     ] = None
     batch: Annotated[
-        int | None,
-        typer.Option(min=1, max=MOST_BATCH, help="Number of frames that a node computes at once"),
+        str | None,
+        typer.Option(
+            metavar="N|auto",
+            help="Number of frames that a node computes at once; auto: what is fastest by the "
+            "profile within --max-latency",
+        ),
+    ] = None
+    max_latency: Annotated[
+        str | None,
+        typer.Option(
+            help="The longest that a frame may take from its source to its result, such as 200ms"
+        ),
     ] = None
     seed: Annotated[
         int | None,

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import PlanReply, PlanRequest
@@ -61,6 +62,8 @@ class AgentRunner:
 
     agents: LocalAgents
     session: str = field(default_factory=partial(secrets.token_hex, 16))
+    slots: dict[str, str] = field(default_factory=dict)
+    """The address of the slot of each node that has answered the survey."""
 
     def __call__(
         self,
@@ -72,7 +75,12 @@ class AgentRunner:
         options: RunOptions,
     ) -> RunResult:
         """See `run`."""
-        return run(plan, nodes, subnets, networks, on_update, options, self.agents, self.session)
+        return run(
+            *(plan, nodes, subnets, networks, on_update, options),
+            agents=self.agents,
+            session=self.session,
+            slots=self.slots,
+        )
 
     def survey(
         self, nodes: tuple[Node, ...], timeout_s: float, remote_s: float = REMOTE_S
@@ -84,7 +92,9 @@ class AgentRunner:
         hello = greeting(timeout_s, self.session)
         folder = None if keys is None else keys.folder
         with Connections(keys, access.guards) as connections:
-            return survey(connections, contacts, self.agents, hello, timeout_s, remote_s, folder)
+            found = survey(connections, contacts, self.agents, hello, timeout_s, remote_s, folder)
+        self.slots.update(found.addresses)
+        return found
 
 
 def run(
@@ -96,6 +106,7 @@ def run(
     options: RunOptions,
     agents: LocalAgents | None = None,
     session: str | None = None,
+    slots: Mapping[str, str] = MappingProxyType({}),
 ) -> RunResult:
     """Run `plan` on `nodes` (a `Runner`).
 
@@ -104,7 +115,8 @@ def run(
     Nodes without a phase in the plan are not used; if `options.recovers`, they stand by in case a
     node is lost. `agents` are those that were started before planning
     (`launcher.run.processes.start_agents`); without them, this function starts and ends its own.
-    `session` is the name of the session with every agent, by default a random one.
+    `session` is the name of the session with every agent, by default a random one. `slots` has the
+    addresses of the slots that are tried first.
 
     Raises `BadInputError` for nodes that cannot be used (unreachable, busy, of another protocol
     version, missing) and frames that do not fit; `RunFailedError` if the run fails later.
@@ -135,7 +147,7 @@ def run(
         if agents is None:
             agents = stack.enter_context(start_agents(held, options.cache))
         contacts = [
-            _contact(node, agents, options.keep_agents, options.absent.get(node.name, ""))
+            _contact(node, agents, options.keep_agents, options.absent.get(node.name, ""), slots)
             for node in held
         ]
         access = used[0].access
@@ -234,10 +246,19 @@ def _share(
     )
 
 
-def _contact(node: Node, agents: LocalAgents, keep: bool, absence: str = "") -> Contact:
-    address = agents[node.name].address if node.address is None else node.address
-    started_by_us = node.address is None and not keep
-    return Contact(node.name, address, started_by_us, node.engine, absence)
+def _contact(
+    node: Node,
+    agents: LocalAgents,
+    keep: bool,
+    absence: str = "",
+    slots: Mapping[str, str] = MappingProxyType({}),
+) -> Contact:
+    if not node.addresses:
+        address = agents[node.name].address
+        return Contact(node.name, address, not keep, node.engine, absence)
+    first = slots.get(node.name, node.addresses[0])
+    others = tuple(address for address in node.addresses if address != first)
+    return Contact(node.name, first, False, node.engine, absence, others)
 
 
 def _connect(connections: Connections, contact: Contact) -> None:
@@ -305,11 +326,12 @@ def _nodes_in_use(plan: Plan, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _check_addresses(nodes: tuple[Node, ...]) -> None:
-    """Raises `BadInputError` if two nodes have the same address."""
+    """Raises `BadInputError` if two nodes have the same address, or slots at the same address."""
     at: dict[str, str] = {}
     for node in nodes:
-        if node.address is not None and at.setdefault(node.address, node.name) != node.name:
-            raise BadInputError(
-                f"nodes {at[node.address]!r} and {node.name!r} have the same address "
-                f"{node.address}: each node needs an agent of its own"
-            )
+        for address in node.addresses:
+            if at.setdefault(address, node.name) != node.name:
+                raise BadInputError(
+                    f"nodes {at[address]!r} and {node.name!r} have the same address "
+                    f"{address}: each node needs an agent of its own"
+                )

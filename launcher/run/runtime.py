@@ -20,6 +20,7 @@ from launcher.run.consent import Consent
 from launcher.view.frame_trace import FrameTrace
 from launcher.view.observation import Observation
 from nodes.core.engines import AUTO
+from nodes.protocol.addresses import slot_address
 from nodes.protocol.messages import EngineChoice, Stats, Welcome
 from partition.plan import Plan
 
@@ -46,6 +47,15 @@ class Node:
     engine: EngineChoice = ANY_ENGINE
     meter: str = AUTO
     """What measures the energy of an agent that the launcher starts."""
+    slots: int = 1
+    """How many slots are at its address."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The control addresses of its slots."""
+        if self.address is None:
+            return ()
+        return tuple(slot_address(self.address, slot) for slot in range(1, self.slots + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +159,14 @@ REMOTE_S = 3.0
 
 @dataclass
 class Surveyed:
-    """What agents say of themselves, by node, and why the other nodes are absent, in sentences."""
+    """What agents say of themselves, by node, and why the other nodes are absent, in sentences.
+
+    `addresses` are those of the slots that have answered.
+    """
 
     welcomes: dict[str, Welcome] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

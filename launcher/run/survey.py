@@ -4,12 +4,14 @@ A launcher greets every agent (`Hello`), takes its `Welcome` and ends the sessio
 that follows greets the agents by the same name of a session, so an agent admits it whichever of the
 two connections it hears first (`nodes.core.session`).
 
-An agent that does not answer, or refuses, is absent. A run may begin without it, and says why.
+Of a node with several slots, the first one that is free answers. An agent that does not answer, or
+refuses, is absent. A run may begin without it, and says why.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -28,6 +30,9 @@ from nodes.host.owner import has_ended
 from nodes.net.sockets import AddressError
 from nodes.protocol.messages import Bye, Control, Hello, Refused, Welcome, is_understood
 
+ASLEEP_S = 20.0
+"""How long agents of slots may take to answer: they may have to be started first."""
+
 LOOK_EVERY_S = 0.2
 """How often to look for agents that have ended."""
 
@@ -43,7 +48,8 @@ def survey(
 ) -> Surveyed:
     """Return what the agents of `contacts` say of themselves within `timeout_s`.
 
-    Only those among `agents`, which may be starting still, have more than `remote_s`. `keys` is the
+    Only those among `agents`, which may be starting still, have more than `remote_s`, and those of
+    slots more than `ASLEEP_S`. `keys` is the
     launching machine's folder of keys, if it uses any. Raises `BadInputError` if one of `agents`
     could not start.
     """
@@ -59,7 +65,8 @@ def survey(
             if agents[node].exit_code() == AGENT_COULD_NOT_START:
                 raise could_not_start(node, agents[node].stderr_tail())
         for node in list(call.waiting):
-            patience_s = _patience_s(node, agents, timeout_s, remote_s)
+            sleeps = call.waiting[node].slots > 1
+            patience_s = _patience_s(node, agents, timeout_s, ASLEEP_S if sleeps else remote_s)
             if passed_s > patience_s:
                 call.miss(node, sentences.unreachable([call.waiting[node]], patience_s))
     return call.found
@@ -84,7 +91,12 @@ class _RollCall:
             self.found.absent[contact.name] = f"node {contact.name!r}: {error}"
             return
         self._greet(contact.name, self._hello)
-        session = Session(contact.name, contact.address, contact.started_by_us)
+        session = Session(
+            contact.name,
+            contact.address,
+            contact.started_by_us,
+            other_slots=deque(contact.others),
+        )
         self.waiting[contact.name] = session
 
     def _greet(self, node: str, hello: Hello) -> None:
@@ -117,6 +129,9 @@ class _RollCall:
             again = again or takeover_hello(hello, answer, has_ended(answer.holder))
             if again is not None:
                 self._greet(node, again)
+            elif session.try_next_slot():
+                self._connections.redial_control(node, session.address)
+                self._greet(node, self._hello)
             else:
                 self.miss(node, sentences.refused(session, answer))
             return
@@ -129,6 +144,7 @@ class _RollCall:
             self.miss(node, sentences.other_protocol(session, answer.protocol))
             return
         self.found.welcomes[node] = answer
+        self.found.addresses[node] = session.address
         del self.waiting[node]
 
     def miss(self, node: str, why: LauncherError) -> None:

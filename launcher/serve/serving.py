@@ -20,7 +20,7 @@ from launcher.console import print_text
 from launcher.errors import BadInputError
 from launcher.progress import ProgressDisplay
 from launcher.results.page.comparison import of_view
-from launcher.results.page.recording import Recorder
+from launcher.results.page.recording import RunRecorder
 from launcher.run.job import load_target, run_record
 from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
@@ -64,7 +64,7 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
         service.metrics_are_open = config.metrics == "open"
         say = progress.say if takes_standard_output(cluster) else _print_line
         record = run_record(cluster, live.plan, live.models)
-        with Recorder(request.report, live.view, record) as recorder:
+        with RunRecorder(request.report, live.view, record) as recorder:
             number = asyncio.run(_until_stopped(service, live, config, tls, say))
         record = recorder.record
         if record.view is not None:

@@ -46,7 +46,7 @@ class NotRunningError(LauncherError):
     """There is no service in this folder."""
 
 
-class Service:
+class ServiceClient:
     """The running service of a state folder, as commands see it."""
 
     def __init__(self, folder: Path) -> None:

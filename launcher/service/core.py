@@ -3,11 +3,11 @@
 A *generation* says which release of each model is wanted. The core compares that with what there
 is, and after every event takes the next step for each model, until both are the same:
 
-    LOADING ──Loaded──▶ CHECKING ──Checked──▶ SERVING ──another takes over──▶ DRAINING
-       │                   │                     │                               │ Drained
-       │ LoadFailed        │ it disagrees        │ Ended                         ▼
-       ▼                   ▼                     ▼                            CLOSING ──▶ gone
-     FAILED ◀──Closed── CLOSING ◀────────────────┘
+    LOADING ──loaded──▶ CHECKING ──agrees──▶ SERVING ──another takes over──▶ DRAINING
+       │                   │                    │                               │ drained
+       │ failed            │ disagrees          │ its run ended                 ▼
+       ▼                   ▼                    ▼                            CLOSING ──▶ gone
+     FAILED ◀──closed── CLOSING ◀───────────────┘
 
 It promises, for every history of events (`tests/service/test_core.py`):
 
@@ -29,28 +29,28 @@ from launcher.service.events import (
     ALIVE,
     Action,
     Applied,
-    Check,
-    Checked,
+    CheckRelease,
     Close,
     Closed,
     Drain,
     Drained,
-    Ended,
     Event,
     Forget,
-    Loaded,
-    LoadFailed,
+    ModelRelease,
     Note,
     NoteGood,
     Open,
-    Release,
+    ReleaseChecked,
+    ReleaseFailed,
+    ReleaseLoaded,
     ReleaseState,
     Renewed,
     Route,
-    Stop,
-    Stopped,
-    Tick,
+    RunEnded,
+    ServiceStopped,
+    StopService,
 )
+from nodes.core.events import Tick
 
 MOST_RELEASES = 2
 """Releases of one model that may hold something at the same time."""
@@ -89,7 +89,7 @@ class ModelStatus:
 class _Life:
     """One release from `Open` on."""
 
-    release: Release
+    release: ModelRelease
     state: ReleaseState
     since_s: float
     reason: str = ""
@@ -107,14 +107,14 @@ class _Model:
 
     name: str
     since_s: float
-    wanted: Release | None = None
-    good: Release | None = None
-    current: Release | None = None
+    wanted: ModelRelease | None = None
+    good: ModelRelease | None = None
+    current: ModelRelease | None = None
     """The release that new requests go to."""
     may_gap: bool = False
     makes_room: bool = False
     """Whether the wanted release waits until no other one holds anything."""
-    lives: dict[Release, _Life] = field(default_factory=dict)
+    lives: dict[ModelRelease, _Life] = field(default_factory=dict)
 
     @property
     def alive(self) -> list[_Life]:
@@ -125,7 +125,7 @@ class _Model:
 class ServiceCore:
     """The core of the service; see the module."""
 
-    def __init__(self, good: Iterable[Release] = ()) -> None:
+    def __init__(self, good: Iterable[ModelRelease] = ()) -> None:
         """`good` are the releases that served last, of an earlier process."""
         self.generation = 0
         self.is_stopping = False
@@ -169,7 +169,7 @@ class ServiceCore:
             return "degraded"
         return "starting" if any(model.current is None for model, _ in wanted) else "ok"
 
-    def states(self) -> Mapping[Release, ReleaseState]:
+    def states(self) -> Mapping[ModelRelease, ReleaseState]:
         """The state of every release that the core knows."""
         return {
             life.release: life.state
@@ -188,7 +188,7 @@ class ServiceCore:
             case Renewed(models):
                 for name in models:
                     self._renew(name)
-            case Stop():
+            case StopService():
                 self.is_stopping = True
                 for each in self._models.values():
                     for alive in each.alive:
@@ -205,7 +205,7 @@ class ServiceCore:
         is_left = any(model.alive for model in self._models.values())
         if self.is_stopping and not is_left and not self._has_stopped:
             self._has_stopped = True
-            self._actions.append(Stopped())
+            self._actions.append(ServiceStopped())
         return self._actions
 
     def _apply(self, event: Applied, now_s: float) -> None:
@@ -232,33 +232,33 @@ class ServiceCore:
 
     def _happened(
         self,
-        event: Loaded | LoadFailed | Checked | Ended | Drained | Closed,
+        event: ReleaseLoaded | ReleaseFailed | ReleaseChecked | RunEnded | Drained | Closed,
         model: _Model,
         life: _Life,
         now_s: float,
     ) -> None:
         """Note what a release reports; what comes too late is ignored."""
         match event, life.state:
-            case Loaded(), _S.LOADING:
+            case ReleaseLoaded(), _S.LOADING:
                 life.state, life.since_s = _S.CHECKING, now_s
-                self._actions.append(Check(life.release))
-            case LoadFailed(reason=reason, lacks_room=lacks_room), _S.LOADING:
+                self._actions.append(CheckRelease(life.release))
+            case ReleaseFailed(reason=reason, lacks_room=lacks_room), _S.LOADING:
                 life.lacks_room = lacks_room
                 self._fail(life, reason, now_s)
                 self._failed(life, now_s)
-            case ((LoadFailed() | Closed()), _S.CLOSING):
+            case ((ReleaseFailed() | Closed()), _S.CLOSING):
                 self._note("info", f"{life.release} is closed")
                 if life.has_failed:
                     self._failed(life, now_s)
                 else:
                     del model.lives[life.release]
-            case Checked(problem=""), _S.CHECKING:
+            case ReleaseChecked(problem=""), _S.CHECKING:
                 self._take_over(model, life, now_s)
-            case Checked(problem=problem), _S.CHECKING:
+            case ReleaseChecked(problem=problem), _S.CHECKING:
                 self._fail(life, problem, now_s)
                 life.retry_s = None
                 self._close(model, life, now_s)
-            case Ended(reason=reason), (_S.CHECKING | _S.SERVING | _S.DRAINING):
+            case RunEnded(reason=reason), (_S.CHECKING | _S.SERVING | _S.DRAINING):
                 if life.state is _S.SERVING and now_s - life.since_s >= PROVEN_S:
                     life.failures = 0
                 self._fail(life, reason, now_s)
@@ -323,7 +323,7 @@ class ServiceCore:
         if _is_due(model.lives.get(good), now_s):
             self._open(model, good, now_s)
 
-    def _open(self, model: _Model, release: Release, now_s: float) -> None:
+    def _open(self, model: _Model, release: ModelRelease, now_s: float) -> None:
         alive = model.alive
         if len(alive) >= MOST_RELEASES or (model.makes_room and alive):
             return  # it is tried again when one of them is closed

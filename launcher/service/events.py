@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from nodes.core.events import Tick
+
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ModelRelease:
     """A version of a model, and how it is deployed.
 
     `digest` identifies the model's files and everything that its deployment depends on. A release
@@ -55,7 +57,7 @@ class Applied:
     """
 
     generation: int
-    releases: tuple[Release, ...]
+    releases: tuple[ModelRelease, ...]
     may_gap: bool = False
 
 
@@ -67,37 +69,37 @@ class Renewed:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class ReleaseLoaded:
     """The nodes have loaded a release."""
 
-    release: Release
+    release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)
-class LoadFailed:
+class ReleaseFailed:
     """A release could not be loaded, and holds nothing.
 
     `lacks_room` says that it may fit once another release is closed.
     """
 
-    release: Release
+    release: ModelRelease
     reason: str
     lacks_room: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ReleaseChecked:
     """A release was compared with its whole model; `problem` is empty if it agrees."""
 
-    release: Release
+    release: ModelRelease
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunEnded:
     """The run of a release ended with an error."""
 
-    release: Release
+    release: ModelRelease
     reason: str
 
 
@@ -105,28 +107,32 @@ class Ended:
 class Drained:
     """A release that gets no more requests has answered all."""
 
-    release: Release
+    release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
     """A release holds nothing any more."""
 
-    release: Release
+    release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopService:
     """All releases are to be closed; no request comes any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """The core's deadline has come."""
-
-
 Event: TypeAlias = (
-    Applied | Renewed | Loaded | LoadFailed | Checked | Ended | Drained | Closed | Stop | Tick
+    Applied
+    | Renewed
+    | ReleaseLoaded
+    | ReleaseFailed
+    | ReleaseChecked
+    | RunEnded
+    | Drained
+    | Closed
+    | StopService
+    | Tick
 )
 
 
@@ -135,16 +141,16 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Plan a release and load it; answered by `Loaded` or `LoadFailed`."""
+    """Plan a release and load it; answered by `ReleaseLoaded` or `ReleaseFailed`."""
 
-    release: Release
+    release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """Compare a release with its whole model; answered by `Checked`."""
+class CheckRelease:
+    """Compare a release with its whole model; answered by `ReleaseChecked`."""
 
-    release: Release
+    release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,21 +158,21 @@ class Route:
     """New requests of a model go to this release; without one, they wait."""
 
     model: str
-    release: Release | None
+    release: ModelRelease | None
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
     """Report `Drained` once all requests that this release has are answered."""
 
-    release: Release
+    release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
     """Close a release, or give up loading it; answered by `Closed`."""
 
-    release: Release
+    release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +186,7 @@ class Forget:
 class NoteGood:
     """A release has been checked and serves; it is what a failed one falls back to."""
 
-    release: Release
+    release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +198,10 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
-    """All releases are closed, after `Stop`."""
+class ServiceStopped:
+    """All releases are closed, after `StopService`."""
 
 
-Action: TypeAlias = Open | Check | Route | Drain | Close | Forget | NoteGood | Note | Stopped
+Action: TypeAlias = (
+    Open | CheckRelease | Route | Drain | Close | Forget | NoteGood | Note | ServiceStopped
+)

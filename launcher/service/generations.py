@@ -11,10 +11,10 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from cnn.errors import CnnError
@@ -28,8 +28,9 @@ from launcher.plan.engines import check_precisions
 from launcher.plan.files import cluster_text
 from launcher.plan.planning import check_strategy, nodes_of, planned_model, read_model, wire_of
 from launcher.serve.listening import check_stateless, tls_files
-from launcher.service.events import Release
-from launcher.service.store import Generation, KeptModel, Store
+from launcher.service.events import ModelRelease
+from launcher.service.store import DRAFT, Generation, KeptModel, Store
+from launcher.sources.clock import now_s
 
 _OF_RUNS = {"input", "inputs", "frames", "rate", "on_overload", "queue_frames", "journal",
             "labels", "truth", "sinks", "reconnect", "task", "serve", "model", "pins"}  # fmt: skip
@@ -39,7 +40,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Candidate:
+class NextGeneration:
     """A cluster.yaml that was checked and whose models are kept; it is not applied yet."""
 
     generation: Generation
@@ -49,7 +50,7 @@ class Candidate:
 
 def read_generation(
     path: Path, store: Store, known: list[Generation], *, checks: bool = True
-) -> Candidate:
+) -> NextGeneration:
     """Read and check a cluster.yaml, and copy its models into the store's folder.
 
     `known` are the kept generations, of which the last one is the present one. Raises
@@ -82,13 +83,13 @@ def read_generation(
     )
     generation = Generation(
         1 if former is None else former.number + 1,
-        time.time(),
+        now_s(),
         str(path.absolute()),
         cluster_text(changed, keeps_token=True),
         tuple(entry for entry, _ in entries),
         {node.name: node.address for node in cluster.config.nodes},
     )
-    return Candidate(generation, _notes(cluster, former, store))
+    return NextGeneration(generation, _notes(cluster, former, store))
 
 
 def _check(cluster: Cluster) -> None:
@@ -161,7 +162,7 @@ def cluster_of(store: Store, generation: Generation) -> Cluster:
         path.unlink(missing_ok=True)
 
 
-def release_cluster(store: Store, known: list[Generation], release: Release) -> Cluster:
+def release_cluster(store: Store, known: list[Generation], release: ModelRelease) -> Cluster:
     """Return the cluster that runs a release alone; raises `BadInputError`."""
     for generation in reversed(known):
         for model in generation.models:
@@ -230,16 +231,15 @@ def _kept(cluster: Cluster, model: ModelFile, folder: Path) -> tuple[str, str]:
 
 
 def _copy(files: Mapping[str, Path], target: Path) -> None:
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=target.parent, prefix=DRAFT) as folder:
+        draft = Path(folder) / target.name
         for name, file in files.items():
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, draft / name)
             with (draft / name).open("rb") as copy:
                 os.fsync(copy.fileno())
         draft.replace(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _file_digest(path: Path) -> str:

@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.load import Cluster
-from launcher.errors import LauncherError, NoRoomError, shortened
+from launcher.errors import LacksRoomError, LauncherError, shortened
 from launcher.progress import ProgressDisplay
 from launcher.run import job
 from launcher.run.live_cluster import LiveCluster, live_cluster
 from launcher.run.request import Request
 from launcher.service.check import disagreement
 from launcher.service.events import (
-    Checked,
     Closed,
-    Ended,
     Event,
-    Loaded,
-    LoadFailed,
-    Release,
+    ModelRelease,
+    ReleaseChecked,
+    ReleaseFailed,
+    ReleaseLoaded,
+    RunEnded,
 )
 
 Report = Callable[[Event], None]
@@ -75,11 +75,11 @@ class Turns:
 
 
 class OpenedRelease:
-    """A release from its opening on; its thread ends with `Closed` or `LoadFailed`."""
+    """A release from its opening on; its thread ends with `Closed` or `ReleaseFailed`."""
 
     def __init__(
         self,
-        release: Release,
+        release: ModelRelease,
         cluster: Callable[[], Cluster],
         *,
         turns: Turns,
@@ -110,7 +110,7 @@ class OpenedRelease:
         return self._thread.is_alive()
 
     def check(self) -> None:
-        """Have it compared with its whole model; reports `Checked`."""
+        """Have it compared with its whole model; reports `ReleaseChecked`."""
         self._wanted.put("check")
 
     def close(self) -> None:
@@ -134,22 +134,22 @@ class OpenedRelease:
         try:
             with ExitStack() as stack:
                 cluster, opened = self._open(stack)
-                self._report(Loaded(release))
+                self._report(ReleaseLoaded(release))
                 while self._wanted.get() == "check":
                     problem = self._problem(cluster, opened)
-                    if not opened.run.networks[0].feed.ended.done():  # else `Ended` says why
-                        self._report(Checked(release, problem))
+                    if not opened.run.networks[0].feed.ended.done():  # else `RunEnded` says why
+                        self._report(ReleaseChecked(release, problem))
                 self.live = None
         except GivenUpError:
             pass
         except LauncherError as error:
             if not self._is_given_up.is_set():
-                lacks_room = isinstance(error, NoRoomError) or self._shares_agents
-                event = LoadFailed(release, str(error), lacks_room)
+                lacks_room = isinstance(error, LacksRoomError) or self._shares_agents
+                event = ReleaseFailed(release, str(error), lacks_room)
         except Exception as error:  # noqa: BLE001 - the service goes on, and tells of it
             text = shortened(f"{type(error).__name__}: {error}")
             if not self._is_given_up.is_set():
-                event = LoadFailed(release, text)
+                event = ReleaseFailed(release, text)
         finally:
             self.live = None
         self._report(event)
@@ -178,7 +178,7 @@ class OpenedRelease:
 
     def _ended(self, ended: Future[None]) -> None:
         if not self._is_given_up.is_set():
-            self._report(Ended(self.release, str(ended.exception())))
+            self._report(RunEnded(self.release, str(ended.exception())))
 
     def _problem(self, cluster: Cluster, opened: job.Live) -> str:
         """How its results differ from the whole model's, or why they could not be compared."""
@@ -242,7 +242,7 @@ def _impatient(cluster: Cluster) -> Cluster:
 
 
 def _within(cluster: Cluster, held: Mapping[str, int]) -> Cluster:
-    """Return the cluster with the memory that others leave. Raises `NoRoomError`."""
+    """Return the cluster with the memory that others leave. Raises `LacksRoomError`."""
     nodes = []
     for node in cluster.config.nodes:
         if node.memory is None or node.name not in held:
@@ -250,7 +250,7 @@ def _within(cluster: Cluster, held: Mapping[str, int]) -> Cluster:
             continue
         left = node.memory - held[node.name]
         if left <= 0:
-            raise NoRoomError(
+            raise LacksRoomError(
                 f"node {node.name!r}: other models hold {held[node.name] / 1e6:.0f} MB of its "
                 f"{node.memory / 1e6:.0f} MB"
             )

@@ -26,28 +26,29 @@ from launcher.service.core import ServiceCore
 from launcher.service.events import (
     Action,
     Applied,
-    Check,
+    CheckRelease,
     Close,
     Drain,
     Drained,
     Event,
     Forget,
+    ModelRelease,
     Note,
     NoteGood,
     Open,
-    Release,
     Renewed,
     Route,
-    Stop,
-    Stopped,
-    Tick,
+    ServiceStopped,
+    StopService,
 )
 from launcher.service.generations import read_generation, release_cluster
 from launcher.service.nodes import node_statuses
 from launcher.service.opened import OpenedRelease, Turns
 from launcher.service.store import Generation, Store, StoredEvent
+from launcher.sources.clock import now_s
 from launcher.view.model import NodeState, RunView
-from nodes.host.service_manager import ServiceManager
+from nodes.core.events import Tick
+from nodes.host.systemd import ServiceManager
 
 EVENTS_SHOWN = 20
 EVENTS_KEPT = 1000
@@ -84,8 +85,8 @@ class RunningService:
             store.events(most=EVENTS_KEPT), maxlen=EVENTS_KEPT
         )
         self._noted = asyncio.Event()
-        self._opened: dict[Release, OpenedRelease] = {}
-        self._served: dict[Release, ServedVersion] = {}
+        self._opened: dict[ModelRelease, OpenedRelease] = {}
+        self._served: dict[ModelRelease, ServedVersion] = {}
         self._turns = Turns()
         self._changing = asyncio.Lock()
         self._has_stopped = asyncio.Event()
@@ -104,12 +105,12 @@ class RunningService:
         """Handle events until all releases are closed after `stop`."""
         while not self._has_stopped.is_set():
             event = await self._next()
-            now_s = time.monotonic()
-            actions = [event] if isinstance(event, Note) else self._core.handle(event, now_s)
+            at_s = time.monotonic()
+            actions = [event] if isinstance(event, Note) else self._core.handle(event, at_s)
             for action in actions:
                 await self._perform(action)
             # The watchdog hears of it only after the core has handled something.
-            self._manager.alive(now_s)
+            self._manager.alive(at_s)
             self._manager.status(self._summary())
         self._writer.shutdown()
 
@@ -137,7 +138,7 @@ class RunningService:
     async def stop(self) -> None:
         """Close all releases; no request comes any more."""
         self._manager.stopping()
-        self.report(Stop())
+        self.report(StopService())
         await self._has_stopped.wait()
 
     def _summary(self) -> str:
@@ -151,7 +152,7 @@ class RunningService:
         match action:
             case Open(release):
                 self._open(release)
-            case Check(release):
+            case CheckRelease(release):
                 self._opened[release].check()
             case Route(model, release):
                 self.routes.route(model, None if release is None else self._version(release))
@@ -169,10 +170,10 @@ class RunningService:
                 await self._stored(self._store.note_good, release)
             case Note(level, text):
                 await self._note(level, text)
-            case Stopped():
+            case ServiceStopped():
                 self._has_stopped.set()
 
-    def _open(self, release: Release) -> None:
+    def _open(self, release: ModelRelease) -> None:
         self.routes.expect(release.model)
         known = list(self._known)
         self._opened = {other: opened for other, opened in self._opened.items() if opened.is_alive}
@@ -185,7 +186,7 @@ class RunningService:
             say=lambda text, level: self.report(Note(level, text)),
         )
 
-    def _held(self, release: Release) -> dict[str, int]:
+    def _held(self, release: ModelRelease) -> dict[str, int]:
         """The bytes that the other releases hold on each node."""
         held: dict[str, int] = {}
         for other, opened in list(self._opened.items()):
@@ -194,7 +195,7 @@ class RunningService:
                     held[node] = held.get(node, 0) + size
         return held
 
-    def _version(self, release: Release) -> ServedVersion:
+    def _version(self, release: ModelRelease) -> ServedVersion:
         if release not in self._served:
             live = self._opened[release].live
             if live is None:
@@ -206,7 +207,7 @@ class RunningService:
 
     async def _note(self, level: str, text: str) -> None:
         self._say(text, level)
-        event = await self._stored(self._store.add_event, time.time(), level, text)
+        event = await self._stored(self._store.add_event, now_s(), level, text)
         self._history.append(event)
         noted, self._noted = self._noted, asyncio.Event()
         noted.set()
@@ -239,7 +240,7 @@ class RunningService:
             generation = replace(
                 target,
                 number=before.number + 1,
-                applied_s=time.time(),
+                applied_s=now_s(),
                 origin=f"rollback to generation {target.number}",
             )
             await self._keep(generation, may_gap=may_gap)
@@ -321,14 +322,14 @@ class RunningService:
     async def status(self) -> dict[str, Any]:
         """Return what the service is like now, as JSON data."""
         nodes = node_statuses(self._known[-1].nodes, await asyncio.to_thread(self.views))
-        now_s, now = time.monotonic(), time.time()
+        monotonic_s, now = time.monotonic(), now_s()
         state = self._core.state
         lost = any(node.state in (NodeState.LOST, NodeState.ABSENT) for node in nodes)
         if state == "ok" and lost:
             state = "degraded"
         models = [asdict(model) for model in self._core.models]
         for model in models:
-            model["since_s"] = round(now - (now_s - model["since_s"]), 3)
+            model["since_s"] = round(now - (monotonic_s - model["since_s"]), 3)
             model["stage"] = self._stage(model["name"])
         return {
             "state": state,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from launcher.errors import BadInputError
-from launcher.service.events import Release
+from launcher.service.events import ModelRelease
 
 KEPT_GENERATIONS = 10
 """Generations that are kept beside those with a release that was good last."""
@@ -26,6 +27,9 @@ KEPT_GENERATIONS = 10
 KEPT_EVENTS = 10_000
 
 DATABASE, LOCK, FILES = "state.sqlite3", "lock", "files"
+
+DRAFT = ".draft-"
+"""How the name of a folder begins into which a model's files are being copied."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS generations (
@@ -69,9 +73,9 @@ class KeptModel:
     files: str
 
     @property
-    def release(self) -> Release:
+    def release(self) -> ModelRelease:
         """How the core knows it."""
-        return Release(self.name, self.version, self.digest)
+        return ModelRelease(self.name, self.version, self.digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +264,12 @@ class Store:
         """Remove the files of models that no generation has any more."""
         used = {model.files for kept in self.generations() for model in kept.models}
         for folder in self.files.iterdir() if self.files.is_dir() else ():
-            if folder.name not in used:
+            if folder.name not in used and _is_ours(folder.name):
                 shutil.rmtree(folder, ignore_errors=True)
 
     # ------------------------------------------------------------ good releases
 
-    def note_good(self, release: Release) -> None:
+    def note_good(self, release: ModelRelease) -> None:
         """Keep a release that serves, as what a failed one of its model falls back to."""
         found = [kept.number for kept in self.generations() if _has(kept, release)]
         if not found:  # a rollback is to be possible only to what is kept
@@ -281,10 +285,10 @@ class Store:
         with self._transaction() as database:
             database.execute("DELETE FROM good WHERE model = ?", (model,))
 
-    def good(self) -> list[Release]:
+    def good(self) -> list[ModelRelease]:
         """Return the release of each model that served last."""
         rows = self._database.execute("SELECT model, version, digest FROM good")
-        return [Release(*row) for row in rows]
+        return [ModelRelease(*row) for row in rows]
 
     # ------------------------------------------------------------ history
 
@@ -312,7 +316,12 @@ def _last_events(database: sqlite3.Connection, after: int, most: int) -> list[St
     return [StoredEvent(*row) for row in reversed(rows)]
 
 
-def _has(generation: Generation, release: Release) -> bool:
+def _is_ours(name: str) -> bool:
+    """Whether a folder was made here: for a model's files, or as a draft of them."""
+    return name.startswith(DRAFT) or re.fullmatch(r"[0-9a-f]{64}", name) is not None
+
+
+def _has(generation: Generation, release: ModelRelease) -> bool:
     return any(
         (model.name, model.digest) == (release.model, release.digest) for model in generation.models
     )

@@ -21,7 +21,7 @@ Manager = Literal["user", "system"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class SystemdUnit:
     """The unit of the service called `name`, of the user's systemd or the system's."""
 
     name: str

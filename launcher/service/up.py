@@ -22,7 +22,7 @@ from launcher.service.control import CONTROL, ControlFile
 from launcher.service.generations import cluster_of, read_generation
 from launcher.service.running import RunningService
 from launcher.service.store import Store, open_state
-from nodes.host.service_manager import ServiceManager
+from nodes.host.systemd import ServiceManager
 
 CLOSING_S = 20.0
 """How long the releases may take to end; what is left then ends with the process."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from launcher.core.absences import Absence
 from launcher.errors import EXIT_FAILED, EXIT_FINE
+from launcher.plan.batch_size import BatchChoice
 from launcher.plan.planning import THIS_MACHINE
 from launcher.plan.prediction import predicted_run
 from launcher.results.energy import node_energies
@@ -94,6 +95,8 @@ class StreamReport:
     """How many frames a node computed at once."""
     absences: tuple[Absence, ...] = ()
     """The nodes without which the stream began."""
+    batch_choice: BatchChoice | None = None
+    """How `batch` was chosen; None if the user has."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON-like data."""
@@ -134,9 +137,10 @@ def stream_report(
     measured: Plan | None = None,
     cpus: Mapping[str, Sequence[int]] | None = None,
     machines: Mapping[str, str | None] | None = None,
+    choice: BatchChoice | None = None,
 ) -> StreamReport:
     """Report on a stream; `result` is None if it was given up, `measured` is the plan with warm-up
-    times."""
+    times. `choice` says how the number of frames in a batch was chosen, if it was."""
     counts = stream.reader.frames.counts
     ended_s, began_s = stream.ended_s, stream.began_s
     seconds = 0.0 if ended_s is None or began_s is None else ended_s - began_s
@@ -174,6 +178,7 @@ def stream_report(
         frames=frames,
         batch=plan.batch,
         absences=() if result is None else result.absences,
+        batch_choice=choice,
     )
 
 

@@ -9,7 +9,12 @@ from rich.text import Text
 
 from launcher.quantities import megabytes, seconds
 from launcher.results.energy_text import energy_lines
-from launcher.results.report_text import absence_lines, nodes_table, recovery_lines
+from launcher.results.report_text import (
+    absence_lines,
+    choice_lines,
+    nodes_table,
+    recovery_lines,
+)
 from launcher.streaming.report import LatencyReport, SinkReport, StreamReport
 from nodes.protocol.fields import printable
 
@@ -31,6 +36,7 @@ def stream_lines(report: StreamReport) -> Iterator[str]:
     yield from _gaps(report)
     yield f"latency from reading a frame to its result: {_latency(report.latency)}"
     yield from map(_sink, report.sinks)
+    yield from choice_lines(report.batch_choice)
     yield from energy_lines(report.nodes)
     yield from absence_lines(report.absences)
     yield from recovery_lines(report.recoveries)

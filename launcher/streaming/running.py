@@ -23,7 +23,7 @@ from launcher.plan.machines import machine_of
 from launcher.plan.planning import with_warmup
 from launcher.progress import ProgressDisplay
 from launcher.results.page.comparison import of_stream, stream_problems
-from launcher.results.page.recording import Recorder
+from launcher.results.page.recording import RunRecorder
 from launcher.results.report import NonFiniteResults
 from launcher.run import job
 from launcher.run.live_cluster import live_cluster
@@ -67,7 +67,7 @@ class _Ran:
 
     live: job.Live
     in_flight: int
-    recorder: Recorder
+    recorder: RunRecorder
     signal: int | None = None
 
 
@@ -113,6 +113,7 @@ def stream(
             measured=None if result is None else with_warmup(plan, result),
             cpus={node.name: node.cpus for node in config.nodes},
             machines={node.name: machine_of(node) for node in config.nodes},
+            choice=ran.live.choice,
         )
         if request.report is not None:
             ran.recorder.write(
@@ -128,17 +129,17 @@ def stream(
         return report
 
 
-def _recorder(request: Request, cluster: Cluster, live: job.Live) -> Recorder:
+def _recorder(request: Request, cluster: Cluster, live: job.Live) -> RunRecorder:
     observation = live.run.observation
     record = job.run_record(cluster, live.plan, observation.models)
-    return Recorder(request.report, observation.view, record)
+    return RunRecorder(request.report, observation.view, record)
 
 
 def _run(
     opening: AbstractContextManager[job.Live],
     streams: list[SourceStream],
     progress: _Progress,
-    record: Callable[[job.Live], Recorder],
+    record: Callable[[job.Live], RunRecorder],
 ) -> _Ran:
     """Open the cluster, which opens the stream, stream to the end, and close the cluster."""
     with suppress(_GivenUpError), opening as live:

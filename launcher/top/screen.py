@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from launcher.view.shown import ChannelRow, Gauge, Mark, NodeRow, Shown
+from launcher.view.shown import ChannelRow, Gauge, Mark, NodeRow, ShownRun
 from nodes.protocol.fields import printable
 
 NAME, STATE, BAR, SHARE, WAITS, MEMORY = 16, 12, 10, 5, 6, 22
@@ -43,7 +43,7 @@ class Screen:
 
 
 def screen(
-    run: Shown | None,
+    run: ShownRun | None,
     place: tuple[int, int],
     url: str,
     problem: str,
@@ -78,7 +78,7 @@ def screen(
     return Screen(tuple(_fitted(row, width, style) for row in rows), first, page)
 
 
-def whole(run: Shown, width: int, style: Style) -> list[Text]:
+def whole(run: ShownRun, width: int, style: Style) -> list[Text]:
     """Return all lines of a run, for what does not scroll."""
     return [_fitted(row, width, style) for row in (*_head(run), *_body(run, width))]
 
@@ -112,7 +112,7 @@ def _fitted(row: Text, width: int, style: Style) -> Text:
     return made
 
 
-def _head(run: Shown) -> Iterator[Text]:
+def _head(run: ShownRun) -> Iterator[Text]:
     figures = dict(run.figures)
     title = Text(run.name, "bold")
     title.append("  ")
@@ -127,7 +127,7 @@ def _head(run: Shown) -> Iterator[Text]:
     yield Text(", ".join(f"{label} {figures[label]}" for label in counted))
 
 
-def _body(run: Shown, width: int) -> Iterator[Text]:
+def _body(run: ShownRun, width: int) -> Iterator[Text]:
     for sentence in run.sentences:
         yield _line(SIGNS[sentence.mark], sentence.text, COLOURS[sentence.mark])
     yield Text()

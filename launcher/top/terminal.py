@@ -18,7 +18,7 @@ from rich.live import Live
 from launcher.errors import BadInputError, RunFailedError
 from launcher.top.client import ViewClient
 from launcher.top.screen import Style
-from launcher.top.watching import Event, Failed, Key, Viewed, Watching
+from launcher.top.watching import Event, Key, NotAnswered, Viewed, Watching
 
 EVERY_S = 1.0
 
@@ -133,6 +133,6 @@ class _Asking:
         try:
             return Viewed(self._client.views())
         except RunFailedError as error:
-            return Failed(str(error))
+            return NotAnswered(str(error))
         except BadInputError as error:
             return error

@@ -22,7 +22,7 @@ class Viewed:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class NotAnswered:
     """The server has not answered, for the reason in this sentence."""
 
     sentence: str
@@ -35,7 +35,7 @@ class Key:
     name: str
 
 
-Event: TypeAlias = Viewed | Failed | Key
+Event: TypeAlias = Viewed | NotAnswered | Key
 
 STEPS: Mapping[str, int] = {"j": 1, "down": 1, "k": -1, "up": -1}
 """By how many lines a key scrolls."""
@@ -73,7 +73,7 @@ class Watching:
                     for view in views
                 }
                 return replace(self, views=views, problem="", earlier=earlier, number=number)
-            case Failed(sentence):
+            case NotAnswered(sentence):
                 return replace(self, problem=sentence)
             case Key("q"):
                 return replace(self, has_ended=True)

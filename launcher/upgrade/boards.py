@@ -21,7 +21,7 @@ class SshTarget:
 
 
 @dataclass(frozen=True)
-class UpgradedBoard:
+class SshBoard:
     """A machine with the agents of one or more nodes; `nodes` has their names and addresses."""
 
     name: str
@@ -29,7 +29,7 @@ class UpgradedBoard:
     nodes: tuple[tuple[str, str], ...]
 
 
-def boards_of(cluster: Cluster, wanted: Sequence[str] = ()) -> list[UpgradedBoard]:
+def boards_of(cluster: Cluster, wanted: Sequence[str] = ()) -> list[SshBoard]:
     """Return the boards of these nodes (all, if none is named), in the order of `cluster.yaml`.
 
     Nodes that ssh reaches at the same place are one board. Raises `BadInputError` if a node does
@@ -54,7 +54,7 @@ def boards_of(cluster: Cluster, wanted: Sequence[str] = ()) -> list[UpgradedBoar
             f"{cluster.source.name}: no node has an address, so there is no board to upgrade"
         )
     return [
-        UpgradedBoard(", ".join(name for name, _ in nodes), target, tuple(nodes))
+        SshBoard(", ".join(name for name, _ in nodes), target, tuple(nodes))
         for target, nodes in found.items()
     ]
 

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import TypeAlias
 
 
-class Step(Enum):
+class UpgradeStep(Enum):
     """What is done with a board; the value says it in a report."""
 
     LOOK = "look at it"
@@ -37,25 +37,25 @@ class Step(Enum):
 
 
 _ON_SUCCESS = {
-    Step.COPY: Step.BUILD,
-    Step.BUILD: Step.TRY,
-    Step.TRY: Step.SWITCH,
-    Step.SWITCH: Step.RESTART,
-    Step.RESTART: Step.CHECK,
-    Step.CHECK: Step.PRUNE,
-    Step.SWITCH_BACK: Step.RESTART_BACK,
-    Step.RESTART_BACK: Step.CHECK_BACK,
-    Step.CHECK_BACK: Step.DISCARD,
+    UpgradeStep.COPY: UpgradeStep.BUILD,
+    UpgradeStep.BUILD: UpgradeStep.TRY,
+    UpgradeStep.TRY: UpgradeStep.SWITCH,
+    UpgradeStep.SWITCH: UpgradeStep.RESTART,
+    UpgradeStep.RESTART: UpgradeStep.CHECK,
+    UpgradeStep.CHECK: UpgradeStep.PRUNE,
+    UpgradeStep.SWITCH_BACK: UpgradeStep.RESTART_BACK,
+    UpgradeStep.RESTART_BACK: UpgradeStep.CHECK_BACK,
+    UpgradeStep.CHECK_BACK: UpgradeStep.DISCARD,
 }
 """The step after one that has succeeded; after the others, the board is done."""
 
 _ON_FAILURE = {
-    Step.COPY: Step.DISCARD,
-    Step.BUILD: Step.DISCARD,
-    Step.TRY: Step.DISCARD,
-    Step.SWITCH: Step.SWITCH_BACK,
-    Step.RESTART: Step.SWITCH_BACK,
-    Step.CHECK: Step.SWITCH_BACK,
+    UpgradeStep.COPY: UpgradeStep.DISCARD,
+    UpgradeStep.BUILD: UpgradeStep.DISCARD,
+    UpgradeStep.TRY: UpgradeStep.DISCARD,
+    UpgradeStep.SWITCH: UpgradeStep.SWITCH_BACK,
+    UpgradeStep.RESTART: UpgradeStep.SWITCH_BACK,
+    UpgradeStep.CHECK: UpgradeStep.SWITCH_BACK,
 }
 """The step after one that has failed; the others cannot be undone, or need not be."""
 
@@ -66,24 +66,24 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Succeeded:
+class StepSucceeded:
     """A step has succeeded; `is_upgraded`, of LOOK: the board has the new version already."""
 
     board: str
-    step: Step
+    step: UpgradeStep
     is_upgraded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class StepFailed:
     """A step has failed."""
 
     board: str
-    step: Step
+    step: UpgradeStep
     reason: str
 
 
-Event: TypeAlias = Begun | Succeeded | Failed
+Event: TypeAlias = Begun | StepSucceeded | StepFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +91,15 @@ class Perform:
     """Do this step with this board; exactly one event answers it."""
 
     board: str
-    step: Step
+    step: UpgradeStep
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class UpgradeProblem:
     """Why a board was not upgraded, and what became of it."""
 
     board: str
-    step: Step
+    step: UpgradeStep
     reason: str
     outcome: str
 
@@ -108,7 +108,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class UpgradeEnded:
     """The upgrade has ended: boards with the new version now, those that had it, and problems.
 
     `untouched` has the boards that were not changed because another one had failed.
@@ -117,10 +117,10 @@ class Ended:
     upgraded: tuple[str, ...]
     present: tuple[str, ...]
     untouched: tuple[str, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[UpgradeProblem, ...]
 
 
-Action: TypeAlias = Perform | Ended
+Action: TypeAlias = Perform | UpgradeEnded
 
 UNCHANGED = "it was not changed"
 RETURNED = "it has its former version again, whose agent works"
@@ -131,55 +131,55 @@ class Upgrade:
     """The upgrade of these boards, in this order."""
 
     boards: Sequence[str]
-    _looked_at: dict[str, Succeeded | Failed] = field(default_factory=dict)
+    _looked_at: dict[str, StepSucceeded | StepFailed] = field(default_factory=dict)
     _waiting: list[str] = field(default_factory=list)
     _upgraded: list[str] = field(default_factory=list)
-    _failure: Failed | None = None
+    _failure: StepFailed | None = None
 
     def handle(self, event: Event) -> list[Action]:
         """Return what follows from an event."""
         match event:
             case Begun():
-                return [Perform(board, Step.LOOK) for board in self.boards]
-            case Succeeded(_, Step.LOOK) | Failed(_, Step.LOOK):
+                return [Perform(board, UpgradeStep.LOOK) for board in self.boards]
+            case StepSucceeded(_, UpgradeStep.LOOK) | StepFailed(_, UpgradeStep.LOOK):
                 return self._looked(event)
-            case Succeeded():
+            case StepSucceeded():
                 return self._succeeded(event)
-            case Failed():
+            case StepFailed():
                 return self._failed(event)
 
-    def _looked(self, event: Succeeded | Failed) -> list[Action]:
+    def _looked(self, event: StepSucceeded | StepFailed) -> list[Action]:
         self._looked_at[event.board] = event
         if len(self._looked_at) < len(self.boards):
             return []
         found = [self._looked_at[board] for board in self.boards]
         problems = [
-            Problem(each.board, each.step, each.reason, UNCHANGED)
+            UpgradeProblem(each.board, each.step, each.reason, UNCHANGED)
             for each in found
-            if isinstance(each, Failed)
+            if isinstance(each, StepFailed)
         ]
         self._waiting = [
-            each.board for each in found if isinstance(each, Succeeded) and not each.is_upgraded
+            each.board for each in found if isinstance(each, StepSucceeded) and not each.is_upgraded
         ]
         return [self._ended(*problems)] if problems else [self._next_board()]
 
-    def _succeeded(self, event: Succeeded) -> list[Action]:
+    def _succeeded(self, event: StepSucceeded) -> list[Action]:
         following = _ON_SUCCESS.get(event.step)
         if following is not None:
             return [Perform(event.board, following)]
         if self._failure is None:
             return self._upgraded_board(event.board)
-        was_switched = _ON_FAILURE[self._failure.step] is Step.SWITCH_BACK
+        was_switched = _ON_FAILURE[self._failure.step] is UpgradeStep.SWITCH_BACK
         return [self._ended(_problem(self._failure, RETURNED if was_switched else UNCHANGED))]
 
-    def _failed(self, event: Failed) -> list[Action]:
-        if event.step is Step.PRUNE:
+    def _failed(self, event: StepFailed) -> list[Action]:
+        if event.step is UpgradeStep.PRUNE:
             return self._upgraded_board(event.board)
         if self._failure is None:
             self._failure = event
             return [Perform(event.board, _ON_FAILURE[event.step])]
-        if event.step is Step.DISCARD:
-            return self._succeeded(Succeeded(event.board, event.step))
+        if event.step is UpgradeStep.DISCARD:
+            return self._succeeded(StepSucceeded(event.board, event.step))
         outcome = f"its former version does not work either, could not {event.step.value}: "
         return [self._ended(_problem(self._failure, outcome + event.reason))]
 
@@ -190,16 +190,18 @@ class Upgrade:
     def _next_board(self) -> Action:
         if not self._waiting:
             return self._ended()
-        return Perform(self._waiting.pop(0), Step.COPY)
+        return Perform(self._waiting.pop(0), UpgradeStep.COPY)
 
-    def _ended(self, *problems: Problem) -> Ended:
+    def _ended(self, *problems: UpgradeProblem) -> UpgradeEnded:
         present = [
             board
             for board, looked in self._looked_at.items()
-            if isinstance(looked, Succeeded) and looked.is_upgraded
+            if isinstance(looked, StepSucceeded) and looked.is_upgraded
         ]
-        return Ended(tuple(self._upgraded), tuple(present), tuple(self._waiting), tuple(problems))
+        return UpgradeEnded(
+            tuple(self._upgraded), tuple(present), tuple(self._waiting), tuple(problems)
+        )
 
 
-def _problem(failure: Failed, outcome: str) -> Problem:
-    return Problem(failure.board, failure.step, failure.reason, outcome)
+def _problem(failure: StepFailed, outcome: str) -> UpgradeProblem:
+    return UpgradeProblem(failure.board, failure.step, failure.reason, outcome)

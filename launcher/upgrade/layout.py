@@ -58,7 +58,7 @@ def read_wheel(path: Path) -> Wheel:
 
 
 @dataclass(frozen=True)
-class Layout:
+class InstallLayout:
     """Where a wheel is installed on boards, and with what.
 
     `prefix` is absolute, or relative to the home of the user who logs in.

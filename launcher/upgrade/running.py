@@ -11,10 +11,19 @@ from dataclasses import dataclass, field
 
 from launcher.errors import BadInputError, LauncherError
 from launcher.run.access import Access
-from launcher.upgrade.boards import UpgradedBoard
-from launcher.upgrade.core import Begun, Ended, Event, Failed, Perform, Step, Succeeded, Upgrade
+from launcher.upgrade.boards import SshBoard
+from launcher.upgrade.core import (
+    Begun,
+    Event,
+    Perform,
+    StepFailed,
+    StepSucceeded,
+    Upgrade,
+    UpgradeEnded,
+    UpgradeStep,
+)
 from launcher.upgrade.greeting import ask, wait_until_healthy
-from launcher.upgrade.layout import Command, Layout, is_version
+from launcher.upgrade.layout import Command, InstallLayout, is_version
 from launcher.upgrade.ssh import BoardError, BoardShell, connected
 
 SHORT_S = 60.0
@@ -25,13 +34,13 @@ LONG_S = 1800.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class UpgradeSettings:
     """How boards are upgraded.
 
     `restart` restarts a board's agents, and returns when they are ready or have failed.
     """
 
-    layout: Layout
+    layout: InstallLayout
     access: Access
     restart: Command
     patience_s: float
@@ -47,8 +56,8 @@ class _Looked:
 
 
 async def upgrade(
-    boards: Sequence[UpgradedBoard], settings: Settings, say: Callable[[str], None]
-) -> Ended:
+    boards: Sequence[SshBoard], settings: UpgradeSettings, say: Callable[[str], None]
+) -> UpgradeEnded:
     """Upgrade boards one after the other; `say` takes a sentence about each step.
 
     Boards are looked at side by side, before any of them is changed.
@@ -60,7 +69,7 @@ async def upgrade(
     while True:
         performs: list[Perform] = []
         for action in core.handle(events.popleft()):
-            if isinstance(action, Ended):
+            if isinstance(action, UpgradeEnded):
                 return action
             performs.append(action)
         events.extend(await asyncio.gather(*(performer.perform(each) for each in performs)))
@@ -70,7 +79,7 @@ class _Performer:
     """Performs steps, and remembers what the boards were like."""
 
     def __init__(
-        self, boards: dict[str, UpgradedBoard], settings: Settings, say: Callable[[str], None]
+        self, boards: dict[str, SshBoard], settings: UpgradeSettings, say: Callable[[str], None]
     ) -> None:
         self._boards = boards
         self._settings = settings
@@ -80,28 +89,28 @@ class _Performer:
     async def perform(self, action: Perform) -> Event:
         """Do one step; whatever fails is an event."""
         board, step = self._boards[action.board], action.step
-        if step is not Step.LOOK:
+        if step is not UpgradeStep.LOOK:
             self._say(f"{board.name}: {step.value}")
         try:
             is_upgraded = await self._step(board, step)
         except LauncherError as error:
             self._say(f"{board.name}: could not {step.value}: {error}")
-            return Failed(board.name, step, str(error))
-        return Succeeded(board.name, step, is_upgraded)
+            return StepFailed(board.name, step, str(error))
+        return StepSucceeded(board.name, step, is_upgraded)
 
-    async def _step(self, board: UpgradedBoard, step: Step) -> bool:
-        if step is Step.CHECK_BACK:
+    async def _step(self, board: SshBoard, step: UpgradeStep) -> bool:
+        if step is UpgradeStep.CHECK_BACK:
             await self._check(board, "")
             return False
         async with AsyncExitStack() as stack:
             connection = await stack.enter_async_context(connected(board.ssh))
-            if step is Step.LOOK:
+            if step is UpgradeStep.LOOK:
                 return await self._look(board, BoardShell(connection))
             shell = BoardShell(connection, self._looked[board.name].as_root)
             await self._change(board, step, shell)
         return False
 
-    async def _look(self, board: UpgradedBoard, shell: BoardShell) -> bool:
+    async def _look(self, board: SshBoard, shell: BoardShell) -> bool:
         layout = self._settings.layout
         try:
             former = (await shell.run(layout.look(), SHORT_S)).strip()
@@ -127,30 +136,30 @@ class _Performer:
         self._looked[board.name] = looked
         return former == layout.target
 
-    async def _change(self, board: UpgradedBoard, step: Step, shell: BoardShell) -> None:
+    async def _change(self, board: SshBoard, step: UpgradeStep, shell: BoardShell) -> None:
         layout, looked = self._settings.layout, self._looked[board.name]
         match step:
-            case Step.COPY:
+            case UpgradeStep.COPY:
                 await self._copy(shell)
-            case Step.BUILD:
+            case UpgradeStep.BUILD:
                 for command in layout.build():
                     await shell.run(command, LONG_S)
-            case Step.TRY:
+            case UpgradeStep.TRY:
                 await self._try(shell)
-            case Step.SWITCH | Step.SWITCH_BACK:
-                target = layout.target if step is Step.SWITCH else looked.former
+            case UpgradeStep.SWITCH | UpgradeStep.SWITCH_BACK:
+                target = layout.target if step is UpgradeStep.SWITCH else looked.former
                 for command in layout.switch(target):
                     await shell.run(command, SHORT_S)
-            case Step.RESTART | Step.RESTART_BACK:
+            case UpgradeStep.RESTART | UpgradeStep.RESTART_BACK:
                 await shell.run(self._settings.restart, self._settings.patience_s)
-            case Step.CHECK:
+            case UpgradeStep.CHECK:
                 await self._check(board, layout.wheel.version)
                 await shell.run(layout.find_process(), SHORT_S)
-            case Step.PRUNE:
+            case UpgradeStep.PRUNE:
                 listed = await shell.run(layout.list_versions(), SHORT_S)
                 if (removal := layout.prune(listed, looked.former)) is not None:
                     await shell.run(removal, SHORT_S)
-            case Step.DISCARD:
+            case UpgradeStep.DISCARD:
                 await shell.run(layout.discard(), SHORT_S)
             case _:
                 raise AssertionError(step)
@@ -173,7 +182,7 @@ class _Performer:
                 f"the wheel is version {layout.wheel.version}, its agent says {said!r}"
             )
 
-    async def _check(self, board: UpgradedBoard, version: str) -> None:
+    async def _check(self, board: SshBoard, version: str) -> None:
         """Wait until all agents of a board work as they did before."""
         looked, settings = self._looked[board.name], self._settings
         for node, address in board.nodes:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from launcher.view.elements import SVG, Element, element
+from launcher.view.elements import SVG, PageElement, element
 
 COLOURS = 8
 """The style has this many colours of lines, which are taken in turn."""
@@ -36,7 +36,7 @@ def line_chart(
     *,
     times: tuple[str, str],
     written: Callable[[float], str],
-) -> Element:
+) -> PageElement:
     """Draw lines over time, from 0 to the largest value.
 
     `times` are the words at both ends of the time, `written` formats a value.
@@ -88,7 +88,7 @@ def _axes(
     y: Callable[[float], float],
     times: tuple[str, str],
     written: Callable[[float], str],
-) -> list[Element]:
+) -> list[PageElement]:
     parts = []
     for share in (0.0, 0.5, 1.0):
         height = y(share * most)
@@ -118,7 +118,7 @@ def _path(line: Line, x: Callable[[float], float], y: Callable[[float], float]) 
     return " ".join(parts) or "M0,0"
 
 
-def _legend(title: str, lines: Sequence[Line]) -> list[Element]:
+def _legend(title: str, lines: Sequence[Line]) -> list[PageElement]:
     parts = [element("text", title, x=_LEFT, y=14, class_="strong")]
     left = _LEFT + 16 + len(title) * (_LETTER + 0.8)
     for index, line in enumerate(lines):

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, TypeAlias
 
-Child: TypeAlias = "Element | str"
+from nodes.protocol.fields import printable
+
+Child: TypeAlias = "PageElement | str"
 
 SVG = "http://www.w3.org/2000/svg"
 
@@ -20,7 +22,7 @@ _EMPTY = {"meta", "br"}
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class PageElement:
     """An element of HTML or, below `svg`, of SVG."""
 
     tag: str
@@ -28,24 +30,27 @@ class Element:
     children: tuple[Child, ...] = ()
 
 
-def element(tag: str, *children: Child | None, **attributes: object) -> Element:
+def element(tag: str, *children: Child | None, **attributes: object) -> PageElement:
     """Return an element without the children and attributes that are None.
 
-    Underscores in attribute names become hyphens; `class_` is the attribute `class`.
+    Control characters in text are escaped. Underscores in attribute names become hyphens; `class_`
+    is the attribute `class`.
     """
     written = {
         name.rstrip("_").replace("_", "-"): _number(value)
         for name, value in attributes.items()
         if value is not None
     }
-    return Element(tag, written, tuple(child for child in children if child is not None))
+    kept = (child for child in children if child is not None)
+    shown = (printable(child, lines=True) if isinstance(child, str) else child for child in kept)
+    return PageElement(tag, written, tuple(shown))
 
 
 def _number(value: object) -> str:
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def as_html(element: Element) -> str:
+def as_html(element: PageElement) -> str:
     """Return an element as HTML."""
     given = "".join(f' {name}="{escape(text)}"' for name, text in element.attributes.items())
     if element.tag in _EMPTY:
@@ -57,7 +62,7 @@ def as_html(element: Element) -> str:
     return f"<{element.tag}{given}>{inner}</{element.tag}>"
 
 
-def as_json(element: Element) -> list[Any]:
+def as_json(element: PageElement) -> list[Any]:
     """Return an element as JSON-like data: tag, attributes, children."""
     return [
         element.tag,
@@ -72,7 +77,7 @@ def table(
     *,
     label: str,
     **attributes: object,
-) -> Element:
+) -> PageElement:
     """Return a table whose first column heads its rows, which scrolls if it is wider than the
     screen; `label` names it for those who do not see it."""
     head = element("tr", *(element("th", text, scope="col") for text in heads))
@@ -83,5 +88,5 @@ def table(
     return element("div", inner, class_="wide", tabindex="0", role="region", aria_label=label)
 
 
-def _cell(index: int, child: Child | None) -> Element:
+def _cell(index: int, child: Child | None) -> PageElement:
     return element("td", child) if index else element("th", child, scope="row")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from launcher.quantities import duration, megabytes, rate, seconds
 from launcher.view.charts import COLOURS, Line, line_chart
-from launcher.view.elements import Child, Element, element, table
+from launcher.view.elements import Child, PageElement, element, table
 from launcher.view.history import Interval, Sample, intervals
 from launcher.view.model import RunView
 from launcher.view.plan_picture import plan_picture
-from launcher.view.shown import Gauge, Mark, NodeRow, Sentence, Shown, shown
+from launcher.view.shown import Gauge, Mark, NodeRow, Sentence, ShownRun, shown
 
 STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 """The style of the page and of reports."""
@@ -31,13 +31,13 @@ class Watched:
     recent: Sequence[Sample]
 
 
-def live_page(runs: Sequence[Watched]) -> Element:
+def live_page(runs: Sequence[Watched]) -> PageElement:
     """Return the content of the page: a section for each run."""
     sections = [_run(run) for run in runs] or [element("p", NO_RUN, class_="empty")]
     return element("main", *sections)
 
 
-def _run(run: Watched) -> Element:
+def _run(run: Watched) -> PageElement:
     before = run.recent[0].latency if run.recent else None
     rows, over_time = shown(run.view, before), intervals(run.recent)
     return element(
@@ -64,12 +64,12 @@ def _run(run: Watched) -> Element:
     )
 
 
-def pill(text: str, mark: Mark) -> Element:
+def pill(text: str, mark: Mark) -> PageElement:
     """Return a word with the colour of its mark."""
     return element("span", text, class_=f"pill mark-{mark.value}")
 
 
-def sentences(given: Sequence[Sentence]) -> Element:
+def sentences(given: Sequence[Sentence]) -> PageElement:
     """Return a list of sentences with their marks."""
     words = {Mark.ERROR: "error: ", Mark.WARNING: "warning: "}
     return element(
@@ -82,7 +82,7 @@ def sentences(given: Sequence[Sentence]) -> Element:
     )
 
 
-def figures(given: Sequence[tuple[str, str]]) -> Element:
+def figures(given: Sequence[tuple[str, str]]) -> PageElement:
     """Return labels and values as tiles."""
     tiles = (
         element("div", element("dt", label), element("dd", value), class_="tile")
@@ -93,7 +93,7 @@ def figures(given: Sequence[tuple[str, str]]) -> Element:
 
 def charts(
     over_time: Sequence[Interval], predicted: float, times: tuple[str, str]
-) -> Iterator[Element]:
+) -> Iterator[PageElement]:
     """Return the charts of rate, latency and memory; `times` are the words at both ends."""
     at = [each.until_s for each in over_time]
     yield line_chart(
@@ -137,7 +137,7 @@ def _ages(over_time: Sequence[Interval]) -> tuple[str, str]:
     return f"{duration(over_time[-1].until_s - over_time[0].until_s)} ago", "now"
 
 
-def _nodes(nodes: Sequence[NodeRow]) -> Element:
+def _nodes(nodes: Sequence[NodeRow]) -> PageElement:
     heads = ("node", "state", "busy", "waits for room", "memory", "computes with", "traffic")
     metered = any(node.energy for node in nodes)
     return table(
@@ -181,7 +181,7 @@ def gauge(given: Gauge | None) -> Child:
     return element("span", bar, " ", given.text, class_="gauge")
 
 
-def _events(run: Shown) -> Element:
+def _events(run: ShownRun) -> PageElement:
     if not run.events:
         return element("p", "Nothing has happened yet.", class_="faint")
     rows = (

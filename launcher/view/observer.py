@@ -173,7 +173,8 @@ class Observer:
         if stats is None or stats.epoch != share.epoch:
             return None
         phases = len(share.deployments[node].phases)
-        return stats if len(stats.firings) == len(stats.busy_s) == phases else None
+        counted = {len(stats.firings), len(stats.busy_s), len(stats.waited_s) or phases}
+        return stats if counted == {phases} else None  # an agent may send anything
 
     def _channels(self, share: Blueprint) -> list[ChannelView]:
         held = self._held(share)

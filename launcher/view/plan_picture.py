@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.view.elements import SVG, Element, element
-from launcher.view.shown import ChannelRow, Gauge, Mark, NodeRow, Shown
+from launcher.view.elements import SVG, PageElement, element
+from launcher.view.shown import ChannelRow, Gauge, Mark, NodeRow, ShownRun
 
 LAUNCHER = "launcher"
 """The name of the launcher as an end of a channel (`launcher.view.shown`)."""
@@ -58,7 +58,7 @@ class _Arrow:
         return max(self.channels, key=lambda channel: channel.fill.share)
 
 
-def plan_picture(run: Shown) -> Element:
+def plan_picture(run: ShownRun) -> PageElement:
     """Draw a run."""
     ordered = _ordered(run)
     places = _places(ordered)
@@ -67,7 +67,7 @@ def plan_picture(run: Shown) -> Element:
     right = _tracks([a for a in arrows if not a.is_straight and a.leads_down])
     x = _MARGIN + _TRACK * (1 + max(left.values(), default=-1))
     width = x + _BOX + _TRACK * (1 + max(right.values(), default=-1)) + _MARGIN
-    parts: list[Element] = []
+    parts: list[PageElement] = []
     for number, text in ((0, "frames from the launcher"), (len(ordered) + 1, "results")):
         parts += _pill(x, places[number], text)
     for node, place in zip(ordered, places[1:], strict=False):
@@ -91,14 +91,14 @@ def plan_picture(run: Shown) -> Element:
     )
 
 
-def _summary(ordered: Sequence[NodeRow], run: Shown) -> str:
+def _summary(ordered: Sequence[NodeRow], run: ShownRun) -> str:
     names = ", ".join(node.name for node in ordered)
     full = sum(channel.is_full for channel in run.channels)
     limit = next((f"; {node.name} is the bottleneck" for node in ordered if node.is_bottleneck), "")
     return f"the plan: frames pass {names}{limit}; {full} of {len(run.channels)} FIFOs are full"
 
 
-def _ordered(run: Shown) -> list[NodeRow]:
+def _ordered(run: ShownRun) -> list[NodeRow]:
     """Return the nodes as a breadth-first search from the launcher meets them, then all others."""
     behind: dict[str, list[str]] = {}
     for channel in run.channels:
@@ -160,14 +160,14 @@ def _tracks(arrows: Sequence[_Arrow]) -> dict[_Arrow, int]:
     return tracks
 
 
-def _pill(x: float, place: _Place, text: str) -> Iterator[Element]:
+def _pill(x: float, place: _Place, text: str) -> Iterator[PageElement]:
     yield element(
         "rect", x=x, y=place.top, width=_BOX, height=place.height, rx=place.height / 2, class_="box"
     )
     yield element("text", text, x=x + _BOX / 2, y=place.top + 16, class_="faint middle")
 
 
-def _node(x: float, place: _Place, node: NodeRow) -> Element:
+def _node(x: float, place: _Place, node: NodeRow) -> PageElement:
     classes = ["box", f"mark-{node.mark.value}", *(["limit"] if node.is_bottleneck else [])]
     remark = "bottleneck" if node.is_bottleneck else "" if node.state == "active" else node.state
     y = place.top
@@ -212,7 +212,7 @@ def _short(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def _bar(x: float, y: float, width: float, gauge: Gauge, kind: str = "") -> Iterator[Element]:
+def _bar(x: float, y: float, width: float, gauge: Gauge, kind: str = "") -> Iterator[PageElement]:
     yield element("rect", x=x, y=y, width=width, height=8, rx=2, class_="bar")
     if gauge.share > 0:
         filled = max(1.0, gauge.share * width)
@@ -220,18 +220,18 @@ def _bar(x: float, y: float, width: float, gauge: Gauge, kind: str = "") -> Iter
         yield element("rect", x=x, y=y, width=filled, height=8, rx=2, class_=classes)
 
 
-def _fifo(x: float, y: float, arrow: _Arrow) -> Iterator[Element]:
+def _fifo(x: float, y: float, arrow: _Arrow) -> Iterator[PageElement]:
     """Draw how full the fullest channel of an arrow is; `x` and `y` are the bar's left and top."""
     fullest = arrow.fullest
     yield from _bar(x, y, _BAR, fullest.fill, "full" if fullest.is_full else "")
 
 
-def _about(arrow: _Arrow) -> Element:
+def _about(arrow: _Arrow) -> PageElement:
     rows = (f"{c.name}: {c.fill.text} frames of {c.frame}" for c in arrow.channels)
     return element("title", "\n".join(rows))
 
 
-def _straight(x: float, places: Sequence[_Place], arrow: _Arrow) -> Element:
+def _straight(x: float, places: Sequence[_Place], arrow: _Arrow) -> PageElement:
     source, target = places[arrow.source], places[arrow.target]
     y0, y1 = source.top + source.height, target.top
     middle = (y0 + y1) / 2
@@ -247,7 +247,7 @@ def _straight(x: float, places: Sequence[_Place], arrow: _Arrow) -> Element:
     )
 
 
-def _bent(x: float, side: int, track: int, places: Sequence[_Place], arrow: _Arrow) -> Element:
+def _bent(x: float, side: int, track: int, places: Sequence[_Place], arrow: _Arrow) -> PageElement:
     """Draw an arrow past other nodes; `side` is 1 at the right, whose boxes end at `x`, else -1."""
     source, target = places[arrow.source], places[arrow.target]
     share = min(0.9, 0.55 + 0.12 * track)
@@ -279,5 +279,5 @@ _HEADS: Mapping[str, str] = {
 }
 
 
-def _head(x: float, y: float, direction: str) -> Element:
+def _head(x: float, y: float, direction: str) -> PageElement:
     return element("path", d=f"M{x:.1f},{y:.1f} {_HEADS[direction]}", class_="head")

@@ -111,7 +111,7 @@ class EventRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownRun:
     """A run in words."""
 
     name: str
@@ -129,7 +129,7 @@ class Shown:
     """The latest first."""
 
 
-def shown(view: RunView, before: LatencyView | None = None) -> Shown:
+def shown(view: RunView, before: LatencyView | None = None) -> ShownRun:
     """Return a run in words.
 
     Latencies are those of the frames since the histogram `before`, or of all without it.
@@ -137,7 +137,7 @@ def shown(view: RunView, before: LatencyView | None = None) -> Shown:
     sentences = tuple(_sentences(view))
     mark = _worst(each.mark for each in sentences)
     is_degraded = view.state == "streaming" and mark in (Mark.WARNING, Mark.ERROR)
-    return Shown(
+    return ShownRun(
         name=", ".join(view.models),
         state=f"{view.state}, degraded" if is_degraded else view.state,
         mark=mark,
@@ -263,11 +263,11 @@ def _memory_mark(node: NodeView) -> Mark:
 
 
 def _memory(node: NodeView) -> Gauge | None:
-    """The memory that a node holds, as a share of its limit, or else of what was predicted."""
+    """The memory that a node holds, as a share of what was predicted, or else of its limit."""
     held, expected = node.rss_bytes, node.predicted_bytes
     if held is None:
         return None
-    whole = node.limit_bytes or expected or held
+    whole = expected or node.limit_bytes or held
     predicted = f" of {megabytes(expected)}" if expected else ""
     return Gauge(_within(held / whole), f"{megabytes(held)}{predicted}", _memory_mark(node))
 

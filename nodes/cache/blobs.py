@@ -283,6 +283,11 @@ class BlobStore:
         with self._disk_errors():
             self.room.pin(added)
 
+    def pinned_by_others_bytes(self) -> int:
+        """Return the bytes of the blobs that other agents which still run have pinned."""
+        with self._disk_errors():
+            return self.room.pinned_by_others_bytes()
+
     def unpin(self) -> None:
         """Allow the eviction of every blob that this agent has pinned."""
         with self._disk_errors():

@@ -120,6 +120,21 @@ class Room:
                     pins[path.name] = frozenset(path.read_text("ascii").split())
         return not all(parts.isdisjoint(names) for names in (self.pinned, *pins.values()))
 
+    def pinned_by_others_bytes(self) -> int:
+        """Return the bytes of the blobs that other agents which still run have pinned."""
+        own = {pins.path.name for pins in self._pins}
+        names: set[str] = set()
+        for path in self._pin_folder.iterdir():
+            if path.name not in own:
+                with left_behind(path) as is_left, contextlib.suppress(OSError, UnicodeDecodeError):
+                    if not is_left:
+                        names.update(path.read_text("ascii").split())
+        sizes = 0
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # it has not arrived yet
+                sizes += (self.blobs / name).stat().st_size
+        return sizes
+
     # ------------------------------------------------------------ room
 
     def now_ns(self) -> int:

@@ -173,6 +173,13 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
+class ExitIfUnused:
+    """End the agent unless there is a connection to its control port; `why` is a clause."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Restart:
     """Replace this agent by a new one in the same process, because its engine does not return."""
 
@@ -182,5 +189,5 @@ class Restart:
 Action = (
     Reply | SendData | Dial | HangUp | CutOffPeer | CutOffLink | LookUp | WriteChunk
     | LoadPhases | PrepareSubnets | Fire | Unload | Release | Measure | SendTrace | Log | Exit
-    | Restart
+    | ExitIfUnused | Restart
 )  # fmt: skip

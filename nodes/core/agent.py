@@ -18,6 +18,7 @@ from nodes.core.actions import (
     CutOffLink,
     CutOffPeer,
     Exit,
+    ExitIfUnused,
     Log,
     LookUp,
     Measure,
@@ -106,7 +107,8 @@ class Agent:
     """The state of one agent.
 
     With `obeys_shutdown`, the message `Shutdown` ends it. `longest_lease_s` bounds the lease that a
-    launcher may have.
+    launcher may have. If `idle_s` is not None, it exits when no launcher has had it for that long;
+    the shell then hands in a `Tick` at the start.
     """
 
     def __init__(
@@ -115,8 +117,11 @@ class Agent:
         *,
         obeys_shutdown: bool = False,
         longest_lease_s: float = LONGEST_LEASE_S,
+        idle_s: float | None = None,
     ) -> None:
         self.identity = identity
+        self._idle_s = idle_s
+        self._free_since_s: float | None = None
         self.obeys_shutdown = obeys_shutdown
         self.longest_lease_s = longest_lease_s
         self.session: OpenSession | None = None
@@ -192,7 +197,12 @@ class Agent:
     def deadline_s(self) -> float | None:
         """When the shell has to hand in a `Tick`; None if no time limit is running."""
         first_s = None if self.session is None else self.session.deadline_s
-        for at_s in (self.life.answer_by_s, self.life.check_due_s, self._rejections.deadline_s):
+        for at_s in (
+            self.life.answer_by_s,
+            self.life.check_due_s,
+            self._rejections.deadline_s,
+            self._idle_until_s,
+        ):
             if at_s is not None and (first_s is None or at_s < first_s):
                 first_s = at_s
         return first_s
@@ -202,6 +212,13 @@ class Agent:
         is_running = self.life.stage is Stage.RUNNING
         stats = self.life.stats(usage, now_s)
         return AgentFigures(self.identity, self.session is not None, is_running, stats)
+
+    @property
+    def _idle_until_s(self) -> float | None:
+        """When it exits unless a launcher comes; None while it has one, or something to unload."""
+        if self._idle_s is None or self._free_since_s is None or self.session is not None:
+            return None
+        return self._free_since_s + self._idle_s if self.life.stage is Stage.EMPTY else None
 
     def story(self) -> str:
         """Return the last events, oldest first, with their times in seconds."""
@@ -326,6 +343,8 @@ class Agent:
         return []
 
     def _end_session(self, why: str) -> list[Action]:
+        if self.session is not None:
+            self._free_since_s = self.session.heard_s
         self.session = None
         return [Log("info", f"the session ended: {why}"), *self.life.end(), Release()]
 
@@ -347,7 +366,16 @@ class Agent:
         actions += [Log("warning", text) for text in self._rejections.due(now_s)]
         if self.life.answer_by_s is not None and now_s >= self.life.answer_by_s:
             actions += self.life.answer_overdue()
-        return actions + self._check_engine(now_s)
+        return actions + self._check_engine(now_s) + self._exit_if_idle(now_s)
+
+    def _exit_if_idle(self, now_s: float) -> list[Action]:
+        if self._free_since_s is None:
+            self._free_since_s = now_s
+        until_s = self._idle_until_s
+        if until_s is None or now_s < until_s:
+            return []
+        self._free_since_s = now_s  # if it is connected, it is asked again later
+        return [ExitIfUnused(f"no launcher has come for {self._idle_s:g} s")]
 
     def _check_engine(self, now_s: float) -> list[Action]:
         actions = self.life.check_engine(now_s)

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -160,6 +160,34 @@ class LoadedSubnet(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ThreadTimes:
+    """Processor seconds of a thread, and the seconds for which it waited for a CPU (None: unknown),
+    since it began."""
+
+    computed_s: float
+    waited_s: float | None
+
+    def plus(self, computed_s: float, waited_s: float) -> ThreadTimes:
+        """Return the times after so many more seconds."""
+        waits_s = None if self.waited_s is None else self.waited_s + waited_s
+        return ThreadTimes(self.computed_s + computed_s, waits_s)
+
+
+@runtime_checkable
+class ComputesElsewhere(Protocol):
+    """A subnet whose runs may be computed in a thread of the engine's own.
+
+    The caller's thread only waits for such a run, so its clock tells neither what the run computed
+    nor for how long other processes held it up.
+    """
+
+    def engine_times(self) -> ThreadTimes:
+        """Return the times of the engine's thread at the end of the last run that it computed, or
+        zeros; of several threads, their mean."""
+        ...
+
+
 OnPrepared: TypeAlias = Callable[[Path], None]
 """Takes the path of a graph that is prepared. An executor calls it in the thread that called
 `prepare`, once for each graph passed, in their order, as soon as this and all earlier ones are
@@ -234,7 +262,8 @@ class Engine(Protocol):
     cheap to import, and every method but `open` must neither import the engine nor take memory.
 
     An engine that takes more or less memory than ONNX Runtime besides tensors says so by an
-    attribute `memory` (`nodes.protocol.messages.EngineMemory`), on which planners count.
+    attribute `memory` (`nodes.protocol.messages.EngineMemory`), on which planners count. If that
+    depends on the device, as with the driver of a GPU, a method `memory_on(device)` returns it.
     """
 
     options: tuple[OptionOffer, ...]

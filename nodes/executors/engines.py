@@ -14,7 +14,7 @@ from nodes.cache.room import Room
 from nodes.core.engines import AUTO
 from nodes.executors.base import Executor
 from nodes.executors.preparing.entries import PreparedFiles
-from nodes.executors.registry import chosen, offers, open_chosen
+from nodes.executors.registry import chosen, memory_on, offers, open_chosen
 from nodes.protocol.messages import EngineChoice, EngineOffer
 
 
@@ -30,10 +30,13 @@ class Engines:
 
         Call this before starting threads. Raises ExecutorError with the package to install.
         """
-        found = offers(engine, PreparedFiles(cache, room))
+        notes = PreparedFiles(cache, room)
+        found = offers(engine, notes)
         own = chosen(EngineChoice(engine, device, AUTO), found)
         self.device = own.device
-        self.offers = _preferring(own, found)
+        self.offers = tuple(
+            replace(offer, memory=memory_on(offer, notes)) for offer in _preferring(own, found)
+        )
         self._cache, self._room = cache, room
         self.executor = open_chosen(own, cache, room)
         """The executor for deployments that leave engine and device to the agent."""

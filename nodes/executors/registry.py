@@ -84,6 +84,21 @@ def _memory(engine: Engine) -> EngineMemory:
     return declared
 
 
+def memory_on(offer: EngineOffer, notes: PreparedFiles | None = None) -> EngineMemory:
+    """Return the memory that an agent takes which computes on an offer's first device.
+
+    An engine may say so for each device by a method `memory_on`, because the driver of a GPU takes
+    much that is not declared by `memory`.
+    """
+    if not offer.devices or offer.devices[0].device == "cpu":
+        return offer.memory
+    engine = find_engine(offer.engine, notes)
+    declared: EngineMemory = getattr(engine, "memory_on", lambda _: offer.memory)(
+        offer.devices[0].device
+    )
+    return declared
+
+
 def engine_names() -> tuple[str, ...]:
     """Return the names of all engines, those of plugins last."""
     built_in = sorted(

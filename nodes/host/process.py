@@ -5,7 +5,7 @@ program: then all other threads end, and the process keeps its PID, its standard
 parent. All other descriptors are closed, and with them what the engine held is released.
 
 If the engine holds the interpreter while it hangs, no code of the agent can run any more. Then
-systemd's watchdog ends the process (`nodes.host.service_manager`).
+systemd's watchdog ends the process (`nodes.host.systemd`).
 """
 
 from __future__ import annotations
@@ -15,26 +15,30 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-_MOST_FILES = 1 << 20
+_FIRST_FILE, _MOST_FILES = 3, 1 << 20
 
 
-def restart_in_place(more: Sequence[str] = ()) -> NoReturn:
+def restart_in_place(more: Sequence[str] = (), kept: int = 0) -> NoReturn:
     """Replace this process by a new run of its own command line, with `more` arguments appended.
 
-    Raises OSError if the interpreter cannot be started again.
+    The first `kept` file descriptors behind the standard ones stay open. Raises OSError if the
+    interpreter cannot be started again.
     """
-    _flush()
-    os.closerange(3, _MOST_FILES)
+    flush()
+    for descriptor in range(_FIRST_FILE, _FIRST_FILE + kept):
+        os.set_inheritable(descriptor, True)
+    os.closerange(_FIRST_FILE + kept, _MOST_FILES)
     command = [sys.executable, *sys.orig_argv[1:], *more]
     os.execv(command[0], command)  # noqa: S606 - the command line that started us
 
 
 def exit_at_once(code: int) -> NoReturn:
     """End the process without waiting for its threads or unloading the libraries that they use."""
-    _flush()
+    flush()
     os._exit(code)
 
 
-def _flush() -> None:
+def flush() -> None:
+    """Write out what waits in standard output and standard error."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

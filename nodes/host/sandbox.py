@@ -6,8 +6,9 @@ does: the kernel opens no other file for the agent, neither in its user's home n
 
 Two limits remain. The agent reads its keys again whenever they change, so all of its threads can
 read `secret.key`; the process that optimises models cannot. And an engine on a GPU opens files that
-its driver chooses, which could not be tested here: such agents are not restricted by this module,
-only by the unit in `deploy/`.
+its driver chooses: such agents are not restricted by this module, only by the unit in `deploy/`.
+CUDA computed on one GPU with what an agent on the CPU may open, `/dev/nvidia*` and writing below
+`/proc/self/task` (decision 064); on a Jetson that could not be tried.
 
 Landlock (landlock(7)) needs no privileges and three system calls: one creates a set of rules, one
 adds what stays allowed at and below a path, and one restricts the calling thread for good. Threads

@@ -1,7 +1,7 @@
 """Announces an agent by multicast DNS while it runs (`node-agent --announce`).
 
 The package `zeroconf` does the work, in a thread of its own. It is imported only here and only if
-asked for: without it an agent is smaller by several megabytes (decision 062).
+asked for: it takes 3.5 MB of an agent's memory (decision 062).
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ def announced(announcement: Announcement) -> Iterator[None]:
     )
     with ExitStack() as ending:
         try:
+            if not hosts:
+                raise OSError("this machine has no address in a network")
             responder = zeroconf.Zeroconf(interfaces=list(hosts))
             ending.callback(responder.close)
             responder.register_service(info, allow_name_change=True)

@@ -135,6 +135,9 @@ class Gate:
     def __contains__(self, descriptor: int) -> bool:
         return descriptor in self._admission
 
+    def __len__(self) -> int:
+        return len(self._admission)
+
     @property
     def due_s(self) -> float | None:
         """When to call `check`, on the monotonic clock; None while there is nothing to check."""

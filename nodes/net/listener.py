@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
+from nodes.host.listening import bind_hint
 from nodes.net.curve import Context, secure_listener, sender_key
 from nodes.net.gate import Gate
 from nodes.net.keys import DATA
@@ -62,18 +63,11 @@ BACKLOG = 4096
 gets no answer and tries again a second later."""
 
 
-HINTS = {
-    errno.EADDRINUSE: "; is another agent running there?",
-    errno.ENODEV: "; give an IP address of this machine, or 0.0.0.0 for all that it has",
-    errno.EADDRNOTAVAIL: "; give an IP address of this machine, or 0.0.0.0 for all that it has",
-}
-"""What the user can do about an address that cannot be used, by error number."""
-
-
 class Listener:
     """A bound ROUTER, which receives from all that dial it and answers by routing id.
 
-    The attribute `address` is where it listens; the system has chosen the port if 0 was given.
+    The attribute `address` is where it listens; the system has chosen the port if 0 was given. With
+    a `descriptor`, that socket listens there already, and stays open when this end closes.
     `name` is that of the port (`CONTROL` or `DATA`), by which keys are admitted. Raises
     `AddressError` if it cannot listen there.
     """
@@ -85,6 +79,7 @@ class Listener:
         options: SocketOptions,
         name: str = DATA,
         max_connections: int = MAX_CONNECTIONS,
+        descriptor: int | None = None,
     ) -> None:
         self.socket: Socket = context.zmq.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -100,11 +95,12 @@ class Listener:
             HANDSHAKE_ERRORS | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED,
         )
         try:
-            _bind(self.socket, address)
+            _bind(self.socket, address, descriptor)
         except AddressError:
             close_socket(self.socket, self.monitor)
             raise
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._given = descriptor
         self._gate = Gate(
             name,
             max_connections,
@@ -177,22 +173,24 @@ class Listener:
 
     def _read_monitor(self) -> None:
         """Handle the monitor's events, which are earlier than the messages still to be read."""
-        gate = self._gate
         while (happened := next_event(self.monitor)) is not None:
-            event, descriptor = happened
-            if event & HANDSHAKE_ERRORS:
-                self._has_failed = True  # the next event is the end of this connection
-            elif event == zmq.EVENT_ACCEPTED:
-                gate.opened(descriptor)
-            elif event == zmq.EVENT_DISCONNECTED:
-                if self._has_failed:
-                    gate.handshake_failed(descriptor)
-                    self._has_failed = False
-                gate.closed(descriptor)
-                # Of two peers with this descriptor, the earlier one has closed.
-                peer = next((p for p, known in self._peers.items() if known == descriptor), None)
-                if peer is not None:
-                    self._forget(peer)
+            self._note(*happened)
+
+    def _note(self, event: int, descriptor: int) -> None:
+        gate = self._gate
+        if event & HANDSHAKE_ERRORS:
+            self._has_failed = True  # the next event is the end of this connection
+        elif event == zmq.EVENT_ACCEPTED:
+            gate.opened(descriptor)
+        elif event == zmq.EVENT_DISCONNECTED:
+            if self._has_failed:
+                gate.handshake_failed(descriptor)
+                self._has_failed = False
+            gate.closed(descriptor)
+            # Of two peers with this descriptor, the earlier one has closed.
+            peer = next((p for p, known in self._peers.items() if known == descriptor), None)
+            if peer is not None:
+                self._forget(peer)
 
     def _forget(self, peer: bytes) -> None:
         """Remove a peer, and report it once in `take_closed`."""
@@ -214,15 +212,37 @@ class Listener:
         """
         if self.keyring is None:
             return
+        self._unbind()
+        secure_listener(self.socket, self.keyring.secret, self.name)
+        _bind(self.socket, self.address, self._given)
+
+    def close_if_unused(self) -> bool:
+        """Accept no more connections if there is none; return whether that is so.
+
+        A connection to a socket that was given by its `descriptor` is not refused afterwards: it
+        waits there for another process. One that is accepted at this very moment is closed, and its
+        other end dials again.
+        """
+        self._read_monitor()
+        if len(self._gate):
+            return False
+        if not self._unbind():
+            return True
+        _bind(self.socket, self.address, self._given)
+        return False
+
+    def _unbind(self) -> bool:
+        """Stop listening, which closes all connections; return whether there were any."""
         self.socket.unbind(self.address)
-        closed = None
-        while closed != zmq.EVENT_CLOSED and self.monitor.poll(CLOSING_MS):
-            closed, _ = next_event(self.monitor) or (None, 0)
+        event = None
+        while event != zmq.EVENT_CLOSED and self.monitor.poll(CLOSING_MS):
+            event, descriptor = next_event(self.monitor) or (0, -1)
+            self._note(event, descriptor)
+        were_any = len(self._gate) > 0
         self._peers.clear()
         self._keys.clear()
         self._gate.clear()
-        secure_listener(self.socket, self.keyring.secret, self.name)
-        _bind(self.socket, self.address)
+        return were_any
 
     def send(self, peer: bytes, parts: Sequence[Buffer]) -> bool:
         """Send to a peer; return False if too many messages wait for it, or it is gone.
@@ -277,14 +297,17 @@ def _refuse_taken(path: str) -> None:
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
-def _bind(sock: Socket, address: str) -> None:
+def _bind(sock: Socket, address: str, descriptor: int | None = None) -> None:
     if address.startswith("tcp://["):
         sock.setsockopt(zmq.IPV6, 1)
     try:
-        if address.startswith("ipc://"):
+        if descriptor is not None:
+            sock.setsockopt(zmq.USE_FD, os.dup(descriptor))  # ZeroMQ closes its own
+        elif address.startswith("ipc://"):
             _refuse_taken(address.removeprefix("ipc://"))
         sock.bind(address)
     except (zmq.ZMQError, OSError) as error:
         why = error.strerror or str(error)
-        hint = HINTS.get(error.errno or 0, "")
-        raise AddressError(f"cannot listen on {address!r}: {why}{hint}") from error
+        raise AddressError(
+            f"cannot listen on {address!r}: {why}{bind_hint(error.errno)}"
+        ) from error

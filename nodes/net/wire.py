@@ -75,16 +75,19 @@ class Wire:
             self.close()
             raise
 
-    def listen_control(self, address: str) -> str:
-        """Open the control port, and return its address with the port that the system chose."""
+    def listen_control(self, address: str, descriptor: int | None = None) -> str:
+        """Open the control port, and return its address with the port that the system chose.
+
+        With a `descriptor`, that socket listens there already.
+        """
         options = SocketOptions(2 * MAX_MESSAGE_BYTES, max_unsent=MAX_ANSWERS, linger_ms=LINGER_MS)
-        self._control = self._listen(address, options, CONTROL, _control_event)
+        self._control = self._listen(address, options, CONTROL, _control_event, descriptor)
         return self._control.address
 
-    def listen_data(self, address: str) -> str:
-        """Open the data port, and return its address with the port that the system chose."""
+    def listen_data(self, address: str, descriptor: int | None = None) -> str:
+        """Open the data port as `listen_control` does."""
         options = SocketOptions(self._tensor_bytes)
-        self._data = self._listen(address, options, DATA, _data_event)
+        self._data = self._listen(address, options, DATA, _data_event, descriptor)
         return self._data.address
 
     def _listen(
@@ -93,8 +96,9 @@ class Wire:
         options: SocketOptions,
         name: str,
         read: Callable[[Listener, bytes, list[Part]], ev.Event],
+        descriptor: int | None,
     ) -> Listener:
-        port = Listener(self._context, address, options, name, self._max_connections)
+        port = Listener(self._context, address, options, name, self._max_connections, descriptor)
         self._waiter.add(port.monitor, lambda: _closed(port))
         self._waiter.add_alarm(lambda: port.due_s, lambda: _closed(port))
         to_event = partial(read, port)
@@ -116,6 +120,17 @@ class Wire:
     def wait(self, timeout_s: float | None) -> list[ev.Event | Readable]:
         """Wait at most `timeout_s` seconds (None: for ever), and return what has arrived."""
         return self._waiter.wait(timeout_s)
+
+    def close_if_unused(self) -> bool:
+        """Close the control port for good if it has no connection; return whether that is so.
+
+        Raises `AddressError` if it cannot be opened again.
+        """
+        if self._control is None or self._control.close_if_unused():
+            return True
+        self._waiter.used(self._control.socket)
+        self._waiter.used(self._control.monitor)
+        return False
 
     # ------------------------------------------------------------ links
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
+MOST_PORT = 65535
+PORTS_PER_SLOT = 2
+"""The control port of a slot, and the data port behind it."""
+
 
 def data_address(offered: str, reached: str | None) -> str:
     """Return the address at which peers reach a data port that its agent announces as `offered`.
@@ -42,3 +46,23 @@ def is_loopback_host(host: str) -> bool:
 def is_exposed(address: str) -> bool:
     """Return whether other machines may reach it: a TCP address that is not loopback."""
     return host_of(address) is not None and not is_loopback(address)
+
+
+def slot_address(address: str, slot: int) -> str:
+    """Return the control address of a node's slot 1, 2, …, if the node is at a TCP `address`.
+
+    >>> slot_address("tcp://192.168.1.21:5500", 2)
+    'tcp://192.168.1.21:5502'
+    """
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + PORTS_PER_SLOT * (slot - 1)}"
+
+
+def slot_ports(address: str, slots: int) -> range:
+    """Return the ports that a node with so many slots has at a TCP address.
+
+    >>> slot_ports("tcp://192.168.1.21:5500", 2)
+    range(5500, 5504)
+    """
+    port = int(address.rpartition(":")[2])
+    return range(port, port + PORTS_PER_SLOT * slots)

@@ -6,6 +6,8 @@
 - **Links** and messages replace the rates of a device's wire.
 - **Batches**, frames streamed through a whole copy on one device, give the speed of a copy
   (`partition.pricing.linear_models`).
+- **Curves**, layers and a whole copy that compute several frames in one firing, give the times of a
+  plan in batches (`Profile.in_batches`).
 
 **The fit** is a maximum-likelihood estimate of the seconds of layers and of cuts. A layer measured
 by itself takes longer than among others, because nothing is fused with it and its tensors are
@@ -33,7 +35,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -43,10 +45,12 @@ from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite, to_data
 from partition.devices import Device
 from partition.errors import PartitionError
+from partition.measured.batch_curves import seconds_at
 from partition.plan import Plan, PlannedPhase
 from partition.planner import with_measured_phases
 from partition.prediction.run_costs import ThreadCosts
 from partition.pricing.compute_time import layer_seconds
+from partition.pricing.layer_power import LayerWatts
 from partition.pricing.linear_models import LinearTime, fit
 
 Floats = NDArray[np.float64]
@@ -196,7 +200,8 @@ class SubnetTime:
     """`layers`, run as one model, took `seconds` per frame.
 
     `rewrites` is the digest of the rewrites that lead from the model's layers to these
-    (`rewrites_digest`).
+    (`rewrites_digest`). If `is_derived`, the time follows from batches of another size: it informs
+    the fit, but does not count as measured.
     """
 
     layers: tuple[str, ...]
@@ -204,6 +209,7 @@ class SubnetTime:
     outputs: tuple[str, ...]
     rewrites: str
     seconds: float
+    is_derived: bool = False
 
     @property
     def key(self) -> SubnetKey:
@@ -216,6 +222,16 @@ Batch = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """What firings of `frames` frames took on a device: seconds of layers, run one by one, and of
+    fused subnets. Layers may be missing."""
+
+    frames: int
+    layer_s: Mapping[str, float]
+    subnets: tuple[SubnetTime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NodeProfile:
     """The measurements of one device.
 
@@ -223,7 +239,10 @@ class NodeProfile:
     are the processor seconds that a message and a byte cost sender and receiver together (0: not
     measured). `busy_w` and `idle_w` are its watts while it computes and while it waits (None: no
     sensor). `batches` are two batches that a whole copy of the network computed, frame after frame
-    (empty: the device has no room for a copy).
+    (empty: the device has no room for a copy). `batched` has the times of firings of several
+    frames, each of another number (None: not measured; empty: the device has no room for two).
+    `layer_w` maps layer names to the watts of the device while it computes them (None: not
+    measured; layers may be missing).
     """
 
     layer_s: Mapping[str, float] = field(default_factory=dict)
@@ -233,6 +252,8 @@ class NodeProfile:
     busy_w: float | None = None
     idle_w: float | None = None
     batches: tuple[Batch, ...] = ()
+    batched: tuple[BatchTimes, ...] | None = None
+    layer_w: Mapping[str, float] | None = None
 
     @property
     def copy(self) -> LinearTime | None:
@@ -244,8 +265,73 @@ class NodeProfile:
 
     def with_subnets(self, measured: Iterable[SubnetTime]) -> NodeProfile:
         """Return the profile with `measured` added; the later of two times of one subnet counts."""
-        known = {subnet.key: subnet for subnet in (*self.subnets, *measured)}
-        return replace(self, subnets=tuple(known.values()))
+        return replace(self, subnets=_latest((*self.subnets, *measured)))
+
+    def with_batched(self, measured: BatchTimes) -> NodeProfile:
+        """Return the profile with the times of firings of several frames added; the later of two
+        times counts."""
+        known = {times.frames: times for times in self.batched or ()}
+        before = known.get(measured.frames, BatchTimes(measured.frames, {}))
+        known[measured.frames] = BatchTimes(
+            measured.frames,
+            {**before.layer_s, **measured.layer_s},
+            _latest((*before.subnets, *measured.subnets)),
+        )
+        return replace(self, batched=tuple(known[frames] for frames in sorted(known)))
+
+    def in_batches(self, frames: int) -> NodeProfile:
+        """Return the profile of a device that computes `frames` frames in one firing.
+
+        Every time is then that of a firing. Layers follow their own curves, as do subnets that were
+        measured with several numbers of frames; other subnets follow the curves of their layers.
+        """
+        if frames == 1:
+            return self
+        points = (BatchTimes(1, self.layer_s, self.subnets), *(self.batched or ()))
+        layer_s = {
+            name: seconds_at(
+                [(at.frames, at.layer_s[name]) for at in points if name in at.layer_s], frames
+            )
+            for name in self.layer_s
+        }
+        grown = sum(layer_s.values()) / max(sum(self.layer_s.values()), LEAST_S)
+        return replace(
+            self,
+            layer_s=layer_s,
+            subnets=tuple(_subnets_at(points, layer_s, frames)),
+            batches=tuple((number, seconds * grown) for number, seconds in self.batches),
+            batched=None,
+        )
+
+
+def _latest(subnets: Iterable[SubnetTime]) -> tuple[SubnetTime, ...]:
+    return tuple({subnet.key: subnet for subnet in subnets}.values())
+
+
+def _subnets_at(
+    points: Sequence[BatchTimes], layer_s: Mapping[str, float], frames: int
+) -> Iterator[SubnetTime]:
+    """Yield the subnets in `points` with the time of a firing of `frames` frames.
+
+    `layer_s` are the seconds of layers in such a firing. A subnet of layers that a rewrite has made
+    is left out if it was measured with another number of frames only.
+    """
+    known: dict[SubnetKey, list[tuple[BatchTimes, SubnetTime]]] = {}
+    for at in points:
+        for subnet in at.subnets:
+            known.setdefault(subnet.key, []).append((at, subnet))
+    for found in known.values():
+        at, subnet = found[-1]
+        exact = next((own for each, own in found if each.frames == frames), None)
+        if exact is not None:
+            yield exact
+        elif len(found) > 1:
+            seconds = seconds_at([(each.frames, own.seconds) for each, own in found], frames)
+            yield replace(subnet, seconds=max(seconds, LEAST_S), is_derived=True)
+        elif all(name in layer_s and name in at.layer_s for name in subnet.layers):
+            alone_s = sum(at.layer_s[name] for name in subnet.layers)
+            grown = sum(layer_s[name] for name in subnet.layers) / max(alone_s, LEAST_S)
+            yield replace(subnet, seconds=max(subnet.seconds * grown, LEAST_S), is_derived=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +357,19 @@ class Profile:
         """Return by device name the linear time of a whole copy, where it was measured."""
         found = {name: node.copy for name, node in self.nodes.items()}
         return {name: line for name, line in found.items() if line is not None}
+
+    def layer_w(self, own_watts: Collection[str] = ()) -> LayerWatts:
+        """Return the measured watts of layers, by device; those in `own_watts` are left out."""
+        return {
+            name: node.layer_w
+            for name, node in self.nodes.items()
+            if node.layer_w and name not in own_watts
+        }
+
+    def in_batches(self, frames: int) -> Profile:
+        """Return the measurements for firings of `frames` frames (`NodeProfile.in_batches`)."""
+        nodes = {name: node.in_batches(frames) for name, node in self.nodes.items()}
+        return replace(self, nodes=nodes)
 
 
 def rewrites_digest(rewrites: Sequence[Rewrite]) -> str:
@@ -379,6 +478,7 @@ def fused_phases(plan: Plan, profile: Profile) -> dict[str, float]:
         (name, subnet.key): subnet.seconds
         for name, node in profile.nodes.items()
         for subnet in node.subnets
+        if not subnet.is_derived
     }
     digest = rewrites_digest(plan.rewrites)
     found = {}

@@ -34,7 +34,8 @@ class ThreadCosts:
       and `received_byte_s`: each byte of a tensor.
     - `executor_s`: the executor's share of a firing, without the subnet.
     - `ended_s`: the I/O thread handles the end of a firing.
-    - `source_s` and `sink_s`: the host handles a frame, without messages and bytes.
+    - `source_s` and `sink_s`: the host handles a frame, without messages and bytes; each of a
+      batch, which it puts together and takes apart.
 
     With `wire_is_free` the executor does not share its CPU.
     """

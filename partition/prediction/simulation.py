@@ -250,7 +250,8 @@ class RunGraph:
             self._actor(ended(phase.name), io_thread(phase.device), seconds)
             self._connect(phase.name, ended(phase.name))
         host = self._costs.of(HOST)
-        for actor, seconds in ((SOURCE, host.source_s), (SINK, host.sink_s)):
+        frames = self._plan.batch
+        for actor, seconds in ((SOURCE, frames * host.source_s), (SINK, frames * host.sink_s)):
             each = (seconds + sends[actor, copy] for copy in self._plan.dealing)
             self._actor(actor, io_thread(HOST), *each)
 

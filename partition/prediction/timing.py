@@ -20,7 +20,8 @@ number of periods that a frame spends in the pipeline times the period. Both are
 reach; `partition.prediction.simulation` predicts a saturated run.
 
 **Energy** is Eq. 4 of Velasco-Montero et al. (2023), with waiting and sending added: with `idle_w`
-and `sent_j_per_byte` at 0 it is their Eq. 4. A device without layers counts as switched off.
+and `sent_j_per_byte` at 0 it is their Eq. 4. A device without layers counts as switched off. Where
+the power of layers was measured, it replaces `busy_w` for their seconds.
 """
 
 from __future__ import annotations
@@ -286,11 +287,21 @@ def device_energies_j(plan: Plan, frame_s: float) -> dict[str, float]:
     """
     load = loads(plan.devices, plan.phases, plan.channels, plan.dealing)
     working = {phase.device for phase in plan.phases}
+    share = {copy: plan.dealing.count(copy) / len(plan.dealing) for copy in plan.dealing}
+    surplus_j = dict.fromkeys(working, 0.0)
+    device_w = {device.name: device.busy_w for device in plan.devices}
+    for phase in plan.phases:
+        if phase.busy_w is not None:
+            seconds = phase.predicted_s * share[phase.copy]
+            surplus_j[phase.device] += seconds * (phase.busy_w - device_w[phase.device])
     return {
-        device.name: float(
-            rates_of(device).energy_j(
-                load[device.name].busy_s, frame_s * plan.batch, load[device.name].sent_bytes
+        device.name: (
+            float(
+                rates_of(device).energy_j(
+                    load[device.name].busy_s, frame_s * plan.batch, load[device.name].sent_bytes
+                )
             )
+            + surplus_j[device.name]
         )
         / plan.batch
         for device in plan.devices

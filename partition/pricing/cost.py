@@ -43,6 +43,7 @@ from partition.prediction.memory import packing_bytes, quantised_bytes
 from partition.prediction.memory_budget import START_UP_BYTES, engines_bytes
 from partition.pricing.busy import period_s, rate_columns, shared_machines
 from partition.pricing.compute_time import layer_seconds
+from partition.pricing.layer_power import LayerWatts, surplus_w
 from partition.pricing.spill import uncached_bytes
 from partition.pricing.traffic import (
     SLACK_FRAMES,
@@ -187,7 +188,7 @@ class CostModel:
     between devices hold `slack_frames` frames beyond what their skews need. `live_bytes` [layers]
     replaces the bytes of a layer's inputs and outputs, for layers that stand for several.
     `wire_bytes` has the sizes of tensors that are encoded between devices; the time that this takes
-    is left out.
+    is left out. `layer_w` are measured watts of layers.
 
     >>> from cnn.network import Layer, Tensor
     >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xyz"}
@@ -209,10 +210,12 @@ class CostModel:
         slack_frames: int = SLACK_FRAMES,
         live_bytes: Floats | None = None,
         wire_bytes: Mapping[str, int] = MappingProxyType({}),
+        layer_w: LayerWatts = MappingProxyType({}),
     ) -> None:
         self.network = network
         self.devices = tuple(devices)
         self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
+        self._surplus_j = self.layer_s * surplus_w(network, devices, layer_w) if layer_w else None
         self._rows = LayerRows(network, live_bytes)
         self._layer_bytes = [network.weight_bytes((layer.name,)) for layer in network.layers]
         self._margin = margin_periods(slack_frames)
@@ -237,6 +240,7 @@ class CostModel:
         shape = (len(self.devices), individuals)
         live = self._rows.live(device_of)
         compute, weights, activations, packing, kernels = (np.zeros(shape) for _ in range(5))
+        surplus_j = np.zeros(individuals)
         for number, device in enumerate(self.devices):
             mine = device_of == number
             compute[number] = self.layer_s[:, number] @ mine
@@ -244,6 +248,8 @@ class CostModel:
             activations[number] = (live * mine).max(axis=0)
             packing[number] = self._rows.packing(mine)
             kernels[number] = device.engine_overhead.layer_bytes * mine.sum(axis=0)
+            if self._surplus_j is not None:
+                surplus_j += self._surplus_j[:, number] @ mine
         own = (_phases(device_of[of], levels[of], len(self.devices)) for of in self._components)
         phases = np.sum(list(own), axis=0)
         durations = self._durations(device_of, levels, compute.max(axis=0))
@@ -266,7 +272,8 @@ class CostModel:
             self.overrun(memory),
             phases.T,
             period * (levels.max(axis=0) + LEAST_LATENCY_PERIODS),
-            (self.rates.energy_j(busy, period, flows.sent_bytes) * (phases > 0)).sum(axis=0),
+            (self.rates.energy_j(busy, period, flows.sent_bytes) * (phases > 0)).sum(axis=0)
+            + surplus_j,
             uncached.T,
             self.rates.cut_s(flows.cut_bytes).T,
             tensors.T,

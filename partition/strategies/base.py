@@ -24,6 +24,7 @@ from partition.errors import DoesNotFitError, PartitionError
 from partition.objective import DEFAULT_OBJECTIVE, WITHIN, Objective
 from partition.prediction.memory_budget import START_UP_BYTES
 from partition.pricing.cost import CostModel
+from partition.pricing.layer_power import LayerWatts
 from partition.pricing.linear_models import LinearTime
 from partition.pricing.traffic import SLACK_FRAMES
 from partition.wire import RAW, WireChoice, shortest_bytes
@@ -86,7 +87,7 @@ class Problem:
     `model` is what `network` came from, for strategies that rewrite it; `layer_s` [layers, devices]
     are measured seconds that replace estimates; `copies` are measured seconds of frames on a device
     (by its name) that computes the whole network. `wire` says how tensors between devices may be
-    encoded.
+    encoded. `layer_w` are measured watts of layers.
     Construction raises `PartitionError` for a network without layers, for no devices, for two of
     one name, for one whose memory does not hold an engine, and for a pin that names an unknown
     layer or device.
@@ -117,6 +118,7 @@ class Problem:
     layer_s: NDArray[np.float64] | None = field(default=None, compare=False)
     copies: Mapping[str, LinearTime] = field(default_factory=dict, compare=False)
     wire: WireChoice = RAW
+    layer_w: LayerWatts = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if not self.network.layers:
@@ -155,6 +157,7 @@ class Problem:
             self.layer_s,
             self.slack_frames,
             wire_bytes=self.wire_bytes,
+            layer_w=self.layer_w,
         )
 
     @cached_property

@@ -85,8 +85,8 @@ def test_on_a_cpu_board_the_quota_holds_for_the_whole_agent() -> None:
     whole = ROOT / "cgroup/cpu/csdflab-two/small"
     assert plans.settle(made, made.places["small"], 77) == (
         Write(whole / "cpu.cfs_quota_us", "-1"),
-        Write(whole / "cpu.cfs_period_us", "20000"),
-        Write(whole / "cpu.cfs_quota_us", "1000"),
+        Write(whole / "cpu.cfs_period_us", "80000"),
+        Write(whole / "cpu.cfs_quota_us", "4000"),
     )
 
 

@@ -153,7 +153,7 @@ def test_a_wrong_result_in_a_batch_is_found_and_named(cluster: Path) -> None:
 
 def test_the_command_line_takes_precedence(cluster: Path) -> None:
     nodes = InProcess()
-    launched(Request(cluster, batch=3), nodes)
+    launched(Request(cluster, batch="3"), nodes)
     assert nodes.plans[0].batch == 3
 
 
@@ -162,8 +162,8 @@ def test_a_saved_plan_runs_in_its_batches(cluster: Path, tmp_path: Path) -> None
     nodes = InProcess()
     assert launched(Request(tmp_path / "plan"), nodes).agrees
     assert nodes.plans[0].batch == 4
-    with pytest.raises(BadInputError, match="made for another model"):
-        launched(Request(tmp_path / "plan", batch=2))
+    with pytest.raises(BadInputError, match="is a plan, which is for its own number"):
+        launched(Request(tmp_path / "plan", batch="2"))
 
 
 def test_a_paced_source_fills_batches_or_sends_them_incomplete(cluster: Path) -> None:
@@ -270,14 +270,6 @@ def test_a_batch_that_is_no_number_of_frames_is_refused(
 ) -> None:
     cluster.write_text(TEXT + f"batch: {batch}\n")
     assert "line 7, batch" in told([str(cluster)], capsys)
-
-
-def test_a_profile_of_single_frames_is_refused(
-    cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "profile.json").write_text("{}")
-    cluster.write_text(cluster.read_text() + "profile: profile.json\n")
-    assert "line 7, batch: a profile has the times of single frames" in told([str(cluster)], capsys)
 
 
 def test_the_plan_as_json_has_the_batch(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:

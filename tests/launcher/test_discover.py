@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launcher.commands.discover import write_nodes
@@ -51,6 +51,7 @@ def test_what_no_launcher_could_use_is_not_heard(hosts, port, name):
     assert heard(hosts, port, {b"name": name.encode()}) is None
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.sampled_from(["192.0.2.1", "2001:db8::1", "::1", "x"]), max_size=40),
     st.integers(-1, 70_000),
@@ -146,6 +147,7 @@ def test_a_file_in_which_no_node_can_be_added_is_left_alone(text, tmp_path):
     assert path.read_text() == text
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.from_regex(r"(model|nodes|[a-z#'\"\[{: \n-]){0,40}", fullmatch=True))
 def test_any_text_is_extended_or_refused(text):
     try:
@@ -164,10 +166,8 @@ def test_an_agent_that_nobody_else_can_reach_is_not_announced(tmp_path):
 
 
 def test_an_agent_that_cannot_be_announced_works_all_the_same(caplog):
-    for hosts in ((), ("192.0.2.55",)):
-        with announced(Announcement("a", hosts, 5500)):
-            assert "this agent is not announced" in caplog.text
-        caplog.clear()
+    with announced(Announcement("a", (), 5500)):
+        assert "this agent is not announced: this machine has no address" in caplog.text
 
 
 def test_without_zeroconf_a_sentence_says_what_to_install(tmp_path):

@@ -69,6 +69,19 @@ def test_what_the_user_says_of_a_node_is_what_the_cost_model_hears(tmp_path: Pat
     assert [node.threads for node in nodes_of(cluster)] == [2, 2]
 
 
+def test_a_gpu_that_nobody_has_measured_counts_as_several_threads(tmp_path: Path) -> None:
+    gpu, second, known, cpu = devices_of(
+        cluster_of(
+            tmp_path,
+            "{name: a, device: gpu}, {name: b, device: 'gpu:1', threads: 99}, "
+            "{name: c, device: gpu, macs_per_s: 1T}, {name: d, device: cpu}",
+        )
+    )
+    assert gpu.macs_per_s == 16 * cpu.macs_per_s
+    assert second.macs_per_s == 99 * cpu.macs_per_s
+    assert known.macs_per_s == 1e12
+
+
 def test_a_slow_processor_is_slow_at_all_that_it_does(tmp_path: Path) -> None:
     slow, usual = devices_of(cluster_of(tmp_path, "{name: a, macs_per_s: 5G}, {name: b}"))
     for cost in ("cut_s_per_byte", "firing_s", "wire_s_per_message", "wire_s_per_byte"):

@@ -82,7 +82,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     [
         ("{", "line 1: is not valid JSON"),
         ("[]", "is not a profile that this version reads"),
-        ('{"format": 3}', "is not a profile that this version reads"),
+        ('{"format": 4}', "is not a profile that this version reads"),
         ('{"format": 1, "model": 3}', "measure anew"),
     ],
 )
@@ -228,7 +228,7 @@ def test_measured_solved_launched_and_refused(
 
     code, again = run(partition, capsys, *wanted)
     assert code == 0
-    assert again["measured_now"] == {"layers": 0, "copies": 0, "links": 0, "subnets": 0}
+    assert not any(again["measured_now"].values())
     assert again["nodes"] == data["nodes"]
 
     with_it = ("--profile", "profile.json")

@@ -66,7 +66,7 @@ def test_a_node_that_cannot_prepare_while_it_computes_does_so_in_the_pause() -> 
 
 def test_a_node_whose_disk_is_full_keeps_its_part_and_the_plan_is_kept() -> None:
     world = back_again()
-    world.full.add("n1")
+    world.at(4.0, lambda: world.fill_disk("n1"))
     world.run(2000.0)
     world.check_end()
     assert world.end == lev.End(None)

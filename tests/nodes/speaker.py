@@ -119,14 +119,18 @@ class Speaker:
     secret and the agent's public key, guarded."""
 
     def __init__(
-        self, context: zmq.Context, address: str, keys: tuple[bytes, bytes] | None = None
+        self,
+        context: zmq.Context,
+        address: str,
+        keys: tuple[bytes, bytes] | None = None,
+        redial_ms: int = -1,
     ) -> None:
         self.socket = context.socket(zmq.DEALER)
         if keys is not None:
             secure_dialler(self.socket, *keys)
         self.socket.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
         self.socket.setsockopt(zmq.SNDTIMEO, int(WAIT_S * 1000))  # it blocks once it is cut off
-        self.socket.setsockopt(zmq.RECONNECT_IVL, -1)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, redial_ms)
         self.socket.setsockopt(zmq.LINGER, 0)
         self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._monitor.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))

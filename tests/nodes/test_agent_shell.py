@@ -54,7 +54,7 @@ class Script:
             return []
         return [said if isinstance(said, ev.DataReceived) else ev.ControlReceived(LAUNCHER, said)]
 
-    def reply(self, _: bytes, message: object) -> bool:
+    def reply(self, _: bytes, message: object, __: int) -> bool:
         self.told.append(message)
         return True
 

@@ -61,6 +61,8 @@ SENDABLE = {
     words.Query: (tuples(digests),),
     words.Put: (blobs, counts, st.binary(max_size=100)),
     words.Deploy: (deployments,),
+    words.Prepare: (deployments,),
+    words.Prepared: (counts, said),
     words.Start: (counts,),
     words.Stop: (counts,),
     words.Welcome: (

@@ -179,6 +179,20 @@ def test_a_firing_that_does_not_end_has_failed_and_the_agent_starts_anew_in_its_
 
 
 @pytest.mark.slow
+def test_the_agent_of_a_slot_starts_anew_with_the_sockets_that_it_was_given(
+    start, launch, stick, context
+) -> None:
+    node = start("--slots", "2", **SHORT)
+    (before,) = children(node)
+    addresses = node.control, node.data
+    stick(node).await_cut_off()
+    assert any(RESTARTS in line for line in node.await_ready())
+    assert (node.control, node.data) == addresses
+    assert children(node) == [before]
+    assert_streams(node, launch, context)
+
+
+@pytest.mark.slow
 def test_starting_anew_again_and_again_leaves_nothing_open_and_no_process(start, stick) -> None:
     agent = start(**SHORT)
     held: list[tuple[int, int]] = []

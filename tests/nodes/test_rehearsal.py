@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from nodes.execution.rehearsal import (
     WireCosts,
     fit,
 )
+from nodes.executors.base import ThreadTimes
+from nodes.host.usage import waited_s
 from nodes.net.loopback import Loopback, loopback_address
 from nodes.protocol.payload import as_array
 
@@ -73,3 +77,38 @@ def test_costs_are_those_that_the_rounds_were_made_of() -> None:
     found = fit([9.0, 9.0, 9.0, 5e-5, 9e-5, 8e-5], [*rounds, (1, 100, 1.0)])
     assert found.message_s == pytest.approx(5e-5)
     assert found.byte_s == pytest.approx(2e-10)
+
+
+class Elsewhere(Doubles):
+    """A subnet that another thread computes, which the caller waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = ThreadTimes(0.0, 0.0)
+
+    def engine_times(self) -> ThreadTimes:
+        return self.times
+
+    def run(self, inputs):
+        found = []
+        thread = Thread(target=lambda: found.append(self.compute(inputs)))
+        thread.start()
+        thread.join()
+        return found[0]
+
+    def compute(self, inputs):
+        until_s = time.thread_time() + 0.003
+        while time.thread_time() < until_s:
+            outputs = super().run(inputs)
+        spent = self.times.computed_s + time.thread_time()
+        self.times = ThreadTimes(spent, self.times.waited_s + (waited_s() or 0.0))
+        return outputs
+
+
+def test_what_an_engines_own_thread_computes_is_no_cost_of_messages(tmp_path: Path) -> None:
+    part = RehearsedPhase(Elsewhere(), synthetic_inputs, ("x",), ("y",))
+    with Loopback(f"ipc://{tmp_path}/self") as loopback:
+        rehearsal = Rehearsal(loopback)
+        list(rehearsal.perform([part]))
+    assert part.typical_s >= 0.003
+    assert rehearsal.costs().byte_s == 0.0, "not measured"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodes.host.service_manager import ServiceManager
+from nodes.host.systemd import ServiceManager
 
 PERIOD_S = 30.0
 EVERY_MINUTE = {"WATCHDOG_USEC": "60000000"}

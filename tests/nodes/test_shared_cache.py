@@ -258,3 +258,20 @@ def test_nothing_in_a_cache_can_be_read_by_others(tmp_path: Path) -> None:
 def test_folders_of_a_former_version_are_closed_to_others(tmp_path: Path) -> None:
     BlobStore(tmp_path, QUOTA).derived.chmod(0o755)
     assert BlobStore(tmp_path, QUOTA).derived.stat().st_mode & 0o777 == 0o700
+
+
+def test_blobs_that_other_agents_use_are_counted_once_and_while_they_are_pinned(
+    tmp_path: Path,
+) -> None:
+    stores = [BlobStore(tmp_path, QUOTA) for _ in range(3)]
+    contents = [b"a" * 1000, b"b" * 200, b"c" * 30]
+    digests = []
+    for content in contents:
+        blob = blob_of(content)
+        assert stores[0].write(blob, 0, content)
+        digests.append(blob.digest)
+    stores[0].pin(digests[:2])
+    stores[1].pin([digests[1], digests[2], "0" * 64])
+    assert [store.pinned_by_others_bytes() for store in stores] == [230, 1200, 1230]
+    stores[1].unpin()
+    assert [store.pinned_by_others_bytes() for store in stores] == [0, 1200, 1200]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra serve")
+from launcher.top.client import client_for
 from launcher.view.model import EventView, NodeState
 from launcher.view.sampling import MOST_RECENT
+from tests.serve.server import Serving
 from tests.view.browser import CHROMIUM, Browser, browser
 from tests.view.page_server import Runs, page_server
 from tests.view.views import STARTED_S, channel, node, run
@@ -166,6 +170,35 @@ def test_the_page_fits_a_phone(tab: Browser, runs: Runs) -> None:
         tab.open(url, width=360, height=640)
         tab.wait_for(SHOWS_A_RUN)
         assert tab.value("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_answer_stays_small_after_many_minutes(runs: Runs) -> None:
+    for second in range(2 * MOST_RECENT):
+        runs.service.recent.keep(run(taken_s=STARTED_S + second, frames_total=23 * second))
+    with page_server(runs) as url:
+        assert len(get(url + "csdf-edge/v1/shown")[2]) < 64_000
+
+
+@pytest.mark.slow
+def test_a_server_shows_its_run_and_reports_on_it_at_its_end(tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    serving = Serving("--report", str(page))
+    try:
+        frame = {"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.0] * 64}
+        body = json.dumps({"inputs": [frame]}).encode()
+        url = f"http://{serving.http}/"
+        with urllib.request.urlopen(f"{url}v2/models/digits/infer", body) as answer:
+            assert answer.status == 200
+        (view,) = client_for(url, None).views()
+        assert (view.models, view.frames_total, view.state) == (("digits",), 1, "streaming")
+        assert "frames from the launcher" in get(f"{url}csdf-edge/v1/shown")[2]
+        assert "<script>" in get(url)[2]
+    finally:
+        assert serving.end() == 0
+    text = page.read_text()
+    for each in view.nodes:
+        assert each.name in text
+    assert "over all the time" in text
 
 
 def test_the_samples_of_a_run_that_lasts_are_bounded(runs: Runs) -> None:

@@ -38,7 +38,7 @@ def up(folder: Path) -> Iterator[Up]:
 def clients(up: Up, model: str = "digits") -> Clients:
     wanted = {version: whole(up.folder / f"digits{version}.onnx", FRAMES) for version in (1, 2)}
     addresses = {"http": up.http, "grpc": up.grpc}
-    return Clients(addresses, model, list(images()[:FRAMES]), wanted)
+    return Clients(addresses, model, list(images()[:FRAMES]), wanted, pause_s=0.05)
 
 
 async def run(up: Up, *arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""The service's commands and what they promise: mistakes change nothing, and no end loses state."""
+"""The service's commands: what fails changes nothing, and no end loses what was applied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.service.server import Up, command, images, whole, write_cluster, write_version
+from benchmarks.service.server import Up, images, whole, write_cluster, write_version
 
 grpcclient = pytest.importorskip("tritonclient.grpc", reason="needs tritonclient[grpc,http]")
 
@@ -63,38 +63,6 @@ def asked(up: Up, path: str, token: str | None, data: bytes | None = None) -> in
         return error.code
 
 
-def test_only_one_service_runs_in_a_folder(up: Up) -> None:
-    code, answer = command(up.folder, "up", str(up.folder / "cluster.yaml"))
-    assert code == 2
-    assert "the service runs already" in answer["error"]
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"nodes": []}, "lists no node"),
-        ({"strategy": "sequentail"}, "did you mean 'sequential'?"),
-        ({"sinks": [{"kind": "stdout"}]}, "answers requests only"),
-        ({"input": "rtsp://camera/1"}, "takes no source"),
-    ],
-)
-def test_a_mistake_changes_nothing(up: Up, change: dict[str, object], sentence: str) -> None:
-    cluster = write_cluster(up.folder, ("digits", 1), count=1, **change)
-    code, answer = up.command("apply", str(cluster))
-    assert code == 2
-    assert sentence in answer["error"]
-    assert up.command("status")[1]["generation"] == 1
-
-
-def test_a_version_has_one_content(up: Up) -> None:
-    cluster = write_cluster(up.folder, ("digits", 1), count=1)
-    cluster.write_text(cluster.read_text().replace("digits1.onnx", "digits2.onnx"))
-    code, answer = up.command("apply", str(cluster))
-    assert code == 2
-    assert "is another network than version 1 of it, which generation 1 has" in answer["error"]
-    assert "write version: 2" in answer["error"]
-
-
 def test_a_version_that_cannot_be_planned_leaves_the_present_one(up: Up) -> None:
     before = up.command("status")[1]["generation"]
     limited = [{"name": "n0", "memory": "1MB"}]
@@ -125,12 +93,6 @@ def test_the_control_api_lets_operators_in_and_nobody_else(up: Up) -> None:
     assert asked(up, "status", token) == 200
 
 
-def test_the_agents_of_another_machine_are_restarted_there(up: Up) -> None:
-    code, answer = up.command("restart", "n7")
-    assert code == 2
-    assert "there is no node 'n7'; there are n0" in answer["error"]
-
-
 def test_where_an_agent_has_room_for_one_version_a_gap_must_be_allowed(tmp_path: Path) -> None:
     for version in (1, 2):
         write_version(tmp_path, version)
@@ -154,6 +116,8 @@ def test_where_an_agent_has_room_for_one_version_a_gap_must_be_allowed(tmp_path:
     assert answered_by(up) == 1
     assert up.command("apply", cluster, "--allow-gap")[0] == 0
     assert answered_by(up) == 2
+    code, answer = up.command("restart", "shelf")
+    assert (code, answer["error"]) == (2, "there is no node 'shelf'; there are board")
     code, answer = up.command("restart", "board")
     assert code == 2
     assert "has an agent of its own at tcp://" in answer["error"]

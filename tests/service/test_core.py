@@ -13,30 +13,30 @@ from launcher.service.events import (
     ALIVE,
     Action,
     Applied,
-    Check,
-    Checked,
+    CheckRelease,
     Close,
     Closed,
     Drain,
     Drained,
-    Ended,
     Event,
-    Loaded,
-    LoadFailed,
+    ModelRelease,
     Note,
     Open,
-    Release,
+    ReleaseChecked,
+    ReleaseFailed,
+    ReleaseLoaded,
     ReleaseState,
     Renewed,
     Route,
-    Stop,
-    Stopped,
-    Tick,
+    RunEnded,
+    ServiceStopped,
+    StopService,
 )
+from nodes.core.events import Tick
 
 
-def release(version: int, model: str = "digits") -> Release:
-    return Release(model, str(version), f"{model} {version}")
+def release(version: int, model: str = "digits") -> ModelRelease:
+    return ModelRelease(model, str(version), f"{model} {version}")
 
 
 ONE, TWO, THREE = release(1), release(2), release(3)
@@ -51,27 +51,27 @@ class World:
 
     core: ServiceCore = field(default_factory=ServiceCore)
     now_s: float = 0.0
-    opened: set[Release] = field(default_factory=set)
-    """What holds memory: from `Open` until `Closed` or `LoadFailed` is handled."""
-    checked: set[Release] = field(default_factory=set)
-    routes: dict[str, Release] = field(default_factory=dict)
-    under_way: dict[Release, int] = field(default_factory=dict)
-    draining: set[Release] = field(default_factory=set)
-    broken: set[Release] = field(default_factory=set)
+    opened: set[ModelRelease] = field(default_factory=set)
+    """What holds memory: from `Open` until `Closed` or `ReleaseFailed` is handled."""
+    checked: set[ModelRelease] = field(default_factory=set)
+    routes: dict[str, ModelRelease] = field(default_factory=dict)
+    under_way: dict[ModelRelease, int] = field(default_factory=dict)
+    draining: set[ModelRelease] = field(default_factory=set)
+    broken: set[ModelRelease] = field(default_factory=set)
     """Those whose run has ended with an error."""
-    loading: deque[Release] = field(default_factory=deque)
-    checking: deque[Release] = field(default_factory=deque)
-    closing: deque[Release] = field(default_factory=deque)
+    loading: deque[ModelRelease] = field(default_factory=deque)
+    checking: deque[ModelRelease] = field(default_factory=deque)
+    closing: deque[ModelRelease] = field(default_factory=deque)
     notes: list[str] = field(default_factory=list)
     gap_allowed: bool = False
-    wanted: dict[str, Release] = field(default_factory=dict)
+    wanted: dict[str, ModelRelease] = field(default_factory=dict)
     has_stopped: bool = False
 
     def do(self, event: Event) -> None:
         if isinstance(event, Applied):
             self.gap_allowed = event.may_gap
             self.wanted = {each.model: each for each in event.releases}
-        if isinstance(event, LoadFailed | Closed):
+        if isinstance(event, ReleaseFailed | Closed):
             self.opened.discard(event.release)
             self.checked.discard(event.release)
         before = dict(self.routes)
@@ -88,7 +88,7 @@ class World:
                 self.loading.append(given)
                 alive = [each for each in self.opened if each.model == given.model]
                 assert len(alive) <= MOST_RELEASES
-            case Check(given):
+            case CheckRelease(given):
                 assert given in self.opened
                 self.checking.append(given)
             case Route(model, None):
@@ -109,11 +109,11 @@ class World:
                 self.closing.append(given)
             case Note(_, text):
                 self.notes.append(text)
-            case Stopped():
+            case ServiceStopped():
                 assert not self.opened
                 self.has_stopped = True
 
-    def check(self, event: Event, before: dict[str, Release]) -> None:
+    def check(self, event: Event, before: dict[str, ModelRelease]) -> None:
         states = self.core.states()
         assert {given for given, state in states.items() if state in ALIVE} == self.opened
         deadline_s = self.core.deadline_s
@@ -122,7 +122,7 @@ class World:
             if model in self.routes or former in self.broken or self.core.is_stopping:
                 continue
             assert self.gap_allowed or model not in self.wanted, "it serves until another can"
-            assert isinstance(event, Applied | LoadFailed | Closed | Drained | Tick)
+            assert isinstance(event, Applied | ReleaseFailed | Closed | Drained | Tick)
 
     # What the releases do
 
@@ -133,15 +133,15 @@ class World:
             self.closing.remove(given)
             self.do(Closed(given))
         elif lacks_room is None:
-            self.do(Loaded(given))
+            self.do(ReleaseLoaded(given))
         else:
-            self.do(LoadFailed(given, "no", lacks_room))
+            self.do(ReleaseFailed(given, "no", lacks_room))
 
     def finish_check(self, problem: str = "") -> None:
         given = self.checking.popleft()
         if given in self.opened and not problem:
             self.checked.add(given)
-        self.do(Checked(given, problem))
+        self.do(ReleaseChecked(given, problem))
 
     def close(self) -> None:
         given = self.closing.popleft()
@@ -169,7 +169,7 @@ class World:
             if self.closing:
                 self.close()
 
-    def apply(self, generation: int, *releases: Release, may_gap: bool = False) -> None:
+    def apply(self, generation: int, *releases: ModelRelease, may_gap: bool = False) -> None:
         self.do(Applied(generation, releases, may_gap))
 
     def status(self, model: str = "digits") -> ModelStatus:
@@ -267,7 +267,7 @@ def test_a_rollback_takes_back_a_version_that_is_not_closed_yet(world: World) ->
 
 def test_a_run_that_ends_is_opened_again(world: World) -> None:
     world.broken.add(ONE)
-    world.do(Ended(ONE, "all nodes are lost"))
+    world.do(RunEnded(ONE, "all nodes are lost"))
     assert world.routes == {}
     world.close()
     assert world.status().reason == "all nodes are lost"
@@ -312,7 +312,7 @@ def test_a_renewed_release_is_opened_beside_the_present_one(world: World) -> Non
 
 def test_stopping_closes_everything_whatever_it_does(world: World) -> None:
     world.apply(2, TWO, release(1, "cats"))
-    world.do(Stop())
+    world.do(StopService())
     while world.closing:
         world.close()
     assert world.has_stopped
@@ -351,7 +351,7 @@ def wander(world: World, chance: random.Random) -> None:
             given = chance.choice(list(world.opened & world.checked) or [ONE])
             if given in world.opened and given not in world.closing:
                 world.broken.add(given)
-                world.do(Ended(given, "all nodes are lost"))
+                world.do(RunEnded(given, "all nodes are lost"))
 
 
 @pytest.mark.parametrize("seed", range(200))

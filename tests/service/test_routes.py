@@ -62,7 +62,7 @@ def test_requests_wait_for_a_version_and_are_refused_if_none_comes(
         routes.expect("digits")
         assert not routes.is_ready
         asked = [asyncio.create_task(ask(routes)) for _ in range(3)]
-        await asyncio.sleep(0)
+        await asyncio.wait(asked, timeout=0)  # they begin to wait
         monkeypatch.setattr(module, "MOST_WAITING", 3)
         with pytest.raises(RequestError, match="3 requests wait already") as raised:
             await ask(routes)

@@ -8,7 +8,7 @@ import pytest
 
 from launcher.errors import BadInputError
 from launcher.service import store as module
-from launcher.service.events import Release
+from launcher.service.events import ModelRelease
 from launcher.service.store import (
     KEPT_GENERATIONS,
     Generation,
@@ -20,14 +20,21 @@ from launcher.service.store import (
 )
 
 
+def folder_of(version: int) -> str:
+    """The name of a folder with files, which is a digest."""
+    return f"{version:064x}"
+
+
 def generation(number: int, version: int) -> Generation:
     """The model `digits` in this version, whose files are in a folder of its name."""
-    model = KeptModel("digits", str(version), f"digest {version}", f"v{version}", f"v{version}")
+    model = KeptModel(
+        "digits", str(version), f"digest {version}", folder_of(version), folder_of(version)
+    )
     return Generation(number, 0.0, "/cluster.yaml", f"text {number}", (model,), {"a": None})
 
 
 def apply(store: Store, number: int, version: int) -> None:
-    (store.files / f"v{version}").mkdir(parents=True, exist_ok=True)
+    (store.files / folder_of(version)).mkdir(parents=True, exist_ok=True)
     store.add(generation(number, version))
 
 
@@ -35,11 +42,11 @@ def test_a_generation_is_read_as_it_was_added_by_the_next_process(tmp_path: Path
     with open_state(tmp_path) as store:
         apply(store, 1, 1)
         apply(store, 2, 2)
-        store.note_good(Release("digits", "1", "digest 1", renewal=3))
+        store.note_good(ModelRelease("digits", "1", "digest 1", renewal=3))
     with open_state(tmp_path) as again:
         assert again.generations() == [generation(1, 1), generation(2, 2)]
         assert again.last() == generation(2, 2)
-        assert again.good() == [Release("digits", "1", "digest 1")]
+        assert again.good() == [ModelRelease("digits", "1", "digest 1")]
 
 
 def test_the_last_generations_are_kept_with_their_files_and_the_good_one_with_its(
@@ -47,12 +54,14 @@ def test_the_last_generations_are_kept_with_their_files_and_the_good_one_with_it
 ) -> None:
     with open_state(tmp_path) as store:
         apply(store, 1, 1)
-        store.note_good(Release("digits", "1", "digest 1"))
+        store.note_good(ModelRelease("digits", "1", "digest 1"))
         for number in range(2, 40):
             apply(store, number, number)
         kept = [each.number for each in store.generations()]
         assert kept == [1, *range(40 - KEPT_GENERATIONS, 40)]
-        assert {folder.name for folder in store.files.iterdir()} == {f"v{each}" for each in kept}
+        assert {folder.name for folder in store.files.iterdir()} == {
+            folder_of(each) for each in kept
+        }
         store.forget_good("digits")
         apply(store, 40, 40)
         assert store.generations()[0].number == 41 - KEPT_GENERATIONS

@@ -49,6 +49,8 @@ def test_images_are_streamed_once_in_order_and_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_arrays_are_decoded_and_repeated_as_often_as_frames_asks_for(tmp_path: Path) -> None:
     np.save(tmp_path / "three.npy", np.load(DIGITS / "test_images.npy")[:3])
-    lines = launched(tmp_path, f"'{tmp_path}/three.npy'", "--frames", "7")
+    report = tmp_path / "out.html"
+    lines = launched(tmp_path, f"'{tmp_path}/three.npy'", "--frames", "7", "--report", str(report))
+    assert "7 results in" in report.read_text()
     assert [line["index"] for line in lines] == list(range(7))
     assert seen(lines) == (true_classes(3) * 3)[:7]

@@ -11,13 +11,13 @@ import pytest
 from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
 from launcher.upgrade.boards import SshTarget, boards_of
-from launcher.upgrade.layout import Layout, Wheel, is_version, read_wheel
+from launcher.upgrade.layout import InstallLayout, Wheel, is_version, read_wheel
 
 WHEEL = Wheel(Path("csdf_edge-0.2.0-py3-none-any.whl"), "0.2.0", "1f0c" * 16)
 
 
-def layout(prefix: str = "/opt/csdf-edge", extras: str = "cpu") -> Layout:
-    return Layout(PurePosixPath(prefix), WHEEL, extras)
+def layout(prefix: str = "/opt/csdf-edge", extras: str = "cpu") -> InstallLayout:
+    return InstallLayout(PurePosixPath(prefix), WHEEL, extras)
 
 
 def test_a_version_is_named_by_the_wheels_version_and_digest(tmp_path: Path) -> None:

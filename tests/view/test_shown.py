@@ -7,7 +7,7 @@ import pytest
 from launcher.errors import RunFailedError
 from launcher.view.json_form import views_as_json, views_from_json
 from launcher.view.model import NodeState, RunView
-from launcher.view.shown import Mark, Shown, shown
+from launcher.view.shown import Mark, ShownRun, shown
 from tests.view.views import channel, latency, node, run
 
 
@@ -15,7 +15,7 @@ def said(view: RunView) -> list[tuple[str, Mark]]:
     return [(sentence.text, sentence.mark) for sentence in shown(view).sentences]
 
 
-def figure(rows: Shown, label: str) -> str:
+def figure(rows: ShownRun, label: str) -> str:
     return dict(rows.figures)[label]
 
 
@@ -82,13 +82,14 @@ def test_more_memory_than_predicted_is_a_warning_and_more_than_the_limit_an_erro
     ]
 
 
-def test_memory_is_drawn_as_a_share_of_the_limit_and_without_one_of_the_prediction() -> None:
-    limited, unlimited = shown(run(nodes=(node("a"), node("b", limit_bytes=None)))).nodes
+def test_memory_is_drawn_as_a_share_of_the_prediction_and_without_one_of_the_limit() -> None:
+    predicted, limited = shown(run(nodes=(node("a"), node("b", predicted_bytes=None)))).nodes
+    assert predicted.memory is not None
+    assert predicted.memory.share == pytest.approx(0.9)
+    assert predicted.memory.text == "90.0 MB of 100.0 MB"
     assert limited.memory is not None
     assert limited.memory.share == pytest.approx(0.45)
-    assert limited.memory.text == "90.0 MB of 100.0 MB"
-    assert unlimited.memory is not None
-    assert unlimited.memory.share == pytest.approx(0.9)
+    assert limited.memory.text == "90.0 MB"
 
 
 def test_a_full_channel_is_marked_and_no_warning() -> None:

@@ -10,7 +10,6 @@ import os
 import re
 import select
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,9 +27,10 @@ from launcher.commands.service.options import (
 )
 from launcher.console import print_json, print_text, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
+from launcher.sources.clock import as_local_time
 
 if TYPE_CHECKING:
-    from launcher.service.control import Service
+    from launcher.service.control import ServiceClient
 
 EXIT_DEGRADED = 3
 
@@ -75,14 +75,14 @@ def _system_folder(name: str) -> Path:
 
 
 def _up(options: UpOptions, as_json: bool) -> int:
-    from launcher.service.unit import Unit  # noqa: PLC0415
+    from launcher.service.unit import SystemdUnit  # noqa: PLC0415
     from nodes.host.heap import keep_one_heap  # noqa: PLC0415
 
     folder = _folder(options)
     if options.install == "system" and options.state is None:
         folder = _system_folder(options.name)
     if options.print_unit or options.install is not None:
-        unit = Unit(options.name, options.install or "user", folder)
+        unit = SystemdUnit(options.name, options.install or "user", folder)
         if options.print_unit:
             print_text(unit.text)
             return EXIT_FINE
@@ -122,11 +122,11 @@ def _install(unit: Any, cluster: Path | None, as_json: bool) -> int:
 
 
 def _status(options: StatusOptions, as_json: bool) -> int:
-    from launcher.service.control import NotRunningError, Service  # noqa: PLC0415
+    from launcher.service.control import NotRunningError, ServiceClient  # noqa: PLC0415
 
     folder = _folder(options)
     try:
-        found = Service(folder).get("status")
+        found = ServiceClient(folder).get("status")
     except NotRunningError as error:
         if as_json:
             print_json({"state": "not running", "error": str(error), "exit_code": EXIT_FAILED})
@@ -155,7 +155,7 @@ def status_text(found: dict[str, Any]) -> str:
 
 
 def _model_text(model: dict[str, Any]) -> str:
-    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(model["since_s"]))
+    since = as_local_time(model["since_s"])
     text = f"version {model['version'] or '-'}: {model['state']} since {since}"
     if model["stage"]:
         text += f", {model['stage']}"
@@ -169,7 +169,7 @@ def _model_text(model: dict[str, Any]) -> str:
 
 
 def _event_text(event: dict[str, Any]) -> str:
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["at_s"]))
+    at = as_local_time(event["at_s"])
     level = "" if event["level"] == "info" else f"{event['level']}: "
     return f"{at} {level}{event['text']}"
 
@@ -178,9 +178,9 @@ def _event_text(event: dict[str, Any]) -> str:
 
 
 def _apply(options: ApplyOptions, as_json: bool) -> int:
-    from launcher.service.control import Service  # noqa: PLC0415
+    from launcher.service.control import ServiceClient  # noqa: PLC0415
 
-    service = Service(_folder(options))
+    service = ServiceClient(_folder(options))
     last = _last_event(service)
     answer = service.post(
         "apply", path=str(options.cluster.absolute()), allow_gap=options.allow_gap
@@ -189,31 +189,31 @@ def _apply(options: ApplyOptions, as_json: bool) -> int:
 
 
 def _rollback(options: RollbackOptions, as_json: bool) -> int:
-    from launcher.service.control import Service  # noqa: PLC0415
+    from launcher.service.control import ServiceClient  # noqa: PLC0415
 
-    service = Service(_folder(options))
+    service = ServiceClient(_folder(options))
     last = _last_event(service)
     answer = service.post("rollback", to=options.to, allow_gap=options.allow_gap)
     return _changed(service, answer, last, wait=not options.no_wait, as_json=as_json)
 
 
 def _restart(options: RestartOptions, as_json: bool) -> int:
-    from launcher.service.control import Service  # noqa: PLC0415
+    from launcher.service.control import ServiceClient  # noqa: PLC0415
 
-    service = Service(_folder(options))
+    service = ServiceClient(_folder(options))
     last = _last_event(service)
     answer = service.post(f"restart/{options.node}")
     answer |= {"generation": service.get("status")["generation"], "changes": [], "notes": []}
     return _changed(service, answer, last, wait=not options.no_wait, as_json=as_json)
 
 
-def _last_event(service: Service) -> int:
+def _last_event(service: ServiceClient) -> int:
     events = service.get("status")["events"]
     return int(events[-1]["number"]) if events else 0
 
 
 def _changed(
-    service: Service, answer: dict[str, Any], last: int, *, wait: bool, as_json: bool
+    service: ServiceClient, answer: dict[str, Any], last: int, *, wait: bool, as_json: bool
 ) -> int:
     """Say what was changed, and follow it until everything serves or something has failed."""
     if not as_json:
@@ -265,11 +265,11 @@ def _unsettled(status: dict[str, Any]) -> tuple[bool, list[str]]:
 
 
 def _down(options: DownOptions, as_json: bool) -> int:
-    from launcher.service.control import NotRunningError, Service  # noqa: PLC0415
+    from launcher.service.control import NotRunningError, ServiceClient  # noqa: PLC0415
 
     folder = _folder(options)
     try:
-        service = Service(folder)
+        service = ServiceClient(folder)
         process = os.pidfd_open(service.pid)
         service.post("down")
     except NotRunningError as error:
@@ -291,7 +291,7 @@ def _down(options: DownOptions, as_json: bool) -> int:
 
 
 def _logs(options: LogsOptions, as_json: bool) -> int:
-    from launcher.service.control import Service  # noqa: PLC0415
+    from launcher.service.control import ServiceClient  # noqa: PLC0415
     from launcher.service.store import DATABASE, read_events  # noqa: PLC0415
 
     folder = _folder(options)
@@ -300,7 +300,7 @@ def _logs(options: LogsOptions, as_json: bool) -> int:
     events = [event.as_json() for event in read_events(folder, options.lines)]
     for event in events:
         _print_event(event, as_json)
-    service = Service(folder) if options.follow else None
+    service = ServiceClient(folder) if options.follow else None
     last = int(str(events[-1]["number"])) if events else 0
     while service is not None:
         for event in service.get(f"events/{last}")["events"]:

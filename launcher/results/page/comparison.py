@@ -149,24 +149,38 @@ def _node_row(node: NodeReport) -> list[str]:
     ]
 
 
+def is_plan_of(plan: Plan, view: RunView) -> bool:
+    """Return whether the view shows this plan, and not another one that took its place."""
+    planned = {(phase.device, phase.name): len(phase.layers) for phase in plan.phases}
+    shown = ((node, phase) for node in view.nodes for phase in node.phases)
+    return planned == {(node.name, phase.name): phase.layers for node, phase in shown}
+
+
 def phase_rows(plan: Plan, view: RunView) -> Rows:
-    """Return the phases: seconds per firing, planned and measured, and how often each fired."""
-    heads = ("phase", "node", "skew", "layers", "planned", "measured", "firings", "first layers")
-    measured = {phase.name: phase for node in view.nodes for phase in node.phases}
+    """Return the phases: seconds per firing, predicted and measured, and how often each fired.
+
+    What only a plan knows is left out if the view shows another one.
+    """
+    heads = (
+        "phase", "node", "skew", "layers", "planned", "predicted", "measured", "firings",
+        "first layers",
+    )  # fmt: skip
+    planned = {phase.name: phase for phase in plan.phases} if is_plan_of(plan, view) else {}
     rows = []
-    for phase in plan.phases:
-        seen = measured.get(phase.name)
-        fired = seen is not None and seen.firings > 0
-        rows.append(
-            [
-                phase.name,
-                phase.device,
-                str(phase.skew),
-                str(len(phase.layers)),
-                seconds(phase.predicted_s),
-                seconds(seen.busy_s / seen.firings) if seen is not None and fired else "",
-                str(seen.firings) if seen is not None else "",
-                ", ".join(phase.layers[:3]) + (", …" if len(phase.layers) > 3 else ""),
-            ]
-        )
+    for node in view.nodes:
+        for seen in node.phases:
+            phase = planned.get(seen.name)
+            rows.append(
+                [
+                    seen.name,
+                    node.name,
+                    str(phase.skew) if phase else "",
+                    str(seen.layers),
+                    seconds(phase.predicted_s) if phase else "",
+                    seconds(seen.predicted_s),
+                    seconds(seen.busy_s / seen.firings) if seen.firings else "",
+                    str(seen.firings),
+                    ", ".join(phase.layers[:3]) + ", …" * (len(phase.layers) > 3) if phase else "",
+                ]
+            )
     return heads, rows

@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.quantities import seconds
 from launcher.view.charts import COLOURS, nice
-from launcher.view.elements import SVG, Element, element
+from launcher.view.elements import SVG, PageElement, element
 from partition.plan import Plan
 
 PERIODS = 3
@@ -23,7 +23,7 @@ _LETTER = 6.6
 
 
 @dataclass(frozen=True, slots=True)
-class Firing:
+class DrawnFiring:
     """A phase's firing on its node, in seconds; `text` stands in its box."""
 
     node: str
@@ -33,7 +33,7 @@ class Firing:
     ends_s: float
 
 
-def static_order(plan: Plan, seconds_of: Mapping[str, float]) -> list[Firing]:
+def static_order(plan: Plan, seconds_of: Mapping[str, float]) -> list[DrawnFiring]:
     """Return one period of a plan: each node fires its phases once, the one of the oldest frame
     first, which is the one with the largest skew.
 
@@ -47,12 +47,12 @@ def static_order(plan: Plan, seconds_of: Mapping[str, float]) -> list[Firing]:
         for phase in phases:
             ends_s = at_s + seconds_of.get(phase.name, phase.predicted_s)
             frame = f"k − {phase.skew}" if phase.skew else "k"
-            firings.append(Firing(node, phase.name, frame, at_s, ends_s))
+            firings.append(DrawnFiring(node, phase.name, frame, at_s, ends_s))
             at_s = ends_s
     return firings
 
 
-def traced_firings(trace: Mapping[str, Any], period_s: float) -> list[Firing]:
+def traced_firings(trace: Mapping[str, Any], period_s: float) -> list[DrawnFiring]:
     """Return the firings of `PERIODS` periods in the middle of a trace
     (`launcher.run.tracing.chrome_trace`)."""
     names = {
@@ -66,7 +66,7 @@ def traced_firings(trace: Mapping[str, Any], period_s: float) -> list[Firing]:
     middle_us = sorted(event["ts"] for event in fired)[len(fired) // 2]
     until_us = middle_us + PERIODS * period_s * 1e6
     return [
-        Firing(
+        DrawnFiring(
             names[event["pid"]],
             event["args"]["phase"],
             str(event["args"]["frame"]),
@@ -78,7 +78,7 @@ def traced_firings(trace: Mapping[str, Any], period_s: float) -> list[Firing]:
     ][:MOST_BOXES]
 
 
-def gantt(firings: Sequence[Firing], period_s: float, title: str) -> Element:
+def gantt(firings: Sequence[DrawnFiring], period_s: float, title: str) -> PageElement:
     """Draw firings, a row for each node; a line marks every period."""
     nodes = list(dict.fromkeys(firing.node for firing in firings))
     phases = list(dict.fromkeys(firing.phase for firing in firings))
@@ -88,7 +88,7 @@ def gantt(firings: Sequence[Firing], period_s: float, title: str) -> Element:
     def x(at_s: float) -> float:
         return _LEFT + at_s / until_s * (_WIDTH - _LEFT - 10) if until_s > 0 else float(_LEFT)
 
-    def box(firing: Firing) -> Element:
+    def box(firing: DrawnFiring) -> PageElement:
         y = 10 + _ROW * nodes.index(firing.node)
         colour = phases.index(firing.phase) % COLOURS
         return _box(firing, x(firing.begins_s), x(firing.ends_s), y, colour)
@@ -111,7 +111,7 @@ def _short(name: str) -> str:
     return name if len(name) < 17 else f"{name[:16]}…"
 
 
-def _box(firing: Firing, begins: float, ends: float, y: float, colour: int) -> Element:
+def _box(firing: DrawnFiring, begins: float, ends: float, y: float, colour: int) -> PageElement:
     took = seconds(firing.ends_s - firing.begins_s)
     width = max(1.0, ends - begins)
     labels = (f"{firing.phase}: {firing.text}", firing.text, "")
@@ -124,7 +124,7 @@ def _box(firing: Firing, begins: float, ends: float, y: float, colour: int) -> E
     )
 
 
-def _grid(until_s: float, x: Any, bottom: float) -> Iterable[Element]:
+def _grid(until_s: float, x: Any, bottom: float) -> Iterable[PageElement]:
     step_s = nice(until_s / 6) if until_s > 0 else 1.0
     for number in range(int(until_s / step_s) + 1):
         at = x(number * step_s)
@@ -133,7 +133,9 @@ def _grid(until_s: float, x: Any, bottom: float) -> Iterable[Element]:
         yield element("text", text, x=at, y=bottom + 16, class_="faint middle")
 
 
-def _ends_of_periods(period_s: float, until_s: float, x: Any, bottom: float) -> Iterable[Element]:
+def _ends_of_periods(
+    period_s: float, until_s: float, x: Any, bottom: float
+) -> Iterable[PageElement]:
     if period_s <= 0:
         return
     for number in range(1, min(20, int(until_s / period_s * 1.000001)) + 1):

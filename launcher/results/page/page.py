@@ -5,21 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from launcher.quantities import duration, seconds
-from launcher.results.page.comparison import Compared, node_rows, phase_rows
+from launcher.results.page.comparison import Compared, is_plan_of, node_rows, phase_rows
 from launcher.results.page.gantt import gantt, static_order, traced_firings
 from launcher.results.report import NodeReport
-from launcher.view.elements import Element, as_html, element, table
+from launcher.view.elements import PageElement, as_html, element, table
 from launcher.view.history import History, intervals
 from launcher.view.live_page import STYLE, charts, pill
 from launcher.view.model import RunView
 from launcher.view.plan_picture import plan_picture
 from launcher.view.shown import Mark, node_sentences, shown
-from nodes.protocol.fields import printable
 from partition.plan import Plan
 
 _STYLE = STYLE + Path(__file__).with_name("report.css").read_text(encoding="utf-8")
@@ -56,7 +55,7 @@ def report_page(record: RunRecord) -> str:
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("title", f"csdf-edge: {printable(record.title)}"),
+        element("title", f"csdf-edge: {record.title}"),
     )
     body = element("body", element("main", *_sections(record)))
     # The style is no text that is escaped, since a browser takes it as it stands.
@@ -68,39 +67,39 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _sections(record: RunRecord) -> list[Element]:
+def _sections(record: RunRecord) -> list[PageElement]:
     plan = record.plan
     problems = _problems(record)
     verdict = pill("something went wrong", Mark.ERROR) if problems else pill("fine", Mark.FINE)
     parts = [
-        element("h1", printable(record.title), " ", verdict),
-        element("p", f"{plan.strategy}: {printable(plan.explanation)}", class_="faint"),
+        element("h1", record.title, " ", verdict),
+        element("p", f"{plan.strategy}: {plan.explanation}", class_="faint"),
         element("h2", "What went wrong"),
         _list(problems, "sentences") if problems else element("p", "Nothing that was noticed."),
-        element("h2", "Predicted and measured"),
-        _compared(record.compared),
     ]
+    if record.compared:
+        parts += [element("h2", "Predicted and measured"), _compared(record.compared)]
     if record.nodes:
         parts += [element("h2", "Nodes"), _table_of(node_rows(record.nodes), "nodes")]
     if record.view is not None:
         parts += _streamed(record, record.view)
+    parts += [element("h2", "Schedule"), *_schedule(record)]
+    if record.lines:
+        lines = _list([element("li", line) for line in record.lines], "lines")
+        parts += [element("h2", "In words"), lines]
     parts += [
-        element("h2", "Schedule"),
-        *_schedule(record),
-        element("h2", "In words"),
-        _list([element("li", printable(line)) for line in record.lines], "lines"),
         element("h2", "Configuration"),
         element("p", "Without passwords and tokens.", class_="faint"),
-        element("pre", printable(record.config, lines=True)),
+        element("pre", record.config),
     ]
     return parts
 
 
-def _list(items: Sequence[Element], kind: str) -> Element:
+def _list(items: Sequence[PageElement], kind: str) -> PageElement:
     return element("ul", *items, class_=kind)
 
 
-def _problems(record: RunRecord) -> list[Element]:
+def _problems(record: RunRecord) -> list[PageElement]:
     found = [(text, Mark.ERROR) for text in record.problems]
     if record.view is not None:
         found += [(each.text, each.mark) for each in node_sentences(record.view)]
@@ -109,27 +108,30 @@ def _problems(record: RunRecord) -> list[Element]:
             for event in record.view.events
             if (mark := PROBLEM_LEVELS.get(event.level)) is not None
         ]
-    return [element("li", printable(text), class_=f"mark-{mark.value}") for text, mark in found]
+    return [element("li", text, class_=f"mark-{mark.value}") for text, mark in found]
 
 
-def _compared(rows: Sequence[Compared]) -> Element:
+def _compared(rows: Sequence[Compared]) -> PageElement:
     heads = ("", "before the run", "from warm-up times", "measured")
     cells = ((row.what, row.planned, row.predicted, row.measured) for row in rows)
     return table(heads, cells, label="predicted and measured")
 
 
-def _table_of(rows: tuple[Sequence[str], Sequence[Sequence[str]]], label: str) -> Element:
+def _table_of(rows: tuple[Sequence[str], Sequence[Sequence[str]]], label: str) -> PageElement:
     return table(rows[0], rows[1], label=label)
 
 
-def _streamed(record: RunRecord, view: RunView) -> list[Element]:
+def _streamed(record: RunRecord, view: RunView) -> list[PageElement]:
     over_time = intervals(record.history.samples)
+    busy = {node.name: node.busy_fraction for node in record.nodes if node.phases}
+    nodes = tuple(replace(node, busy=busy.get(node.name, node.busy)) for node in view.nodes)
+    picture = plan_picture(shown(replace(view, nodes=nodes)))
     lasted = duration(over_time[-1].until_s - view.started_s) if over_time else ""
     rows = phase_rows(record.plan, view)
     return [
         element(
             "div",
-            element("div", element("h2", "Plan"), plan_picture(shown(view)), class_="picture"),
+            element("div", element("h2", "Plan"), picture, class_="picture"),
             element(
                 "div",
                 element("h2", "Over time"),
@@ -143,14 +145,19 @@ def _streamed(record: RunRecord, view: RunView) -> list[Element]:
     ]
 
 
-def _schedule(record: RunRecord) -> list[Element]:
-    plan = record.plan
-    period = f"a period of {seconds(plan.period_s)}"
+def _schedule(record: RunRecord) -> list[PageElement]:
+    view = record.view
+    if record.trace is None and view is not None and not is_plan_of(record.plan, view):
+        return [element("p", "The plan changed during the run; its schedule is not known here.")]
+    plan, period_s, source = record.plan, record.plan.period_s, "as planned"
+    if (measured_s := _measured_period_s(record)) is not None:
+        period_s, source = measured_s, "as measured"
+    period = f"a period of {seconds(period_s)}"
     if record.trace is not None:
-        firings = traced_firings(record.trace, plan.period_s)
+        firings = traced_firings(record.trace, period_s)
         about = (
             "Some firings from the middle of the trace, with the frame of each; the lines are "
-            f"{period} apart, as planned."
+            f"{period} apart, {source}."
         )
     else:
         measured = {} if record.view is None else {
@@ -163,6 +170,14 @@ def _schedule(record: RunRecord) -> list[Element]:
         times = "as measured" if measured else "as planned"
         about = (
             f"One period of the plan: every phase fires once, for {times}. In period k, a phase "
-            f"works on the frame that its box says; the line is the end of {period}, as planned."
+            f"works on the frame that its box says; the line is the end of {period}, {source}."
         )
-    return [element("p", about, class_="faint"), gantt(firings, plan.period_s, about)]
+    return [element("p", about, class_="faint"), gantt(firings, period_s, about)]
+
+
+def _measured_period_s(record: RunRecord) -> float | None:
+    """Return the seconds between two firings of a phase while frames were computed, if any were."""
+    busy = [each for each in intervals(record.history.samples) if each.rate > 0]
+    frames = sum(each.rate * (each.until_s - each.from_s) for each in busy)
+    lasted_s = sum(each.until_s - each.from_s for each in busy)
+    return lasted_s / frames * record.plan.batch if frames else None

@@ -25,7 +25,7 @@ def check_report_file(path: Path | None) -> None:
         raise BadInputError(f"--report {path}: it must be a file that you may write")
 
 
-class Recorder:
+class RunRecorder:
     """Samples a run while its context lasts. Without a path it does nothing.
 
     `begun` is what is known of the run before it streams. If the context ends by an error, the page
@@ -39,7 +39,7 @@ class Recorder:
         self._whole = WholeRun()
         self._sampler = Sampler(lambda: (look(),), self._whole.keep, self._whole.every_s)
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> RunRecorder:
         if self._path is not None:
             self._sampler.__enter__()
         return self

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from nodes.cache.room import Room
 from nodes.executors.base import Executor
-from nodes.executors.onnx.providers.probing import devices_of, is_in_wheel
+from nodes.executors.onnx.providers.probing import devices_of, is_in_wheel, memory_on
 from nodes.executors.onnx.providers.table import BY_WORD, CUDA, PROVIDERS, TENSORRT, Provider
 from nodes.executors.onnx.sessions import SPINNING
 from nodes.executors.preparing.entries import PreparedFiles
-from nodes.protocol.messages import DeviceOffer, OptionOffer
+from nodes.protocol.messages import DeviceOffer, EngineMemory, OptionOffer
 
 log = logging.getLogger("node-agent")
 
@@ -52,6 +52,10 @@ class OnnxRuntimeEngine:
             log.warning("ONNX Runtime's provider CUDA is not offered: %s", why)
         return (*gpus, DeviceOffer("cpu"))
 
+    def memory_on(self, device: str) -> EngineMemory:
+        """Return the memory that an agent takes which computes on `device`."""
+        return memory_on(CUDA, device, self._notes) or EngineMemory()
+
     def open(self, cache: Path, device: str, room: Room | None) -> Executor:
         """Open ONNX Runtime on a device."""
         if device != "cpu":
@@ -81,6 +85,10 @@ class ProviderEngine:
     def devices(self) -> tuple[DeviceOffer, ...]:
         """Return the devices on which it has computed a test network."""
         return devices_of(self._provider, self._notes)[0]
+
+    def memory_on(self, device: str) -> EngineMemory:
+        """Return the memory that an agent takes which computes on `device`."""
+        return memory_on(self._provider, device, self._notes) or EngineMemory()
 
     def open(self, cache: Path, device: str, room: Room | None) -> Executor:
         """Open ONNX Runtime with the provider on a device."""

@@ -9,7 +9,8 @@ compiles the subnet itself.
 What memory OpenVINO takes on the CPU, and what this module does about it:
 
 - Most weights are copied into another layout, and these copies are anonymous memory. The mapped
-  weights that they were made from are not read again, so their pages are dropped after loading.
+  weights that they were made from are not read again, so their pages are dropped while the subnet
+  loads.
 - Blocks that only loading needs would leave holes in the heap. They are mapped apart while a
   subnet loads (`nodes.host.heap`), and the first run takes place then, too.
 - Each compiled model has memory for its own activations. It is freed after each run where several
@@ -26,7 +27,7 @@ from nodes.cache.room import Room
 from nodes.executors.base import ExecutorError, LoadOptions, OnPrepared
 from nodes.executors.onnx.file import OnnxFile, inspect
 from nodes.executors.openvino.compiler import Compiler
-from nodes.executors.openvino.pages import drop_pages
+from nodes.executors.openvino.pages import pages_dropped
 from nodes.executors.openvino.subnet import OpenVinoSubnet, Siblings
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.preparing.process import PreparingProcess
@@ -68,14 +69,13 @@ class OpenVinoExecutor:
         self._child.prepare([self._job(file, options)], options, lambda _: None)
         if self._siblings.is_interrupted:
             raise ExecutorError(f"subnet {file.name}: loading it was stopped")
-        with large_blocks_apart():
+        with large_blocks_apart(), pages_dropped((graph, *file.external)):
             subnet = OpenVinoSubnet(self._compiler, file.name, graph, options, self._siblings)
             try:
                 subnet.try_out()
             except ExecutorError:
                 subnet.close()
                 raise
-        drop_pages((graph, *file.external))
         give_back_free_memory()
         return subnet
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
+
+_EVERY_S = 0.01
+"""How often pages are dropped while something reads them."""
 
 
 def drop_pages(files: Iterable[Path]) -> None:
@@ -25,3 +30,25 @@ def drop_pages(files: Iterable[Path]) -> None:
         if path in wanted and "w" not in access:
             begin, end = (int(text, 16) for text in addresses.split("-"))
             libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+
+
+@contextmanager
+def pages_dropped(files: Iterable[Path]) -> Iterator[None]:
+    """Drop the pages of `files` again and again while the `with` block reads them, and at its end.
+
+    What reads a file once, to copy it, would otherwise hold all of it beside the copy.
+    """
+    wanted, is_over = tuple(files), Event()
+
+    def drop() -> None:
+        while not is_over.wait(_EVERY_S):
+            drop_pages(wanted)
+
+    thread = Thread(target=drop, name="drop pages", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        drop_pages(wanted)

@@ -8,7 +8,9 @@ them, but does not read them.
 **Interruption.** OpenVINO can cancel only a run that it computes in a thread of its own, and then
 ends it before the next layer; a loop counts as one layer. Passing a run to that thread and back
 takes about 0.1 ms. So a run is computed in the caller's thread if
-the previous one took no longer than `SHORT_S`, which is soon enough for an interrupt.
+the previous one took no longer than `SHORT_S`, which is soon enough for an interrupt. While
+OpenVINO's threads compute, the process does little else, so its processor time is theirs; the rest
+of the time they have waited for a CPU.
 
 **Whole numbers.** OpenVINO's CPU plugin computes 64-bit integers and uint32 in 32 bits with sign,
 and float64 in float32. Inputs beyond that are refused; numbers that a network computes itself, such
@@ -33,6 +35,7 @@ from nodes.executors.base import (
     LoadOptions,
     OutputAllocator,
     TensorSpec,
+    ThreadTimes,
     address,
 )
 from nodes.executors.openvino.compiler import Compiler, tensor_specs
@@ -106,6 +109,8 @@ class OpenVinoSubnet:
         self._model: Any = model
         with compiler.errors(name, "load"):
             self._request: Any = model.create_infer_request()
+        self._times = ThreadTimes(0.0, 0.0)
+        self._threads = options.threads
         self._last_run_s = math.inf
         self._siblings = siblings
         siblings.loaded.add(self)
@@ -141,6 +146,10 @@ class OpenVinoSubnet:
                 model.release_memory()
         return outputs
 
+    def engine_times(self) -> ThreadTimes:
+        """Return the times of OpenVINO's threads; see `ComputesElsewhere`."""
+        return self._times
+
     def _pass(self, request: Any, arrays: list[Array], outputs: Mapping[str, Array]) -> None:
         tensor = self._compiler.ov.Tensor
         for index, array in enumerate(arrays):
@@ -156,12 +165,16 @@ class OpenVinoSubnet:
         if self._last_run_s <= SHORT_S:
             request.infer(share_outputs=True)
         else:
+            began_cpu_s = time.process_time()
             try:
                 self._siblings.compute(request)
             except RuntimeError as error:
                 if self._siblings.is_interrupted:
                     raise ExecutorError(f"subnet {self._name}: the run was interrupted") from error
                 raise
+            computed_s = (time.process_time() - began_cpu_s) / self._threads
+            waited_s = max(0.0, time.perf_counter() - start_s - computed_s)
+            self._times = self._times.plus(computed_s, waited_s)
         self._last_run_s = time.perf_counter() - start_s
 
     def _check_range(self, name: str, array: Array) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from nodes.cache.room import Room
 from nodes.executors.base import WORKSPACE, Executor
-from nodes.executors.cuda import cuda_devices
+from nodes.executors.cuda import cuda_devices, first_capability
 from nodes.executors.onnx.engine import open_tensorrt
 from nodes.executors.onnx.providers.probing import devices_of, is_in_wheel
 from nodes.executors.onnx.providers.table import TENSORRT
 from nodes.executors.preparing.entries import PreparedFiles
+from nodes.executors.preparing.process import python_path
 from nodes.protocol.messages import DeviceOffer, OptionOffer
 
 
@@ -66,4 +71,25 @@ def tensorrt_missing() -> str | None:
         return "its memory needs cuda-python: `pip install cuda-python`"
     if not cuda_devices():
         return "this machine has no GPU that CUDA can use"
+    if find_spec("tensorrt") is None and (capability := first_capability()) is not None:
+        return rtx_refuses(capability)
     return None
+
+
+@cache
+def rtx_refuses(capability: tuple[int, int]) -> str | None:
+    """Return why TensorRT-RTX cannot build engines for a compute capability; None if it can.
+
+    A child asks it, because an agent that loaded the library (234 MB) would keep it.
+    """
+    child = subprocess.run(
+        [sys.executable, "-m", "nodes.executors.tensor_rt.library", *map(str, capability)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": python_path()},
+        check=False,
+    )
+    if child.returncode:
+        return f"TensorRT-RTX cannot be loaded (exit code {child.returncode})"
+    return child.stdout.strip() or None

@@ -1,12 +1,12 @@
 """Runs subnets with TensorRT's Python API: engines are built once per device and share one stream.
 
 **What has been run**: with TensorRT-RTX, on machines without a GPU, all that comes before an engine
-is loaded: `layout`, `library`, `build` and `engine_cache`. **What has not**: this module and
-`nodes.executors.cuda`, which load and run engines and need a GPU, with either library. They are
-written against the documented API of TensorRT 10 and 11 and of cuda-python 12.6 and later; the
-names that they use exist in the bindings of TensorRT 10.16 and 11.4, of TensorRT-RTX 1.7 and of
-cuda-bindings 13.5. The conformance suite (`tests/nodes/executors/test_tensor_rt.py`) runs where
-there is a GPU.
+is loaded: `layout`, `library`, `build` and `engine_cache`; on an NVIDIA H200
+`nodes.executors.cuda`, and `TensorRtExecutor.load` up to TensorRT-RTX's refusal of that GPU.
+**What has not**: loading and running an engine, with either library. That is written against the
+documented API of TensorRT 10 and 11; the names that it uses exist in the bindings of TensorRT 10.16
+and 11.4 and of TensorRT-RTX 1.7. The conformance suite (`tests/nodes/executors/test_tensor_rt.py`)
+runs where there is a GPU.
 
 Each subnet has one block of device memory for its inputs and outputs, and a block of page-locked
 host memory of the same layout; all subnets share the scratch memory for activations. A run copies

@@ -11,6 +11,7 @@ Both have the same classes. They differ in what this package has to know:
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
@@ -118,3 +119,16 @@ def logger(api: Any) -> Any:
 
 def _number(name: str) -> int:
     return int(name.removeprefix("SM"))
+
+
+def main() -> None:
+    """Print why TensorRT-RTX cannot build for the compute capability MAJOR MINOR, if it cannot."""
+    major, minor = map(int, sys.argv[1:])
+    try:
+        import_tensorrt_rtx().compute_capability((major, minor))
+    except ExecutorError as error:
+        print(error)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

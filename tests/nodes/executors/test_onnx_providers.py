@@ -2,7 +2,8 @@
 
 `make test-providers` installs the wheel with OpenVINO's provider, which computes on the CPU. The
 usual wheel has Azure's, which takes no layer, so with it the executor itself can be tested
-everywhere. No other provider has been run.
+everywhere. `make test-cuda` installs the wheel with CUDA's, for a machine with an NVIDIA GPU. No
+other provider has been run.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from nodes.executors.onnx.providers.table import (
 from nodes.executors.onnx.sessions import import_onnxruntime
 from nodes.executors.preparing.entries import PreparedFiles
 from nodes.executors.registry import offers, open_executor
-from nodes.protocol.messages import DeviceOffer, EngineChoice
+from nodes.protocol.messages import DeviceOffer, EngineChoice, EngineMemory
 from tests.nodes.executors.restricted import compute_in_a_restricted_agent
 from tests.nodes.test_sandbox import is_offered
 
@@ -69,8 +70,6 @@ class TestOpenVinoOnTheCpu(EngineContract):
 
 @pytest.mark.alone
 class TestCudaOnTheFirstGpu(EngineContract):
-    """Has been skipped so far, for want of a GPU."""
-
     device = "gpu"
     wrong_options: ClassVar = {"allow_spinning": "perhaps"}
 
@@ -117,7 +116,7 @@ def test_openvinos_provider_is_offered_where_it_computes_and_not_elsewhere(tmp_p
 def test_a_test_of_a_device_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = PreparedFiles(tmp_path)
     found = devices_of(OPENVINO, notes)
-    monkeypatch.setattr(probing, "_test", lambda *_: ((), "it was tested again"))
+    monkeypatch.setattr(probing, "_test", lambda *_: probing.Tested(why="again"))
     assert devices_of(OPENVINO, PreparedFiles(tmp_path))[0] == found[0]
     assert devices_of(OPENVINO)[0] == ()
 
@@ -128,6 +127,23 @@ def test_a_provider_that_takes_no_layer_fails_its_test() -> None:
         [],
         "it left a convolution to the CPU",
     )
+
+
+@with_azure
+def test_a_test_of_a_device_measures_the_memory_of_its_process() -> None:
+    tested = probing._test("azure", "cpu", ("fp32",))
+    assert tested.why == "it left a convolution to the CPU"
+    assert 20e6 < tested.memory_bytes < 200e6
+
+
+def test_planners_count_on_the_memory_that_a_devices_test_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured = probing.Tested(("fp32",), memory_bytes=400_000_000)
+    monkeypatch.setattr(probing, "_test", lambda *_: measured)
+    engine = ProviderEngine(BY_WORD["xnnpack"])
+    assert engine.memory_on("cpu").idle_bytes == 400_000_000
+    assert engine.memory_on("gpu") == EngineMemory(), "it has no such device"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +212,7 @@ def test_a_provider_that_is_not_installed_is_refused_with_what_to_install(
         open_executor(f"onnxruntime-{word}", tmp_path)
 
 
-@without_openvino
+@pytest.mark.skipif(CUDA.full_name in AVAILABLE, reason="this wheel has CUDA")
 def test_an_executor_without_its_provider_says_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(ExecutorError, match=r"has no provider CUDA: .*install onnxruntime-gpu"):
         ProviderExecutor(tmp_path, "gpu", (CUDA,))
@@ -210,9 +226,11 @@ def test_a_provider_that_cannot_be_opened_is_an_error_and_not_the_cpu(tmp_path: 
     ort = import_onnxruntime()
     with pytest.raises(ExecutorError, match=r"subnet residual0: .*OpenVINO.* on gpu"):
         open_session(ort, "residual0", graph, OPTIONS, (OPENVINO,), "gpu", tmp_path)
-    passed, why = probing._test("openvino", "gpu", ("fp32", "fp16"))
-    assert passed == ()
-    assert re.fullmatch(r"ONNX Runtime \S+ cannot open it; .*Device GPU is not available\)", why)
+    tested = probing._test("openvino", "gpu", ("fp32", "fp16"))
+    assert tested.precisions == ()
+    assert re.fullmatch(
+        r"ONNX Runtime \S+ cannot open it; .*Device GPU is not available\)", tested.why
+    )
 
 
 @pytest.mark.parametrize("name", ["onnxruntime-abacus", "onnxruntime-cuda", "onnxruntime-tensorrt"])

@@ -10,6 +10,7 @@ import itertools
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,8 +28,9 @@ from csdf_edge.testing.executor_contract import (
     load,
     some_inputs,
 )
-from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.base import ComputesElsewhere, ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
+from nodes.executors.openvino import subnet as openvino_subnet
 from nodes.executors.openvino.engine import OpenVinoEngine
 from nodes.executors.openvino.executor import OpenVinoExecutor
 from nodes.executors.registry import open_executor
@@ -65,6 +67,24 @@ def test_the_registry_knows_it(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------ results
+
+
+def test_what_openvinos_own_thread_computes_is_told(
+    engine: OpenVinoExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvino_subnet, "SHORT_S", 0.0)  # every run is handed over
+    _, proto = wide(megabytes=16)
+    subnet = load(engine, proto, tmp_path)
+    assert isinstance(subnet, ComputesElsewhere)
+    inputs = some_inputs(subnet)
+    before, spent_s = subnet.engine_times(), time.process_time()
+    for _ in range(20):
+        subnet.run(inputs)
+    after, spent_s = subnet.engine_times(), time.process_time() - spent_s
+    assert before.waited_s is not None
+    assert after.waited_s is not None
+    assert 0.3 * spent_s < after.computed_s - before.computed_s <= spent_s
+    assert after.waited_s >= before.waited_s
 
 
 def test_float32_is_computed_in_float32(engine: OpenVinoExecutor, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from csdf_edge.testing import executor_models as models
 from nodes.executors.base import ExecutorError
 from nodes.executors.openvino.compiler import explain
 from nodes.executors.openvino.layers import input_and_output_names, layer_name
-from nodes.executors.openvino.pages import drop_pages
+from nodes.executors.openvino.pages import drop_pages, pages_dropped
 from nodes.executors.registry import open_executor
 
 UNKNOWN = (
@@ -92,6 +92,17 @@ def test_pages_of_a_file_are_dropped_and_read_again(tmp_path: Path) -> None:
         drop_pages([path])
         assert resident_kilobytes(path) == 0
         assert bytes(mapped) == content
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux has this list")
+def test_pages_that_are_read_while_they_are_dropped_have_their_content(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    content = bytes(range(256)) * 4096
+    path.write_bytes(content)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        with pages_dropped([path]):
+            assert all(bytes(mapped) == content for _ in range(20))
+        assert resident_kilobytes(path) == 0
 
 
 def resident_kilobytes(path: Path) -> int:

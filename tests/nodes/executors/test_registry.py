@@ -87,7 +87,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("name", ["auto", "onnxruntime"])
 def test_without_tensorrt_it_is_onnx_runtime(name: str, tmp_path: Path, without) -> None:
     without("tensorrt", "tensorrt_rtx")
-    executor = open_executor(name, tmp_path)
+    executor = open_executor(name, tmp_path, device="cpu")
     assert isinstance(executor, OnnxRuntimeExecutor)
     assert executor.describe().startswith(f"ONNX Runtime {onnxruntime.__version__} (")
 
@@ -118,6 +118,8 @@ def test_tensorrt_rtx_offers_no_half_precision(
     there = {module, "cuda", "cuda.bindings"}
     monkeypatch.setattr(tensor_rt_engine, "find_spec", lambda name: name in there or None)
     monkeypatch.setattr(tensor_rt_engine, "cuda_devices", lambda: 1)
+    monkeypatch.setattr(tensor_rt_engine, "first_capability", lambda: (8, 6))
+    monkeypatch.setattr(tensor_rt_engine, "rtx_refuses", lambda _: None)
     assert offers("tensorrt")[0].devices == (DeviceOffer("gpu", precisions),)
 
 
@@ -169,14 +171,14 @@ def test_a_broken_plugin_concerns_only_those_who_ask_for_it(
 ) -> None:
     name = f"csdf_broken_{len(text)}"
     plugin(name, text, f"broken = {name}:Abacus")
-    assert isinstance(open_executor("auto", tmp_path), OnnxRuntimeExecutor)
+    assert isinstance(open_executor("auto", tmp_path, device="cpu"), OnnxRuntimeExecutor)
     with pytest.raises(ExecutorError, match=f"cannot use the engine broken: .*{why}"):
         open_executor("broken", tmp_path)
 
 
 def test_a_plugin_cannot_take_the_name_of_a_built_in_engine(plugin, tmp_path: Path) -> None:
     plugin("csdf_false", PLUGIN, "onnxruntime = csdf_false:Abacus")
-    assert isinstance(open_executor("onnxruntime", tmp_path), OnnxRuntimeExecutor)
+    assert isinstance(open_executor("onnxruntime", tmp_path, device="cpu"), OnnxRuntimeExecutor)
 
 
 def test_two_packages_with_an_engine_of_one_name_are_named(plugin, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from nodes.executors.preparing import process as preparing
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.tensor_rt import executor
 from nodes.executors.tensor_rt.build import ENGINE, BuiltEngine, build_engine
+from nodes.executors.tensor_rt.engine import rtx_refuses
 from nodes.executors.tensor_rt.engine_cache import EngineCache
 from nodes.executors.tensor_rt.library import Library, import_tensorrt_rtx
 from tests.networks import small_models
@@ -39,6 +40,15 @@ def library() -> Library:
 def built(library: Library, proto: onnx.ModelProto, folder: Path) -> BuiltEngine:
     job = Job(models.save(proto, folder), proto.graph.name, "key", target="8.6")
     return build_engine(library, job, OPTIONS, AMPERE)
+
+
+def test_a_gpu_that_tensorrt_rtx_does_not_support_is_told_apart() -> None:
+    assert rtx_refuses(AMPERE) is None
+    for capability in ((8, 7), (9, 0)):
+        shown = ".".join(map(str, capability))
+        assert f"cannot build engines for compute capability {shown}" in (
+            rtx_refuses(capability) or ""
+        )
 
 
 def refused(library: Library, proto: onnx.ModelProto, folder: Path) -> str:

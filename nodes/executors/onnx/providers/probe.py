@@ -1,7 +1,9 @@
 """Tests whether an execution provider computes on a device, in a process of its own.
 
 `python -m nodes.executors.onnx.providers.probe WORD DEVICE PRECISION…` prints a JSON line:
-`{"precisions": [those that passed], "why": sentence}`; ONNX Runtime logs errors to standard error.
+`{"precisions": [those that passed], "why": sentence, "memory_bytes": memory}`; ONNX Runtime logs
+errors to standard error. The memory is that of this process afterwards, most of which drivers and
+their libraries have taken.
 Providers load drivers, which may crash or hang; an agent that asked them itself would end with
 them.
 
@@ -24,9 +26,10 @@ from typing import Any
 import numpy as np
 
 from nodes.executors.base import ExecutorError, LoadOptions
-from nodes.executors.onnx.providers.session import check_available
+from nodes.executors.onnx.providers.session import check_available, load_cuda_libraries
 from nodes.executors.onnx.providers.table import BY_WORD, Provider, arguments
 from nodes.executors.onnx.sessions import engine_errors, import_onnxruntime
+from nodes.host.usage import usage
 
 # A serialised model: {ir_version: 7, opset 13, graph g: y = Conv(x, w)} with x [1, 4, 2, 2], and w
 # [4, 4, 1, 1] all 0.25.
@@ -61,6 +64,7 @@ def probe(
 def _failure(ort: Any, provider: Provider, device: str, precision: str) -> str:
     try:
         check_available(ort, provider)
+        load_cuda_libraries(ort, provider)
         _compute(ort, provider, device, LoadOptions(precision=precision))
     except ExecutorError as error:
         return str(error)
@@ -99,7 +103,8 @@ def main() -> None:
     ort = import_onnxruntime()
     ort.set_default_logger_severity(_ERRORS)
     passed, why = probe(ort, BY_WORD[word], device, precisions)
-    print(json.dumps({"precisions": passed, "why": why}))  # noqa: T201
+    memory_bytes = usage().rss_bytes
+    print(json.dumps({"precisions": passed, "why": why, "memory_bytes": memory_bytes}))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -16,10 +16,12 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from nodes.executors.base import ExecutorError
 from nodes.executors.cuda import cuda_devices
@@ -27,20 +29,37 @@ from nodes.executors.onnx.providers.table import COUNTED_BY_CUDA, DeviceKind, Pr
 from nodes.executors.preparing.entries import PreparedFiles
 from nodes.executors.preparing.process import python_path
 from nodes.host.processor import processor_kind
-from nodes.protocol.messages import DeviceOffer
+from nodes.protocol.messages import DeviceOffer, EngineMemory
 
-_FORMAT = 1
+_FORMAT = 2
 """A number to increase whenever a test would test something else."""
 
 _LONGEST_S = 120.0
 """How long a test may take: TensorRT builds an engine, and a Jetson loads CUDA for ten seconds."""
 
+_KERNELS_BYTES = 180_000_000
+"""What CUDA's libraries load of their kernels for a network beyond those for the test's one layer.
+On an NVIDIA H200 the test took 384 MB and agents 560 to 620 MB (decision 064)."""
+
 _MOST_DEVICES = 8
-_NOTE = "precisions.json"
+_NOTE = "test.json"
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LONGEST_LOGGED = 200
 """Characters that are shown of an error that ONNX Runtime has logged; its end says what failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """What the test of a device has found.
+
+    `precisions` are those that passed, and `why` says why others did not. `memory_bytes` is what
+    the process had that computed.
+    """
+
+    precisions: tuple[str, ...] = ()
+    why: str = ""
+    memory_bytes: int = 0
 
 
 def is_in_wheel(provider: Provider) -> bool:
@@ -68,12 +87,29 @@ def devices_of(
         if not names:
             reasons.append(f"this machine has no {kind.device.upper()} that it could use")
         for device in names:
-            precisions, why = _tested(provider, kind, device, notes)
-            if precisions:
-                offers.append(DeviceOffer(device, precisions))
+            tested = _tested(provider, kind, device, notes)
+            if tested.precisions:
+                offers.append(DeviceOffer(device, tested.precisions))
             else:
-                reasons.append(f"{device}: {why}")
+                reasons.append(f"{device}: {tested.why}")
     return tuple(offers), "; ".join(reasons)
+
+
+def memory_on(
+    provider: Provider, device: str, notes: PreparedFiles | None = None
+) -> EngineMemory | None:
+    """Return the memory that an agent takes with a provider on a device; None if it has none such.
+
+    It is that of the test's process, or what ONNX Runtime declares if that is more.
+    """
+    for kind in provider.kinds:
+        if device in _devices(kind):
+            tested = _tested(provider, kind, device, notes)
+            kernels_bytes = _KERNELS_BYTES if kind.files == COUNTED_BY_CUDA else 0
+            usual = EngineMemory()
+            idle_bytes = max(usual.idle_bytes, tested.memory_bytes + kernels_bytes)
+            return replace(usual, idle_bytes=idle_bytes)
+    return None
 
 
 def _devices(kind: DeviceKind) -> list[str]:
@@ -91,22 +127,22 @@ def _devices(kind: DeviceKind) -> list[str]:
 
 def _tested(
     provider: Provider, kind: DeviceKind, device: str, notes: PreparedFiles | None
-) -> tuple[tuple[str, ...], str]:
-    """Return the precisions that pass the test, from the notes if they are there."""
+) -> Tested:
+    """Return what the test has found, from the notes if it is there."""
     key = _key(provider, device)
     if notes is not None and (entry := notes.find(key)) is not None:
-        with contextlib.suppress(OSError, ValueError):
-            return tuple(json.loads((entry / _NOTE).read_text("utf-8"))), ""
-    passed, why = _test(provider.word, device, kind.precisions)
-    if passed and notes is not None:
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            return _read(json.loads((entry / _NOTE).read_text("utf-8")))
+    tested = _test(provider.word, device, kind.precisions)
+    if tested.precisions and notes is not None:
         with contextlib.suppress(ExecutorError), notes.making(key) as folder:
-            (folder / _NOTE).write_text(json.dumps(passed), "utf-8")
-    return passed, why
+            (folder / _NOTE).write_text(json.dumps(asdict(tested)), "utf-8")
+    return tested
 
 
 @cache
-def _test(word: str, device: str, precisions: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """Run the test in a child; returns the precisions that passed, and why others did not."""
+def _test(word: str, device: str, precisions: tuple[str, ...]) -> Tested:
+    """Run the test in a child."""
     command = [sys.executable, "-m", "nodes.executors.onnx.providers.probe"]
     try:
         child = subprocess.run(
@@ -118,16 +154,21 @@ def _test(word: str, device: str, precisions: tuple[str, ...]) -> tuple[tuple[st
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return (), f"a test network was not computed within {_LONGEST_S:.0f} s"
+        return Tested(why=f"a test network was not computed within {_LONGEST_S:.0f} s")
     except OSError as error:
-        return (), f"it could not be tested: {error.strerror}"
+        return Tested(why=f"it could not be tested: {error.strerror}")
     if child.returncode < 0:
-        return (), f"it crashed ({signal.Signals(-child.returncode).name}) in a test network"
+        crash = signal.Signals(-child.returncode).name
+        return Tested(why=f"it crashed ({crash}) in a test network")
     try:
-        answer = json.loads(child.stdout.splitlines()[-1])
-        return tuple(answer["precisions"]), answer["why"] + _logged(child.stderr)
+        found = _read(json.loads(child.stdout.splitlines()[-1]))
     except (ValueError, LookupError):
-        return (), f"its test ended unexpectedly (exit code {child.returncode})"
+        return Tested(why=f"its test ended unexpectedly (exit code {child.returncode})")
+    return replace(found, why=found.why + _logged(child.stderr)) if found.why else found
+
+
+def _read(answer: dict[str, Any]) -> Tested:
+    return Tested(tuple(answer["precisions"]), answer["why"], int(answer["memory_bytes"]))
 
 
 def _logged(stderr: bytes) -> str:

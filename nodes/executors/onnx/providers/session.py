@@ -6,6 +6,8 @@ that is an error.
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.optimise import run_on_synthetic_inputs
-from nodes.executors.onnx.providers.table import BY_WORD, Provider, arguments
+from nodes.executors.onnx.providers.table import BY_WORD, COUNTED_BY_CUDA, Provider, arguments
 from nodes.executors.onnx.sessions import engine_errors, import_onnxruntime, loading_options
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.host.heap import large_blocks_apart
@@ -34,6 +36,7 @@ def open_session(
     cannot be opened with it, or the subnet not loaded.
     """
     check_available(ort, providers[0])
+    load_cuda_libraries(ort, providers[0])
     settings = loading_options(ort, options, optimised=False)
     if providers[0].optimises:
         settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -68,6 +71,19 @@ def check_available(ort: Any, provider: Provider) -> None:
             f"ONNX Runtime {ort.__version__} as it is installed has no provider {provider.name}: "
             f"{provider.remedy}"
         )
+
+
+def load_cuda_libraries(ort: Any, provider: Provider) -> None:
+    """Load the CUDA libraries that pip has installed, if `provider` computes by CUDA.
+
+    ONNX Runtime's extras `cuda` and `cudnn` put them into site-packages, where the dynamic linker
+    does not look. Libraries of the system are found without this. ONNX Runtime prints what it does
+    not find, and the providers' own error says that again.
+    """
+    by_cuda = any(kind.files == COUNTED_BY_CUDA for kind in provider.kinds)
+    if by_cuda and hasattr(ort, "preload_dlls"):  # ONNX Runtime 1.21 and later
+        with contextlib.redirect_stdout(io.StringIO()):
+            ort.preload_dlls()
 
 
 def target_of(providers: Sequence[Provider], device: str) -> str:

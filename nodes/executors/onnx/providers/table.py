@@ -5,10 +5,11 @@ the others. Which providers there are is decided when a wheel is built. Each is 
 (`nodes.executors.onnx.engine`), `onnxruntime-WORD`, except CUDA and TensorRT, which belong to the
 engines `onnxruntime` and `tensorrt`.
 
-**What has been run**: OpenVINO on the CPU (`onnxruntime-openvino` 1.24). **What has not**: all
-others, for want of a device or a wheel. Their settings follow the documentation of ONNX Runtime.
-Whatever is wrong with them, a device is offered only after it has computed a test network within
-the tolerance of its precision (`nodes.executors.onnx.providers.probe`).
+**What has been run**: OpenVINO on the CPU (`onnxruntime-openvino` 1.24), and CUDA on an NVIDIA H200
+(`onnxruntime-gpu` 1.31, decision 064). **What has not**: all others, for want of a device or a
+wheel. Their settings follow the documentation of ONNX Runtime. Whatever is wrong with them, a
+device is offered only after it has computed a test network within the tolerance of its precision
+(`nodes.executors.onnx.providers.probe`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The parent process of a node's slots, which imports neither NumPy, ZeroMQ nor an engine."""
