@@ -18,7 +18,7 @@ run: setup
 # Tests marked `alone`, all of them in these folders, measure how long agents take and what they hold,
 # so they run one at a time. All others run on several CPUs; neighbours share servers, so a worker
 # takes half of all tests in their order, and steals only in the end.
-ALONE := tests/lab tests/launcher_runtime tests/namespaces tests/nodes tests/service
+ALONE := tests/lab tests/launcher_runtime tests/namespaces tests/nodes tests/service tests/upgrade
 
 test: check
 	$(BIN)/pytest -m "not alone" --numprocesses auto --maxprocesses 4 --dist worksteal

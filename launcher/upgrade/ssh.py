@@ -54,7 +54,8 @@ class BoardShell:
     async def _run(
         self, words: Command, within_s: float, given: bytes | None = None
     ) -> asyncssh.SSHCompletedProcess:
-        running = self._connection.run(shlex.join(words), input=given, encoding=None, check=False)
+        source = {"stdin": asyncssh.DEVNULL} if given is None else {"input": given}
+        running = self._connection.run(shlex.join(words), encoding=None, check=False, **source)
         try:
             return await asyncio.wait_for(running, within_s)
         except asyncio.TimeoutError as error:  # a class of its own in Python 3.10
