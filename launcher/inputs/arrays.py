@@ -12,6 +12,7 @@ import io
 import math
 import os
 import warnings
+import weakref
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -144,6 +145,9 @@ class LastArchive:
         self._path: Path | None = None
         self._members: dict[str, IO[bytes]] = {}
         self._opened = ExitStack()
+        # Nothing marks the moment from which inputs are not needed any more. A `__del__` may run
+        # after those of the files, where the archive is part of a cycle.
+        weakref.finalize(self, self._opened.close)
 
     def member(self, path: Path, name: str) -> IO[bytes]:
         """Return a member, open for reading; raises what `zipfile` raises."""
@@ -160,9 +164,6 @@ class LastArchive:
         """Close the file that is open."""
         self._path, self._members = None, {}
         self._opened.close()
-
-    def __del__(self) -> None:
-        self.close()  # nothing marks the moment from which inputs are not needed any more
 
 
 @dataclass(frozen=True)
