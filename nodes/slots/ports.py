@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import random
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nodes.core.slots import MOST_SLOTS
 from nodes.host.listening import bind_hint
 from nodes.protocol.addresses import host_of, slot_address
 from nodes.protocol.errors import NodeError
@@ -22,7 +24,11 @@ BACKLOG = 4096
 """Connections that may wait to be accepted, if the system allows so many."""
 
 MOST_TRIES = 64
-"""How many times to look for free ports where the system is to choose them."""
+"""How many times to look for free ports where none is named."""
+
+UNCLAIMED = range(10_240, 32_768, 2 * MOST_SLOTS)
+"""First ports to choose from: Linux gives those above to connections, which may use many for a
+minute after they have ended, so that hardly two neighbours are free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +49,9 @@ def open_ports(address: str, slots: int) -> list[SlotPorts]:
     if not address.endswith(":0"):
         return _opened(address, slots)
     host = address.rpartition(":")[0]
-    for _ in range(MOST_TRIES):
-        with _listening(address) as probe:
-            first = f"{host}:{probe.getsockname()[1]}"
+    for port in random.sample(UNCLAIMED, MOST_TRIES):
         with contextlib.suppress(NodeError):
-            return _opened(first, slots)
+            return _opened(f"{host}:{port}", slots)
     raise NodeError(f"cannot listen on {address!r}: this machine has no {2 * slots} free ports")
 
 
