@@ -164,7 +164,7 @@ class FaultyWorld(World):
         def come() -> None:
             self.restart(name)
             session = self.supervisor.sessions[name]
-            if session.state is SessionState.CONNECTING:  # the greeting has waited in the socket
+            if session.state is SessionState.CONNECTING and name in self.unheard:
                 self.command(name, self.supervisor._hello)
 
         if until_s is not None:

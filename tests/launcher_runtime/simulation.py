@@ -121,6 +121,8 @@ class World(SimulatedHost):
         self.silent: set[str] = set()
         self.closed_data_ports: set[str] = set()
         self.hanging: set[str] = set()
+        self.unheard: set[str] = set()
+        """Nodes that were off when a greeting would have arrived, which waits in the socket."""
         self.cannot_prepare: set[str] = set()
         """Nodes that cannot prepare subnets while they compute."""
         self.trace: list[tuple[str, str]] = []
@@ -263,6 +265,8 @@ class World(SimulatedHost):
 
         def arrive() -> None:
             if self.is_off(node):
+                if isinstance(message, Hello):
+                    self.unheard.add(node)
                 return
             self.nodes[node].told.append(type(message).__name__)
             self.trace.append((node, type(message).__name__))
