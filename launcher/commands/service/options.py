@@ -42,8 +42,8 @@ class UpOptions:
     on. SIGHUP applies the file again. SIGTERM and Ctrl-C answer the requests
     under way, and end.
 
-    Exit code 0: it was told to end. 1: it could not go on. 2: something
-    given cannot be used, and nothing was run. 130: Ctrl-C.
+    Exit code 0: launch down or SIGTERM ended it. 1: it could not go on.
+    2: something given cannot be used, and nothing was run. 130: Ctrl-C.
     """
 
     cluster: Annotated[Path | None, typer.Argument(metavar="[CLUSTER]")] = None
