@@ -220,19 +220,20 @@ class _Lane:
             return False
         frame = self._load(number)
         name = self.stream.blueprint.dealing.name
-        for channel, header in self.stream.send():
+        tensors = self.stream.send()
+        if self._on_traced is not None:
+            self._note_sent(number)
+        for channel, header in tensors:
             array = (
                 self.stream.state[channel.tensor]
                 if channel.kept_from
                 else frame[name(channel.tensor)]
             )
             self._connections.send_tensor(channel.target_node, header, array)
-        if self._on_traced is not None:
-            self._note_sent(number)
         return True
 
     def _note_sent(self, number: int) -> None:
-        """Note where the frame that was sent is, if somebody follows it."""
+        """Note where the frame that is sent now will be, if somebody follows it."""
         share, sent = self.stream.blueprint, self.stream.source.next_frame - 1
         for trace in self._frames.traces(number):
             trace.sent(share, share.dealing.copy(sent), share.dealing.number(sent))
@@ -243,6 +244,8 @@ class _Lane:
             frame = self._frames[number]
             outputs.update({name: frame[name] for name in passed_through if name in frame})
         traces = self._frames.traces(number) if self._on_traced is not None else ()
+        for trace in traces:
+            trace.taken_s = time.monotonic()
         self._on_result(number, outputs)
         for trace in traces:
             if self._on_traced is not None:

@@ -136,7 +136,11 @@ class RequestTraces:
             span("queue", frame.pushed_s, frame.sent_s)
         for firing in frame.firings:
             node, phase = firing.node, firing.phase
-            attributes = {"csdf_edge.node": node, "csdf_edge.phase": phase}
+            attributes = {
+                "csdf_edge.node": node,
+                "csdf_edge.phase": phase,
+                "csdf_edge.clock_error_s": firing.clock_error_s,
+            }
             span(f"{node}: {phase}", firing.began_s, firing.ended_s, **attributes)
         if frame.taken_s:
             computed_s = max((f.ended_s for f in frame.firings), default=frame.taken_s)

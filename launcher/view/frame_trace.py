@@ -50,12 +50,16 @@ _EVENT = struct.Struct(TRACE_EVENT)
 
 @dataclass(frozen=True, slots=True)
 class FollowedFiring:
-    """A phase that computed the frame; times are of the launcher's monotonic clock."""
+    """A phase that computed the frame; times are of the launcher's monotonic clock.
+
+    Both times may be wrong by `clock_error_s`, since the node's clock was compared by round trips.
+    """
 
     node: str
     phase: str
     began_s: float
     ended_s: float
+    clock_error_s: float = 0.0
 
 
 @dataclass
@@ -117,8 +121,7 @@ class FrameTracer:
     # ------------------------------------------------------------ frames
 
     def took(self, trace: FrameTrace) -> None:
-        """The frame's result was taken."""
-        trace.taken_s = time.monotonic()
+        """The frame's result was taken, at `trace.taken_s`."""
         if trace.blueprint is None or len(self._taken) >= MOST_FOLLOWED:
             trace.complete.set_result(None)
             return
@@ -181,11 +184,16 @@ class FrameTracer:
             if node not in taken.silent or taken.trace.taken_s > agent.sent_s:
                 continue
             taken.silent.discard(node)
-            for firing in self._own(taken.trace, node, fired.get(taken.trace.frame, ())):
-                taken.found[node, firing[0]] = firing[1]
+            events = fired.get(taken.trace.frame, ())
+            for number, firing in self._own(taken.trace, node, events, clock.error_s):
+                taken.found[node, number] = firing
 
     def _own(
-        self, trace: FrameTrace, node: str, events: Sequence[tuple[int, float, float]]
+        self,
+        trace: FrameTrace,
+        node: str,
+        events: Sequence[tuple[int, float, float]],
+        clock_error_s: float,
     ) -> Iterator[tuple[int, FollowedFiring]]:
         """The firings that computed this frame; others have its number in another copy, network or
         epoch."""
@@ -194,8 +202,9 @@ class FrameTracer:
         own = phases_of(trace.blueprint, trace.copy)
         phases = trace.blueprint.deployments[node].phases
         for number, began_s, took_s in events:
-            if (node, number) in own and began_s + took_s >= trace.sent_s:
-                yield number, FollowedFiring(node, phases[number].name, began_s, began_s + took_s)
+            name, ended_s = phases[number].name, began_s + took_s
+            if (node, number) in own and ended_s + clock_error_s >= trace.sent_s:
+                yield number, FollowedFiring(node, name, began_s, ended_s, clock_error_s)
 
 
 NO_FRAME = (0,)

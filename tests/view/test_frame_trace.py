@@ -82,6 +82,11 @@ def begun(agents: Agents, *nodes: str) -> FrameTracer:
     return tracer
 
 
+def take(tracer: FrameTracer, trace: FrameTrace) -> None:
+    trace.taken_s = time.monotonic()
+    tracer.took(trace)
+
+
 def ask_all(tracer: FrameTracer, agents: Agents, now_s: float) -> None:
     for node in tracer.due(now_s):
         tracer.receive(node, agents.answer(node, tracer.ask(node)))
@@ -102,7 +107,7 @@ def test_a_frame_gets_the_firings_of_its_own_copy_and_number_by_the_launchers_cl
     trace.sent(two_copies(), copy=1, frame=7)
     for node, phase, frame in [("a", 0, 7), ("a", 1, 7), ("a", 1, 8), ("b", 0, 7), ("c", 0, 7)]:
         agents.fire(node, phase, frame)
-    tracer.took(trace)
+    take(tracer, trace)
     ask_all(tracer, agents, time.monotonic() + 1)
     assert trace.complete.done()
     assert [(firing.node, firing.phase) for firing in trace.firings] == [("a", "a.1"), ("c", "c.0")]
@@ -116,14 +121,14 @@ def test_a_frame_is_complete_without_an_agent_that_is_stopped_or_silent() -> Non
     tracer = begun(agents, "a", "c")
     stopped, silent = FrameTrace(), FrameTrace()
     stopped.sent(two_copies(), copy=1, frame=0)
-    tracer.took(stopped)
+    take(tracer, stopped)
     tracer.before("a", Stop(1))
     tracer.before("c", Stop(1))
     tracer.due(time.monotonic())
     assert stopped.complete.done()
     tracer.before("a", Start(2))
     silent.sent(two_copies(), copy=0, frame=0)
-    tracer.took(silent)
+    take(tracer, silent)
     tracer.due(silent.taken_s + ANSWERS_S / 2)
     assert not silent.complete.done()
     tracer.due(silent.taken_s + ANSWERS_S)
@@ -135,6 +140,6 @@ def test_frames_that_are_left_at_the_end_of_a_run_are_complete() -> None:
     tracer = begun(Agents(), "a")
     trace = FrameTrace()
     trace.sent(two_copies(), copy=0, frame=0)
-    tracer.took(trace)
+    take(tracer, trace)
     tracer.close()
     assert trace.complete.done()
