@@ -26,7 +26,7 @@ from tests.launcher_runtime.clusters import Cluster, RandomFrames, daemons, resu
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
-OPTIONS = RunOptions(RunConfig(connect_timeout_s=5.0))
+OPTIONS = RunOptions(RunConfig(connect_timeout_s=20.0))
 
 
 def own_address() -> str | None:
