@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.lab import cluster_file, disk, faults, machine, plans, state, traces
 from benchmarks.lab.actions import Action
 from benchmarks.lab.config import LabConfig
-from benchmarks.lab.layout import Layout, Place
+from benchmarks.lab.layout import Layout, Place, separate_cpus
 from benchmarks.lab.readings import is_stopped, processes, thread_called
 from benchmarks.lab.shell import LabError, end, perform, suppress_errors, wait_until
 from benchmarks.lab.status import LabStatus, look
@@ -99,7 +99,8 @@ class Lab:
             found = machine.look(self._config)
         boards = sum(line.count for line in self._config.devices)
         ports = _free_ports(boards) if found.network is None else ()
-        layout = Layout(self._config, folder, found.network, found.found, ports)
+        cpus = separate_cpus(self._config, os.sched_getaffinity(0)) if found.network else None
+        layout = Layout(self._config, folder, found.network, found.found, ports, cpus)
         self._state = state.State(layout, found.missing)
         self._base.mkdir(mode=0o755, exist_ok=True)
         try:
@@ -208,6 +209,18 @@ class Lab:
             raise BadInputError(f"device {device!r} is no more than a process: nothing runs on it")
         command = plans.inside(self.layout, self.place(device), argv, compute=compute)
         return subprocess.Popen(command, text=True, **options)
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """While inside, this thread and what it starts leave to the boards the CPUs on which
+        they compute."""
+        before = os.sched_getaffinity(0)
+        if self.layout.cpus is not None:
+            os.sched_setaffinity(0, self.layout.cpus.rest)
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
 
     # ------------------------------------------------------------ faults
 

@@ -11,7 +11,9 @@ this machine, and so that a board's cable can be pulled at the switch.
 from __future__ import annotations
 
 import ipaddress
+import math
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -77,6 +79,30 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Cpus:
+    """CPUs of this machine: those on which boards compute, and those for all else."""
+
+    compute: tuple[int, ...]
+    rest: tuple[int, ...]
+
+
+def separate_cpus(config: LabConfig, allowed: Collection[int]) -> Cpus | None:
+    """Which of the allowed CPUs compute, or None if boards and the rest share all of them.
+
+    An accelerator does no work for the network. But the kernel handles packets on the CPU of
+    whoever sends them, in the time of the thread that it interrupts, and counts that as the
+    thread's. Boards that send much would be slowed by one another's packets; replicas, which
+    send nothing, would not. So the slices of an `undisturbed` laboratory of accelerator boards get
+    CPUs of their own, if they fit on fewer than there are.
+    """
+    boards = slices(config)
+    count = math.ceil(sum(board.cpu for board in boards))
+    ordered = tuple(sorted(allowed))
+    fits = count < len(ordered) and all(board.board == "accelerator" for board in boards)
+    return Cpus(ordered[:count], ordered[count:]) if config.undisturbed and fits else None
+
+
+@dataclass(frozen=True)
 class Layout:
     """A laboratory. Without `network` and `found`, its boards are plain processes on loopback,
     at these `ports`."""
@@ -86,6 +112,7 @@ class Layout:
     network: str | None
     found: Hierarchies | None
     ports: tuple[int, ...] = ()
+    cpus: Cpus | None = None
 
     @property
     def isolated(self) -> bool:

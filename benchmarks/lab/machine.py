@@ -21,6 +21,7 @@ PROGRAMS = {
     "ip": "iproute2 (`ip`) is not installed",
     "tc": "iproute2's `tc` is not installed",
     "nsenter": "util-linux (`nsenter`) is not installed",
+    "taskset": "util-linux's `taskset` is not installed",
 }
 DISK_PROGRAMS = {
     "mkfs.ext4": "e2fsprogs (`mkfs.ext4`) is not installed, which `disk` needs",

@@ -130,7 +130,14 @@ def inside(
     group = layout.group_of(place)
     files = group.join + (group.join_compute if compute else ())
     entered = ("nsenter", f"--net=/run/netns/{place.namespace}", "--", *argv)
+    if layout.cpus is not None:
+        cpus = layout.cpus.compute if compute else layout.cpus.rest
+        entered = ("taskset", "--cpu-list", _listed(cpus), *entered)
     return ("/bin/sh", "-c", JOIN, "sh", *map(str, files), "--", *entered)
+
+
+def _listed(cpus: tuple[int, ...]) -> str:
+    return ",".join(map(str, cpus))
 
 
 def settle(layout: Layout, place: Place, executor: int) -> tuple[Action, ...]:
@@ -141,8 +148,11 @@ def settle(layout: Layout, place: Place, executor: int) -> tuple[Action, ...]:
     if not layout.isolated:
         return ()
     group = layout.group_of(place)
-    threads = tuple(Write(file, str(executor)) for file in group.thread_files())
-    return threads + group.set_cpu(place.slice.cpu)
+    actions: list[Action] = [Write(file, str(executor)) for file in group.thread_files()]
+    if layout.cpus is not None:
+        cpus = _listed(layout.cpus.compute)
+        actions.append(Run(("taskset", "--cpu-list", "--pid", cpus, str(executor))))
+    return (*actions, *group.set_cpu(place.slice.cpu))
 
 
 def _ip(*arguments: str) -> Run:

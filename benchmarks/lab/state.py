@@ -6,16 +6,16 @@ Removing a laboratory does not need it (`benchmarks.lab.traces`); faults and `st
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.lab.cgroups import Hierarchies
 from benchmarks.lab.config import LabConfig
-from benchmarks.lab.layout import Layout
+from benchmarks.lab.layout import Cpus, Layout
 from launcher.errors import BadInputError
 
 FILE = "state.json"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ def write(state: State) -> None:
         "config": layout.config.model_dump(mode="json"),
         "network": layout.network,
         "ports": layout.ports,
+        "cpus": layout.cpus and asdict(layout.cpus),
         "groups": None
         if found is None
         else {
@@ -56,7 +57,8 @@ def read(folder: Path) -> State:
             groups["version"], {name: Path(root) for name, root in groups["roots"].items()}
         )
         config = LabConfig.model_validate_json(json.dumps(data["config"]))
-        layout = Layout(config, folder, data["network"], found, tuple(data["ports"]))
+        cpus = data["cpus"] and Cpus(*(tuple(data["cpus"][key]) for key in ("compute", "rest")))
+        layout = Layout(config, folder, data["network"], found, tuple(data["ports"]), cpus)
         return State(layout, tuple(data["missing"]))
     except FileNotFoundError:
         raise BadInputError(

@@ -90,7 +90,7 @@ def whole_on_every_board(lab: Lab, model: Model, folder: Path) -> Iterator[Whole
     inputs = frame(subnet)
     outputs = subnet.run(inputs)
     subnet.close()
-    with replicas(lab, whole.graph, folder / "cache") as alone:
+    with lab.beside(), replicas(lab, whole.graph, folder / "cache") as alone:
         yield Whole(lab, alone, inputs, outputs)
 
 

@@ -166,7 +166,8 @@ def _notes(found: Sequence[Summary], boards: Boards, *, complete: bool) -> list[
     return [
         f"Boards: {boards.board}, {boards.cpu:g} core each, links of "
         f"{'any rate' if boards.link is None else f'{boards.link * 8 / 1e9:g} Gbit/s'}. Weights "
-        "are drawn at random (He-normal, seeded): the architectures are the paper's.",
+        "are drawn at random (He-normal, seeded): the architectures are the paper's. Accelerator "
+        "boards compute on CPUs of their own, if their slices fit onto fewer than there are.",
         "Efficiency: pipeline ÷ as many replicas of the whole model, all computing at once in the "
         "same slices, before and after it; speed-up: that times n. Planned: the cost model's "
         "speed-up. Machine: how busy all CPUs of this machine were; near 100 % the boards compute "
@@ -211,7 +212,12 @@ def _options() -> argparse.Namespace:
     add("--repetitions", type=int, help="turns of each cell")
     add("--seconds", type=float, help="of each turn")
     add("--board", choices=("accelerator", "cpu"), default="accelerator")
-    add("--cpu", type=float, default=0.12, help="cores per board; ten must fit into the machine")
+    add(
+        "--cpu",
+        type=float,
+        default=0.08,
+        help="cores per board; best if all fit onto one CPU less than there are",
+    )
     add("--link", type=parse_link, default="1Gbit/s", help="of each board, such as 100Mbit/s")
     add("--profiled", action="store_true", help="measure the boards before searching for plans")
     add(

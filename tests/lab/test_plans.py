@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 
 from benchmarks.lab import DeviceConfig, LabConfig, faults, plans
 from benchmarks.lab.actions import MakeFolder, MakeImage, Run, Start, Write
-from benchmarks.lab.layout import Layout, free_network
+from benchmarks.lab.layout import Cpus, Layout, free_network, separate_cpus
 from launcher.errors import BadInputError
 from tests.lab.layouts import configs, layout
 
@@ -78,6 +79,36 @@ def test_on_an_accelerator_board_the_quota_holds_for_one_thread() -> None:
         Write(compute / "cpu.cfs_period_us", "10000"),
         Write(compute / "cpu.cfs_quota_us", "5000"),
     )
+
+
+def test_slices_that_fit_onto_fewer_cpus_have_them_to_themselves() -> None:
+    config = LabConfig(
+        undisturbed=True,
+        devices=(DeviceConfig(name="a", cpu=0.5), DeviceConfig(name="b", cpu=0.6)),
+    )
+    cpus = separate_cpus(config, {0, 2, 3})
+    assert cpus == Cpus((0, 2), (3,))
+    made = replace(layout(config, ROOT), cpus=cpus)
+    assert Run(("taskset", "--cpu-list", "--pid", "0,2", "77")) in plans.settle(
+        made, made.places["a"], 77
+    )
+    started = next(action for action in plans.up(made) if isinstance(action, Start))
+    replica = plans.inside(made, made.places["a"], ("program",), compute=True)
+    for argv, wanted in ((started.argv, "3"), (replica, "0,2")):
+        at = argv.index("taskset")
+        assert argv[at : at + 3] == ("taskset", "--cpu-list", wanted)
+
+
+@pytest.mark.parametrize(
+    ("config", "allowed"),
+    [
+        (LabConfig(undisturbed=True, devices=(DeviceConfig(cpu=1.5),)), {0, 1}),
+        (LabConfig(undisturbed=True, devices=(DeviceConfig(cpu=0.1, board="cpu"),)), {0, 1}),
+        (LabConfig(devices=(DeviceConfig(cpu=0.1),)), {0, 1}),
+    ],
+)
+def test_other_boards_share_all_cpus(config: LabConfig, allowed: set[int]) -> None:
+    assert separate_cpus(config, allowed) is None
 
 
 def test_on_a_cpu_board_the_quota_holds_for_the_whole_agent() -> None:
