@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,6 +17,7 @@ from launcher.progress import ProgressDisplay
 from launcher.run import job
 from launcher.run.live_cluster import LiveCluster, live_cluster
 from launcher.run.request import Request
+from launcher.scratch import scratch_folder
 from launcher.service.check import disagreement
 from launcher.service.events import (
     Closed,
@@ -185,9 +185,9 @@ class OpenedRelease:
         if not cluster.config.verify or self.live is None:
             return ""
         network = self.live.model(self.release.model)
-        with tempfile.TemporaryDirectory(prefix="csdf-edge-check-") as folder:
+        with scratch_folder() as folder:
             try:
-                return disagreement(opened, network, cluster, Path(folder), _Progress(self))
+                return disagreement(opened, network, cluster, folder, _Progress(self))
             except GivenUpError:
                 return "given up"
             except (LauncherError, OSError) as error:

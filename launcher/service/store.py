@@ -31,6 +31,9 @@ DATABASE, LOCK, FILES = "state.sqlite3", "lock", "files"
 DRAFT = ".draft-"
 """How the name of a folder begins into which a model's files are being copied."""
 
+_DRAFTS = ("generation-*.yaml", ".generation-*.yaml.*", ".control.json.*")
+"""Files that are there for a moment; a process that is killed may leave one behind."""
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS generations (
     number INTEGER PRIMARY KEY,
@@ -163,6 +166,9 @@ def open_state(folder: Path) -> Iterator[Store]:
                 f"{folder}: the service runs already; launch apply changes it, and launch down "
                 "ends it"
             ) from None
+        for draft in _DRAFTS:
+            for path in folder.glob(draft):
+                path.unlink(missing_ok=True)
         store = Store(folder)
         try:
             yield store
