@@ -191,10 +191,15 @@ class NoteGood:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that the history tells: `info`, `warning` or `error`."""
+    """Something that the history tells: `info`, `warning` or `error`.
+
+    `nodes` and `run`, which only the log has, are those that it is about.
+    """
 
     level: str
     text: str
+    nodes: tuple[str, ...] = ()
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from launcher.service.events import (
     Closed,
     Event,
     ModelRelease,
+    Note,
     ReleaseChecked,
     ReleaseFailed,
     ReleaseLoaded,
@@ -32,8 +34,8 @@ from launcher.service.events import (
 Report = Callable[[Event], None]
 """Takes an event; called from any thread."""
 
-Say = Callable[[str, str], None]
-"""Takes a text and its level; called from any thread."""
+Say = Callable[[Note], None]
+"""Takes something for the history; called from any thread."""
 
 START_WAIT_S = 5.0
 """How long a release waits for nodes without which it has no plan."""
@@ -195,12 +197,12 @@ class OpenedRelease:
                     network.ended.result(ENDING_S)
                 return str(error)
 
-    def told(self, text: str, level: str = "info", *, is_open: bool) -> None:
+    def told(self, note: Note, *, is_open: bool) -> None:
         """Take what the run says; raises `GivenUpError` if it is no longer wanted."""
         if is_open:
-            self._say(f"{self.release}: {text}", level)
+            self._say(replace(note, text=f"{self.release}: {note.text}"))
             return
-        self.stage = text
+        self.stage = note.text
         if self._is_given_up.is_set():
             raise GivenUpError("given up")
 
@@ -210,6 +212,7 @@ class _Progress(ProgressDisplay):
 
     def __init__(self, opened: OpenedRelease) -> None:
         self._opened = opened
+        self._run = ""
         self.is_open = False
         """Whether it is loaded; from then on, it says what happens to it."""
 
@@ -220,16 +223,18 @@ class _Progress(ProgressDisplay):
         return None
 
     def name_run(self, run: str) -> None:
-        """Nothing: it speaks in the name of its release."""
-
-    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:  # noqa: ARG002
         """See `ProgressDisplay`."""
-        self._opened.told(text, level, is_open=self.is_open)
+        self._run = run
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:
+        """See `ProgressDisplay`."""
+        self._opened.told(Note(level, text, tuple(nodes), self._run), is_open=self.is_open)
 
     def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         """See `ProgressDisplay`."""
         if not self.is_open:
-            self._opened.told(f"{stage}: {done} of {total} {note}".rstrip(), is_open=False)
+            text = f"{stage}: {done} of {total} {note}".rstrip()
+            self._opened.told(Note("info", text), is_open=False)
 
 
 def _impatient(cluster: Cluster) -> Cluster:
