@@ -218,9 +218,13 @@ class Month:
         if self.store is not None:
             for text in self.world.notes:
                 self.store.add_event(self.world.now_s, "info", text)
-            for given in self.world.routes.values():
-                self.store.note_good(given)
+            for given in self.world.good:
+                if isinstance(given, str):
+                    self.store.forget_good(given)
+                else:
+                    self.store.note_good(given)
         self.world.notes.clear()
+        self.world.good.clear()
 
 
 def _generation(number: int, now_s: float, wanted: tuple[ModelRelease, ...]) -> Generation:

@@ -19,8 +19,10 @@ from launcher.service.events import (
     Drain,
     Drained,
     Event,
+    Forget,
     ModelRelease,
     Note,
+    NoteGood,
     Open,
     ReleaseChecked,
     ReleaseFailed,
@@ -63,6 +65,8 @@ class World:
     checking: deque[ModelRelease] = field(default_factory=deque)
     closing: deque[ModelRelease] = field(default_factory=deque)
     notes: list[str] = field(default_factory=list)
+    good: list[ModelRelease | str] = field(default_factory=list)
+    """The releases that were found good, and the models that were forgotten, in this order."""
     gap_allowed: bool = False
     wanted: dict[str, ModelRelease] = field(default_factory=dict)
     has_stopped: bool = False
@@ -109,6 +113,11 @@ class World:
                 self.closing.append(given)
             case Note(_, text):
                 self.notes.append(text)
+            case NoteGood(given):
+                assert self.routes[given.model] == given
+                self.good.append(given)
+            case Forget(model):
+                self.good.append(model)
             case ServiceStopped():
                 assert not self.opened
                 self.has_stopped = True
