@@ -43,8 +43,8 @@ from launcher.service.events import (
     ServiceStopped,
     StopService,
 )
-from launcher.service.generations import read_generation, release_cluster
-from launcher.service.nodes import node_statuses
+from launcher.service.generations import cluster_of, read_generation, release_cluster
+from launcher.service.nodes import node_statuses, restart_there
 from launcher.service.opened import OpenedRelease, Turns
 from launcher.service.store import Generation, Store, StoredEvent
 from launcher.sources.clock import now_s
@@ -275,11 +275,8 @@ class RunningService:
         nodes = self._known[-1].nodes
         if node not in nodes:
             raise BadInputError(f"there is no node {node!r}; there are {', '.join(nodes)}")
-        if (address := nodes[node]) is not None:
-            raise BadInputError(
-                f"node {node!r} has an agent of its own at {address}: restart that there, such as "
-                "by systemctl restart node-agent"
-            )
+        if nodes[node] is not None:
+            raise BadInputError(restart_there(cluster_of(self._store, self._known[-1]), node))
         models = tuple(
             release.model
             for release, opened in self._opened.items()

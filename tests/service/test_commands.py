@@ -129,6 +129,7 @@ def test_where_an_agent_has_room_for_one_version_a_gap_must_be_allowed(tmp_path:
     code, answer = up.command("restart", "board")
     assert code == 2
     assert "has an agent of its own at tcp://" in answer["error"]
+    assert "`sudo systemctl restart node-agent` restarts it" in answer["error"]
     assert up.end() == 0
     agent.communicate()
 
