@@ -7,6 +7,7 @@ Each method is one transaction. One thread at a time may use a store; one proces
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -117,6 +118,22 @@ def default_folder(name: str) -> Path:
         return Path(given.split(":")[0])
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "csdf-edge" / name
+
+
+def system_folder(name: str) -> Path:
+    """Return the folder of the state of the system's service called `name`."""
+    return Path("/var/lib/csdf-edge") / name
+
+
+def running_folders() -> list[Path]:
+    """Return the state folders of the services that run on this machine and can be found: that
+    of CSDF_EDGE_STATE, and the usual ones of this user and of the system."""
+    given = os.environ.get("CSDF_EDGE_STATE")
+    found = [] if given is None else [Path(given).absolute()]
+    for usual in (default_folder("any").parent, system_folder("any").parent):
+        with contextlib.suppress(OSError):  # there is none, or it is not ours to read
+            found += sorted(usual.iterdir())
+    return [folder for folder in dict.fromkeys(found) if is_locked(folder)]
 
 
 def is_locked(folder: Path) -> bool:

@@ -53,7 +53,7 @@ def app_of(name: str) -> typer.Typer:
 
 
 def _folder(options: Any) -> Path:
-    from launcher.service.store import default_folder  # noqa: PLC0415
+    from launcher.service.store import default_folder, system_folder  # noqa: PLC0415
 
     if not _NAME.fullmatch(options.name):
         raise BadInputError(
@@ -63,12 +63,8 @@ def _folder(options: Any) -> Path:
     if options.state is not None:
         return Path(options.state).expanduser().absolute()
     own = default_folder(options.name)
-    system = _system_folder(options.name)
+    system = system_folder(options.name)
     return system if not own.exists() and system.exists() else own
-
-
-def _system_folder(name: str) -> Path:
-    return Path("/var/lib/csdf-edge") / name
 
 
 # ------------------------------------------------------------ up
@@ -76,13 +72,14 @@ def _system_folder(name: str) -> Path:
 
 def _up(options: UpOptions, as_json: bool) -> int:
     from launcher.logs import check_log_format, is_json, log_line  # noqa: PLC0415
+    from launcher.service.store import system_folder  # noqa: PLC0415
     from launcher.service.unit import SystemdUnit  # noqa: PLC0415
     from nodes.host.heap import keep_one_heap  # noqa: PLC0415
 
     check_log_format(options.log_format)
     folder = _folder(options)
     if options.install == "system" and options.state is None:
-        folder = _system_folder(options.name)
+        folder = system_folder(options.name)
     if options.print_unit or options.install is not None:
         unit = SystemdUnit(options.name, options.install or "user", folder, options.log_format)
         if options.print_unit:
