@@ -32,8 +32,8 @@ TARGETS = (
     Target("slot of an agent", 0.5, 1.0),
     Target("slot of an agent", 4.0, 1.0),
     Target("slot of an agent", 9.0, 1.0),
-    Target(HUNTED[0], None, 2.0),
-    Target(HUNTED[1], None, 3.0),
+    Target(HUNTED[0], None, 4.0),
+    Target(HUNTED[1], None, 4.0),
     Target("stream", None, 3.0),
     Target("stream", 3.0, 1.0),
 )

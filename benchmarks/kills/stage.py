@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ SLOTS = 5
 WATCHDOG_S = 5.0
 """As in the unit that `launch up --install` writes."""
 
-HUNT_S = 6.0
+HUNT_S = 12.0
 """How long a process that lives for a moment is waited for, before another is struck."""
 
 START_S, SETTLED_S = 90.0, 150.0
@@ -310,23 +310,27 @@ class Stage:
     # ------------------------------------------------------------ what came of it
 
     def recoveries_s(self) -> dict[str, list[float]]:
-        """Return, by kind of strike, the seconds from each strike, or from the last disturbance
-        before the service was back, to the first answer to what was asked since."""
+        """Return the seconds of `back_after_s` by kind of strike."""
         found: dict[str, list[float]] = {}
-        times = np.asarray(sorted(self.disturbed_s))
         for strike in self.strikes:
-            if strike.kind == "stream":
-                continue
-            answered_s = self.digits.first_after(strike.at_s)
-            while answered_s is not None:
-                last_s = float(times[times < answered_s].max())
-                again_s = self.digits.first_after(last_s)
-                if again_s == answered_s:
-                    break
-                answered_s = again_s
-            seconds = float("inf") if answered_s is None else answered_s - last_s
-            found.setdefault(strike.kind, []).append(seconds)
+            if strike.kind != "stream":
+                seconds = back_after_s(strike.at_s, self.disturbed_s, self.digits)
+                found.setdefault(strike.kind, []).append(seconds)
         return found
+
+
+def back_after_s(struck_s: float, disturbed_s: Sequence[float], asked: Asked) -> float:
+    """Return the seconds from a strike to the first answer to what was asked since.
+
+    If there was another disturbance before that answer, the seconds count from the last one.
+    """
+    last_s = struck_s
+    while (answered_s := asked.first_after(last_s)) is not None:
+        later = [at_s for at_s in disturbed_s if last_s < at_s < answered_s]
+        if not later:
+            return answered_s - last_s
+        last_s = max(later)
+    return float("inf")
 
 
 def _free_ports() -> Iterator[int]:

@@ -138,9 +138,9 @@ class OpenedRelease:
                 cluster, opened = self._open(stack)
                 self._report(ReleaseLoaded(release))
                 while self._wanted.get() == "check":
-                    problem = self._problem(cluster, opened)
+                    checked = self._checked(cluster, opened)
                     if not opened.run.networks[0].feed.ended.done():  # else `RunEnded` says why
-                        self._report(ReleaseChecked(release, problem))
+                        self._report(checked)
                 self.live = None
         except GivenUpError:
             pass
@@ -182,20 +182,21 @@ class OpenedRelease:
         if not self._is_given_up.is_set():
             self._report(RunEnded(self.release, str(ended.exception())))
 
-    def _problem(self, cluster: Cluster, opened: job.Live) -> str:
-        """How its results differ from the whole model's, or why they could not be compared."""
+    def _checked(self, cluster: Cluster, opened: job.Live) -> ReleaseChecked:
+        """Compare its results with the whole model's."""
+        release = self.release
         if not cluster.config.verify or self.live is None:
-            return ""
-        network = self.live.model(self.release.model)
-        with scratch_folder() as folder:
-            try:
-                return disagreement(opened, network, cluster, folder, _Progress(self))
-            except GivenUpError:
-                return "given up"
-            except (LauncherError, OSError) as error:
+            return ReleaseChecked(release)
+        network = self.live.model(release.model)
+        try:
+            with scratch_folder() as folder:
+                found = disagreement(opened, network, cluster, folder, _Progress(self))
+        except (LauncherError, OSError) as error:
+            if not isinstance(error, GivenUpError):
                 with contextlib.suppress(Exception):  # if the run ends, it does so at once
                     network.ended.result(ENDING_S)
-                return str(error)
+            return ReleaseChecked(release, str(error), was_compared=False)
+        return ReleaseChecked(release, found)
 
     def told(self, note: Note, *, is_open: bool) -> None:
         """Take what the run says; raises `GivenUpError` if it is no longer wanted."""

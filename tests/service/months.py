@@ -117,7 +117,10 @@ class Month:
                 self.load()
             if world.checking:
                 differs = self.fates.get(world.checking[0]) == "differs"
-                world.finish_check("it differs" if differs else "")
+                if world.now_s < self.trouble_until_s and self.chance.random() < 0.2:
+                    world.finish_check("no memory to compare", was_compared=False)
+                else:
+                    world.finish_check("it differs" if differs else "")
             if world.draining:
                 world.under_way.clear()
                 world.drain()
