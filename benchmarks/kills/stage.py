@@ -72,7 +72,7 @@ class Strike:
 
     def __str__(self) -> str:
         how = "killed" if self.stop_s is None else f"stopped for {self.stop_s:g} s"
-        return f"{self.kind} {how}: {self.command[-60:]}"
+        return f"{self.kind} {how}"
 
 
 class Stage:
@@ -283,7 +283,7 @@ class Stage:
             self.strikes.append(strike)
             if target.kind != "stream":
                 self.disturbed_s.append(strike.at_s)
-            self.say(f"{len(self.strikes):4} {strike}")
+            self.say(f"{len(self.strikes):4} {strike}: {strike.command[-60:]}")
             if target.stop_s is not None:
                 stack.pop_all()
                 task = asyncio.create_task(self._resume(handle, target.stop_s))
