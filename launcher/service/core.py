@@ -52,6 +52,7 @@ from launcher.service.events import (
     StopService,
 )
 from nodes.core.events import Tick
+from nodes.core.pauses import pause_s
 
 MOST_RELEASES = 2
 """Releases of one model that may hold something at the same time."""
@@ -382,10 +383,9 @@ class ServiceCore:
             self._actions.append(Route(model.name, None))
 
     def _fail(self, life: _Life, reason: str, now_s: float) -> None:
-        wait_s = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2**life.failures)
         life.reason, life.has_failed = reason, True
         life.failures += 1
-        life.retry_s = now_s + wait_s
+        life.retry_s = now_s + pause_s(life.failures, FIRST_RETRY_S, LONGEST_RETRY_S)
         self._note("error", f"{life.release} has failed: {reason}")
 
     def _failed(self, life: _Life, now_s: float) -> None:

@@ -276,6 +276,18 @@ def test_a_version_that_cannot_be_loaded_is_tried_again_later_and_later(world: W
     assert world.routes == {"digits": ONE}
 
 
+def test_a_version_that_fails_for_days_is_tried_again_all_the_time(world: World) -> None:
+    world.apply(2, TWO)
+    for _ in range(3000):
+        world.load(lacks_room=False)
+        assert world.core.deadline_s is not None
+        assert world.core.deadline_s <= world.now_s + LONGEST_RETRY_S
+        world.now_s = world.core.deadline_s
+        world.do(Tick())
+    world.serve()
+    assert world.status().serving == "2"
+
+
 def test_where_two_versions_do_not_fit_the_old_one_stays_unless_a_gap_is_allowed(
     world: World,
 ) -> None:
