@@ -70,7 +70,12 @@ def main() -> int:
         figures,
         settings=settings,
         notes=[_restarts(stage)],
-        data={"strikes": [str(strike) for strike in stage.strikes]},
+        data={
+            "back_after_s": [
+                [round(strike.at_s - began_s, 1), str(strike), round(seconds, 2)]
+                for strike, seconds in stage.recoveries()
+            ]
+        },
     )
     for text in (*stage.operator.lost, *stage.left):
         say(text)
@@ -79,7 +84,9 @@ def main() -> int:
 
 def _figures(stage: Stage) -> list[Figure]:
     asked, operator = (stage.digits, stage.other), stage.operator
-    recoveries = stage.recoveries_s()
+    recoveries: dict[str, list[float]] = {}
+    for strike, seconds in stage.recoveries():
+        recoveries.setdefault(strike.kind, []).append(seconds)
     every = [seconds for found in recoveries.values() for seconds in found]
     longest = max(each.longest_s for each in asked[:1])
     inputs = whole(stage.folder / "digits1.onnx", len(images()))

@@ -309,14 +309,13 @@ class Stage:
 
     # ------------------------------------------------------------ what came of it
 
-    def recoveries_s(self) -> dict[str, list[float]]:
-        """Return the seconds of `back_after_s` by kind of strike."""
-        found: dict[str, list[float]] = {}
-        for strike in self.strikes:
-            if strike.kind != "stream":
-                seconds = back_after_s(strike.at_s, self.disturbed_s, self.digits)
-                found.setdefault(strike.kind, []).append(seconds)
-        return found
+    def recoveries(self) -> list[tuple[Strike, float]]:
+        """Return each strike at the service with the seconds of `back_after_s`."""
+        return [
+            (strike, back_after_s(strike.at_s, self.disturbed_s, self.digits))
+            for strike in self.strikes
+            if strike.kind != "stream"
+        ]
 
 
 def back_after_s(struck_s: float, disturbed_s: Sequence[float], asked: Asked) -> float:
