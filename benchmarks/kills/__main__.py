@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -60,8 +61,12 @@ def main() -> int:
         folder = options.keep or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
         stage = Stage(folder.absolute(), random.Random(options.seed), say)
-        with stage:
-            asyncio.run(stage.play(options.kills, options.minutes))
+        try:
+            with stage:
+                asyncio.run(stage.play(options.kills, options.minutes))
+        except TimeoutError as error:
+            say(str(error))
+            return 1
         figures = list(_figures(stage))
     settings = {name: getattr(options, name) for name in ("kills", "minutes", "seed")}
     data = report(
@@ -119,6 +124,8 @@ def _figures(stage: Stage) -> list[Figure]:
         Figure("longest life of a process whose parent was killed",
                round(stage.family.longest_orphan_s, 1), "s"),
         Figure("processes and files left in the end", len(stage.left), at_most=0),
+        Figure("daemons that had to be killed in the end",
+               list(stage.codes.values()).count(-signal.SIGKILL), at_most=0),
         *(Figure(f"most memory of {name}", round(size / 1e6), "MB", at_most=MOST_MB[name],
                  note="not of files") for name, size in memory.items()),
     ]  # fmt: skip

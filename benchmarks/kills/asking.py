@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.serving.asking import inputs
+from nodes.core.pauses import pause_s
 
 Array = np.ndarray[Any, Any]
 
@@ -79,7 +80,7 @@ class Client:
                 self._asked.refusals[_shape(error)] += 1
                 await client.close()  # a connection of its own for each attempt, as after a crash
                 client = None
-                await asyncio.sleep(min(LONGEST_PAUSE_S, PAUSE_S * 2**failures))
+                await asyncio.sleep(pause_s(failures, PAUSE_S, LONGEST_PAUSE_S))
                 continue
             self._take(answer, at, wanted)
             now_s = time.monotonic()
