@@ -91,6 +91,7 @@ class Stage:
         self.codes: dict[str, int] = {}
         self.wanted: dict[int, list[np.ndarray[Any, Any]]] = {}
         self.operator = Operator(folder, self._write, self._learn, random.Random(chance.random()))
+        self._pace = random.Random(chance.random())
         self._frames = list(images()[:FRAMES])
         self._ports = dict(zip(("http", "grpc", *AGENTS), _free_ports(), strict=True))
         self._resuming: set[asyncio.Task[None]] = set()
@@ -207,14 +208,14 @@ class Stage:
             due_s = began_s + mean_s * (number + self.chance.uniform(0.0, 1.0))
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             await self._strike()
-        changing.cancel()
+        await _ended(changing)
         await asyncio.gather(*self._resuming)
         await self._settled(SETTLED_S)
         await asyncio.sleep(2.0)
         for client in clients:
             client.end()
         await asyncio.gather(*asking)
-        looking.cancel()
+        await _ended(looking)
         self._observe()
         await asyncio.to_thread(self.operator.check)
 
@@ -240,7 +241,7 @@ class Stage:
     async def _change(self) -> None:
         """Change what the service is to serve, now and then; check what it said before."""
         while True:
-            await asyncio.sleep(self.chance.expovariate(1 / CHANGE_EVERY_S))
+            await asyncio.sleep(self._pace.expovariate(1 / CHANGE_EVERY_S))
             self.say(f"  {await asyncio.to_thread(self.operator.change)}")
             await asyncio.to_thread(self.operator.check)
 
@@ -316,6 +317,13 @@ class Stage:
             for strike in self.strikes
             if strike.kind != "stream"
         ]
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """End a task that goes on for ever; raises what it has failed with."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 def back_after_s(struck_s: float, disturbed_s: Sequence[float], asked: Asked) -> float:
