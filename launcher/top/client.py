@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -29,6 +29,8 @@ class ViewClient:
     tls: ssl.SSLContext | None = None
     is_guess: bool = False
     """Whether nobody has named this server."""
+    state: Path | None = None
+    """The state folder of the service, which says at each start anew where it is."""
 
     def views(self) -> tuple[RunView, ...]:
         """Return the views of all runs.
@@ -36,6 +38,15 @@ class ViewClient:
         Raises `RunFailedError` if the server does not answer, which may pass, and `BadInputError`
         if it wants another token or has no views.
         """
+        if self.state is None:
+            return self._views()
+        try:
+            now = _client_of_service(self.state, None)
+        except BadInputError as error:
+            raise RunFailedError(str(error)) from None
+        return replace(now, state=None)._views()
+
+    def _views(self) -> tuple[RunView, ...]:
         status, body = self._get()
         if status == 401:
             raise BadInputError(
@@ -132,4 +143,4 @@ def _client_of_service(folder: Path, token: str | None) -> ViewClient:
         except OSError as error:
             raise BadInputError(f"{certificate}: {reason(error)}") from None
         tls.check_hostname = False  # it is this very certificate, whatever its names are
-    return ViewClient(str(url).rstrip("/"), token or str(own), tls)
+    return ViewClient(str(url).rstrip("/"), token or str(own), tls, state=folder)

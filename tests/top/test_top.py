@@ -163,6 +163,22 @@ def test_a_folder_is_that_of_a_service(runs: Runs, url: str, tmp_path: Path) -> 
     assert found.views() == runs.now
 
 
+def test_a_service_that_starts_again_elsewhere_is_followed(
+    runs: Runs, url: str, tmp_path: Path
+) -> None:
+    control = {"url": "http://127.0.0.1:1", "token": "of its former life", "certificate": None}
+    file = tmp_path / "control.json"
+    file.write_text(json.dumps(control))
+    found = client_for(str(tmp_path), None)
+    with pytest.raises(RunFailedError, match="does not answer"):
+        found.views()
+    file.unlink()
+    with pytest.raises(RunFailedError, match="no service runs here"):
+        found.views()
+    file.write_text(json.dumps(control | {"url": url, "token": TOKEN}))
+    assert found.views() == runs.now
+
+
 def test_a_server_of_something_else_is_refused(tmp_path: Path) -> None:
     code = (
         "import http.server; s = http.server.HTTPServer(('127.0.0.1', 0), "
