@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check test-cuda test-openvino test-providers test-tensorrt test-tvm histories agreement properties fuzz soak zoo months bench bench-table3 results docs setup schema proto lock clean
+.PHONY: run test fast check test-cuda test-openvino test-providers test-tensorrt test-tvm histories agreement properties fuzz soak zoo months kills bench bench-table3 results docs setup schema proto lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -85,6 +85,10 @@ histories: setup
 # A month in the life of a service, in a simulated world: 10^3 of them, each from a seed.
 months: setup
 	$(BIN)/python -m tests.service.months
+
+# A hundred random kills of a running service and of all around it, within fifteen minutes.
+kills: setup
+	$(BIN)/python -m benchmarks.kills
 
 # Random networks as exporters write them, cut at random: 10^4, each from a seed, which a failure
 # prints. AGREEMENT="--networks 1 --seed 7" draws one again.

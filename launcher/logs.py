@@ -7,7 +7,7 @@ libraries, and nothing else is written to standard error.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from launcher.errors import BadInputError
@@ -40,6 +40,16 @@ def check_log_format(given: str) -> None:
         raise BadInputError(f"--log-format {given}: write text or json")
 
 
+def log_line(text: str, level: str = "info", *, nodes: Sequence[str] = (), run: str = "") -> None:
+    """Log a text that is about these nodes and that run."""
+    fields: dict[str, object] = {"run": run}
+    if len(nodes) == 1:
+        fields["node"] = nodes[0]
+    elif nodes:
+        fields["nodes"] = list(nodes)
+    log.log(LEVELS[level], "%s", text, extra={"fields": fields})
+
+
 class JsonProgress:
     """Logs messages, and about every tenth of a stage (`launcher.progress.ProgressDisplay`)."""
 
@@ -60,12 +70,7 @@ class JsonProgress:
     def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:
         """See `ProgressDisplay`."""
         self._shown = ("", -1)
-        fields: dict[str, object] = {}
-        if len(nodes) == 1:
-            fields = {"node": nodes[0]}
-        elif nodes:
-            fields = {"nodes": list(nodes)}
-        self._log(text, level, fields)
+        log_line(text, level, nodes=nodes, run=self._run)
 
     def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         """See `ProgressDisplay`; stages without an end are not logged: metrics have their rate."""
@@ -75,7 +80,5 @@ class JsonProgress:
         if (stage, tenth) == self._shown:
             return
         self._shown = stage, tenth
-        self._log(note or stage, "info", {"stage": stage, "done": done, "total": total})
-
-    def _log(self, text: str, level: str, fields: Mapping[str, object]) -> None:
-        log.log(LEVELS[level], "%s", text, extra={"fields": {"run": self._run, **fields}})
+        fields = {"run": self._run, "stage": stage, "done": done, "total": total}
+        log.info("%s", note or stage, extra={"fields": fields})

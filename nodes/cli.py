@@ -1,9 +1,9 @@
 """The command `node-agent`, the daemon of one device: its options, its start and its end.
 
 Exit codes: 0 if it was stopped (SIGTERM, SIGINT, a launcher's `Shutdown`, its parent's end); 1 if
-`--doctor` found an error; 2 if
-it could not start, because the address is in use, the cache or the keys cannot be used, there is no
-engine, or other machines could reach it and there are no keys; 130 for Ctrl-C before it was ready.
+`--doctor` or `--trial` found an error; 2 if it could not start, because the address is in use, the
+cache or the keys cannot be used, there is no engine, or other machines could reach it and there are
+no keys; 130 for Ctrl-C before it was ready.
 An agent whose engine does not return restarts in the same process.
 """
 
@@ -73,6 +73,7 @@ VERSION = "0.1.0"
 log = logging.getLogger("node-agent")
 
 EXIT_FINE = 0
+EXIT_FAULT = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
@@ -83,8 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["keygen"]:
         return keygen(given[1:])
     options = _parser().parse_args(given)
-    if options.describe or options.doctor:
-        return _describe(options) if options.describe else _doctor(options)
+    if options.describe or options.doctor or options.trial:
+        return _look(options)
     os.umask(0o077)  # engines write files into the cache, which other users must not read
     try:
         if options.cpus:
@@ -197,6 +198,13 @@ def _restart(control: str, data: str, sockets: GivenSockets | None) -> NoReturn:
     restart_in_place(("--listen", control, "--data", data))
 
 
+def _look(options: argparse.Namespace) -> int:
+    """Look at this machine instead of running an agent."""
+    if options.describe:
+        return _describe(options)
+    return _doctor(options) if options.doctor else _trial(options)
+
+
 def _describe(options: argparse.Namespace) -> int:
     """Print what each engine offers; opens none."""
     try:
@@ -223,6 +231,21 @@ def _doctor(options: argparse.Namespace) -> int:
         sys.stderr.write(f"node-agent: {error}\n")
         return EXIT_BAD_INPUT
     return doctor(agent_setup(options), as_json=options.json)
+
+
+def _trial(options: argparse.Namespace) -> int:
+    """Have the engine of an agent with these options compute a tiny network."""
+    from nodes.doctor.engine import check_engine  # noqa: PLC0415 - no agent needs it
+
+    found = check_engine(agent_setup(options))
+    problem = "; ".join(f"{each.where}: {each.what} {each.remedy}" for each in found)
+    if options.json:
+        sys.stdout.write(json.dumps({"problem": problem}) + "\n")
+    elif problem:
+        sys.stderr.write(f"node-agent: {problem}\n")
+    else:
+        sys.stdout.write("the engine computes correctly\n")
+    return EXIT_FAULT if found else EXIT_FINE
 
 
 def agent_setup(options: argparse.Namespace) -> AgentSetup:
@@ -458,7 +481,8 @@ def _parser() -> argparse.ArgumentParser:
         description="The daemon of one device: it waits for a launcher, loads the device's share "
         "of a network, and computes it frame by frame.",
         epilog="`node-agent keygen --out DIR` makes a key pair (`node-agent keygen --help`). "
-        "Exit codes: 0 if it was stopped, 1 if --doctor found an error, 2 if it could not start.",
+        "Exit codes: 0 if it was stopped, 1 if --doctor or --trial found an error, 2 if it could "
+        "not start.",
     )
     add = parser.add_argument
     add(
@@ -569,6 +593,13 @@ def _parser() -> argparse.ArgumentParser:
         help="examine this machine for an agent with these options, print what is wrong and what "
         "to do about it, and exit with code 1 if something would stop the agent; with --json as a "
         "JSON object",
+    )
+    add(
+        "--trial",
+        action="store_true",
+        help="have the engine of an agent with these options compute a tiny network, compare the "
+        "result with the numbers that it must be, and exit with code 1 if it differs; with --json "
+        "as a JSON object",
     )
     add(
         "--meter",

@@ -18,6 +18,9 @@ def main() -> int:
     parts = parser.add_subparsers(dest="part", required=True)
     one = parts.add_parser("overhead", help="frames per second, looked at and not")
     one.add_argument("--models", nargs="*", default=list(overhead.MODELS))
+    one.add_argument(
+        "--looks", nargs="*", default=list(overhead.LOOKS), choices=list(overhead.LOOKS)
+    )
     one.add_argument("--nodes", type=int, default=3)
     one.add_argument("--rounds", type=int, default=12)
     one.add_argument("--seconds", type=float, default=4.0, help="of each half of a round")

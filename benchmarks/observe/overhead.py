@@ -1,8 +1,10 @@
-"""Measures what it costs to look: frames per second with metrics and JSON logs, and without.
+"""Measures what it costs to look: frames per second with metrics, terminal and page, and without.
 
-There are two clusters of the same model and as many agents. Of one, the server and every agent are
-scraped once per second, and all agents log as JSON; the other has neither. Each streams in turn
-while the other one waits, and the ratio of each pair counts.
+There are two clusters of the same model and as many agents. One is looked at once per second: the
+server and every agent are scraped, and what `launch top` and an open page ask the server for is
+fetched; all its agents log as JSON. The other has no server and no log. Each streams in turn while
+the other one waits, and the ratio of each pair counts. Whoever looks does so on this machine, too,
+but draws nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +30,15 @@ from benchmarks.undisturbed import undisturbed
 from launcher.progress import open_progress
 from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
+from launcher.serve.own_routes import SHOWN_PATH
+from launcher.view.json_form import VIEW_PATH
 from nodes.host.heap import keep_one_heap
 
 MODELS = {"digits": str(DIGITS / "digits.onnx"), "squeezenet": "onnx-wheel:squeezenet"}
-SCRAPE_EVERY_S = 1.0
+LOOKS = {"metrics": "/metrics", "top": VIEW_PATH, "page": SHOWN_PATH}
+"""What is fetched from the server for each way to look at it."""
+
+LOOK_EVERY_S = 1.0
 KEPT = 0.98
 
 
@@ -43,7 +50,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for name in given.models:
             figures += _of_model(name, MODELS.get(name, name), given)
     settings = {"nodes": given.nodes, "rounds": given.rounds, "seconds": given.seconds}
-    settings |= {"scraped every": f"{SCRAPE_EVERY_S:g} s", "undisturbed": how}
+    settings |= {"looked at every": f"{LOOK_EVERY_S:g} s", "undisturbed": how}
+    settings |= {"looks": " ".join(given.looks)}
     return report("observe-overhead", "What looking at a cluster costs", figures, settings=settings)
 
 
@@ -54,7 +62,8 @@ def _of_model(name: str, path: str, given: argparse.Namespace) -> Iterator[Figur
             _cluster(path, given.nodes, ("--metrics", "127.0.0.1:0", "--log-format", "json"))
         )
         ports = stack.enter_context(served(seen))
-        pages = (f"http://127.0.0.1:{ports['http']}/metrics", *pages)
+        looks = [f"http://127.0.0.1:{ports['http']}{LOOKS[look]}" for look in given.looks]
+        pages = (*looks, *(pages if "metrics" in given.looks else ()))
         for warm_up in (plain, seen):
             _rate(warm_up, given.seconds / 2)
         pairs, scraper = [], Scraper(pages)
@@ -78,7 +87,7 @@ def _of_model(name: str, path: str, given: argparse.Namespace) -> Iterator[Figur
         at_least=KEPT,
         low=round(low, 4),
         high=round(high, 4),
-        note=f"{scraper.count} scrapes of {len(pages)} pages",
+        note=f"{scraper.count} looks at {len(pages)} addresses",
     )
 
 
@@ -99,12 +108,12 @@ def _rate(cluster: LiveCluster, seconds: float) -> float:
 
 SCRAPER = """
 import http.client, sys, time
-pages = [page.rpartition("/")[0] for page in sys.argv[1:]]
+pages = [page.removeprefix("http://").partition("/") for page in sys.argv[1:]]
 print("ready", flush=True)
 while sys.stdin.readline():
-    for page in pages:
-        connection = http.client.HTTPConnection(page.removeprefix("http://"), timeout=10)
-        connection.request("GET", "/metrics")
+    for host, slash, path in pages:
+        connection = http.client.HTTPConnection(host, timeout=10)
+        connection.request("GET", slash + path)
         answer = connection.getresponse()
         assert answer.status == 200 and answer.read()
     print("read", flush=True)
@@ -144,7 +153,7 @@ class Scraper:
     def _scrape(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        while not self._stopped.wait(SCRAPE_EVERY_S):
+        while not self._stopped.wait(LOOK_EVERY_S):
             self._process.stdin.write("\n")
             assert self._process.stdout.readline() == "read\n"
             self.count += 1

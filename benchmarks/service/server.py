@@ -25,14 +25,18 @@ CHANGE_S = 180.0
 
 
 def write_version(folder: Path, version: int) -> Path:
-    """Write the digits network with its classes shifted by `version - 1`; return its file."""
+    """Write the digits network with its classes shifted by `version - 1`; return its file.
+
+    Every ten versions its last layer has larger weights, so that all networks differ.
+    """
+    scale = 1 + (version - 1) // 10 / 10
     model = onnx.load(DIGITS / "digits.onnx")
     by_name = {one.name: one for one in model.graph.initializer}
     last = next(node for node in reversed(model.graph.node) if node.op_type in ("Gemm", "MatMul"))
     for name in last.input[1:]:
         array = numpy_helper.to_array(by_name[name])
         axis = next(axis for axis, size in enumerate(array.shape) if size == 10)
-        shifted = np.roll(array, version - 1, axis)
+        shifted = np.roll(array, version - 1, axis) * array.dtype.type(scale)
         by_name[name].CopyFrom(numpy_helper.from_array(np.ascontiguousarray(shifted), name))
     path = folder / f"digits{version}.onnx"
     onnx.save(model, path)
@@ -110,11 +114,7 @@ class Up:
 
     def agents(self) -> list[int]:
         """The process ids of its agents."""
-        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        found = [int(child) for file in children for child in file.read_text().split()]
-        return [
-            child for child in found if b"nodes.cli" in Path(f"/proc/{child}/cmdline").read_bytes()
-        ]
+        return agents_of(self.process.pid)
 
     def end_of_output(self) -> int:
         """Read its output to the end; return its exit code."""
@@ -134,6 +134,13 @@ class Up:
         code = self.end_of_output()
         assert not [agent for agent in agents if Path(f"/proc/{agent}").exists()]
         return code
+
+
+def agents_of(service: int) -> list[int]:
+    """The process ids of the agents that the process of a service has started."""
+    children = Path(f"/proc/{service}/task").glob("*/children")
+    found = [int(child) for file in children for child in file.read_text().split()]
+    return [child for child in found if b"nodes.cli" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def command(folder: Path, *arguments: str) -> tuple[int, Any]:

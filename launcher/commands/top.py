@@ -31,8 +31,8 @@ class TopOptions:
         str | None,
         typer.Argument(
             metavar="[URL_OR_STATE]",
-            help="URL of the server's HTTP port, or the state folder of a service; usually "
-            "http://127.0.0.1:8000",
+            help="URL of the server's HTTP port, or the state folder of a service; usually the "
+            "service that runs on this machine, or http://127.0.0.1:8000",
         ),
     ] = None
     token: Annotated[

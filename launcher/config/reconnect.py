@@ -7,8 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from launcher.config.run import StrictModel
-
-_MOST_DOUBLINGS = 60
+from nodes.core.pauses import pause_s
 
 
 class ReconnectConfig(StrictModel):
@@ -38,4 +37,4 @@ class ReconnectConfig(StrictModel):
         """
         if self.tries is not None and failures >= self.tries:
             return None
-        return float(min(self.most_s, self.first_s * 2 ** min(failures - 1, _MOST_DOUBLINGS)))
+        return pause_s(failures, self.first_s, self.most_s)

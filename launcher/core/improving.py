@@ -36,6 +36,7 @@ from launcher.core.recovery import Cause, Change, Recoverer, newcomers
 from launcher.core.session import Session, SessionState
 from launcher.core.speeds import Factors, SpeedMemory, Speeds, factors_for, largest_change
 from launcher.core.watch import Limits, is_past
+from nodes.core.pauses import pause_s
 from nodes.protocol.messages import GetStats
 
 LEAST_GAIN = 1.15
@@ -126,7 +127,7 @@ class Improver:
         """Note that all nodes stream by `blueprint`."""
         self._pending, self._streaming = None, blueprint.epoch
         self._speeds = Speeds(blueprint) if self._adapts else None
-        self._not_before_s = now_s + min(LONGEST_S, SETTLE_S * 2**self._adapted)
+        self._not_before_s = now_s + pause_s(self._adapted + 1, SETTLE_S, LONGEST_S)
         if blueprint.epoch != self._adapted_epoch:
             self._to_beat_s = None
         self._considered_speeds = {**self._considered_speeds, **blueprint.slower}

@@ -32,6 +32,7 @@ from launcher.core.speeds import Factors, factors_for
 from launcher.core.waiting import Waiting, duration
 from launcher.core.watch import Limits
 from launcher.errors import BadInputError, LauncherError, RunFailedError
+from nodes.core.pauses import pause_s
 from nodes.protocol.messages import Stop, Welcome
 
 HOLDS_A_DEPLOYMENT = (
@@ -305,7 +306,7 @@ class Recoverer:
         self.life.step(RunStep.WAIT)
         come = "to come" if self.outage is not None and self.outage.is_start else "to come back"
         self._waiting.begin(f"{whom} {come}", expected_s, now_s)
-        within_s = min(FRUITLESS_S, 2.0 ** (self._fruitless - 1)) if self._fruitless else 0.0
+        within_s = pause_s(self._fruitless, 1.0, FRUITLESS_S) if self._fruitless else 0.0
         self._returns.hurry(within_s, now_s)
         if was_waiting or self.outage is None:
             return []

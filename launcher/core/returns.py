@@ -34,6 +34,7 @@ from launcher.core.events import Action, Notice, Redial, Send
 from launcher.core.session import Session, SessionState, Step
 from launcher.core.watch import is_past
 from launcher.errors import LauncherError
+from nodes.core.pauses import pause_s
 from nodes.protocol.messages import Bye, Control, Hello, Refused, Stop, Stopped, Welcome
 
 SETTLE_S = 1.0
@@ -242,7 +243,7 @@ class Returns:
                 return [Redial(session.node), Send(session.node, self._hello)]
             case Refused():  # if it answers an earlier message, a Welcome follows
                 record.refusals += 1
-                waiting_s = min(LONGEST_REFUSED_S, REFUSED_S * 2 ** (record.refusals - 1))
+                waiting_s = pause_s(record.refusals, REFUSED_S, LONGEST_REFUSED_S)
                 self._greet_at_s[session.node] = now_s + waiting_s
             case Welcome() if (why := self._unusable(session, message)) is not None:
                 session.lose(str(why))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,6 +19,7 @@ from typing import Any
 from cnn.model import Model
 from launcher.errors import BadInputError
 from launcher.plan.subnet_files import cut_subnets
+from launcher.scratch import scratch_folder
 from partition.plan import Plan, PlannedPhase
 
 
@@ -70,8 +70,7 @@ def check_tensorrt(
     and the layer from which TensorRT cannot build an engine.
     """
     phases = {phase.name: phase for phase in plan.phases if phase.device in devices}
-    with tempfile.TemporaryDirectory(prefix="csdf-edge-engines-") as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         files = cut_subnets(model, plan, folder / "subnets", lambda _done, _all: None)
         # Copies of a phase have the same file, from which one engine is built.
         graphs = {str(files[phase].graph): phase for phase in phases}

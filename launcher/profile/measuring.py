@@ -13,13 +13,11 @@ the times of fused subnets (`launcher.profile.choice`).
 from __future__ import annotations
 
 import itertools
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from cnn.errors import CnnError
 from cnn.model import Model
@@ -65,6 +63,7 @@ from launcher.profile.use import with_engines
 from launcher.progress import ProgressDisplay
 from launcher.run.job import Runtime, real_runtime
 from launcher.run.runtime import Surveyor
+from launcher.scratch import scratch_folder
 from nodes.core.engines import AUTO
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
@@ -490,7 +489,7 @@ def measure(
     be used or fails.
     """
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="csdf-edge-")))
+        folder = stack.enter_context(scratch_folder())
         agents = stack.enter_context(ExitStack())
 
         def start(cluster: Cluster) -> Bench:

@@ -8,7 +8,6 @@ folder is deleted, however the command ends.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -118,6 +117,7 @@ from launcher.run.runtime import (
 from launcher.run.streamed_files import StreamedFiles
 from launcher.run.this_machine import is_here
 from launcher.run.tracing import check_trace_file
+from launcher.scratch import scratch_folder
 from launcher.sources.kinds import parsed_source
 from launcher.sources.looks import is_source, is_video_file
 from launcher.streaming.batches import stream_in_batches
@@ -214,7 +214,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             "launch streams; use the command, or csdf_edge.open"
         )
     with ExitStack() as stack:
-        folder = _scratch(stack)
+        folder = stack.enter_context(scratch_folder())
         results = open_results(request, cluster, model, folder, stack)
         progress.say(f"{len(results.inputs)} frames: {results.inputs.description}")
         if results.journal is not None:
@@ -329,7 +329,7 @@ def open_live(
                     "phases that fire in turn need frames of all networks at the same rate; "
                     "write pipelined, or use launch",
                 )
-            folder = _scratch(stack)
+            folder = stack.enter_context(scratch_folder())
             runner = stack.enter_context(runtime(job.nodes))
             ready = _ready(job, runner, folder, stack, progress, checks=True)
         if is_service and job.cluster.config.run.start_wait_s is None:
@@ -476,11 +476,6 @@ def _read(
         file,
         is_pushed=is_pushed or cluster.config.is_stream,
     )
-
-
-def _scratch(stack: ExitStack) -> Path:
-    scratch = tempfile.TemporaryDirectory(prefix="csdf-edge-", ignore_cleanup_errors=True)
-    return Path(stack.enter_context(scratch))
 
 
 def _ready(

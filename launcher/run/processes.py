@@ -22,6 +22,7 @@ from pathlib import Path
 from launcher.errors import BadInputError, RunFailedError
 from launcher.run.access import launcher_keys
 from launcher.run.runtime import Node
+from launcher.scratch import NAME_BYTES, scratch_folder
 from launcher.signals import unwinding_on_signals
 from nodes.core.engines import AUTO
 from nodes.host.control_groups import group_folders
@@ -222,17 +223,14 @@ def start_agents(nodes: Iterable[Node], cache: Path | None = None) -> Iterator[L
     """
     nodes = tuple(nodes)
     agents = LocalAgents()
-    place = tempfile.TemporaryDirectory(
-        prefix="csdf-", dir=_short_parent(), ignore_cleanup_errors=True
-    )
-    with place as directory, unwinding_on_signals():
+    with scratch_folder(_short_parent()) as directory, unwinding_on_signals():
         try:
             remote = [node.address for node in nodes if node.address is not None]
             for node in nodes:
                 if node.address is not None:  # check keys now rather than after the search
                     launcher_keys(node.access, {node.name: node.address})
             for number, node in enumerate(n for n in nodes if n.address is None):
-                address = _listen_address(Path(directory), number, remote)
+                address = _listen_address(directory, number, remote)
                 keys = node.access.agent_arguments(node.name, address)
                 agents.start(node.name, address, _arguments(node, cache) + keys)
             yield agents
@@ -254,10 +252,11 @@ def _arguments(node: Node, cache: Path | None) -> list[str]:
     return arguments
 
 
-def _short_parent() -> str | None:
+def _short_parent() -> Path | None:
     """A folder whose path leaves room for a socket's name; None for the usual temporary folder."""
-    longest = LONGEST_IPC_PATH - len("/csdf-xxxxxxxx/9999.data")
-    return None if len(os.fsencode(tempfile.gettempdir())) <= longest else "/tmp"  # noqa: S108 - the directory made there is private
+    longest = LONGEST_IPC_PATH - len("//9999.data") - NAME_BYTES
+    is_short = len(os.fsencode(tempfile.gettempdir())) <= longest
+    return None if is_short else Path("/tmp")  # noqa: S108 - the folder made there is private
 
 
 def _listen_address(directory: Path, number: int, remote: list[str]) -> str:

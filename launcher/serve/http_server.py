@@ -21,7 +21,7 @@ from launcher.serve.routes import ServedVersion
 from launcher.serve.service import CONTROL_PATH, MOST_CONTROL_BYTES, Control, Service
 from launcher.serve.tensors import ServedModel
 from launcher.view.model import RunView
-from launcher.view.sampling import RECENT_EVERY_S, Sampler
+from launcher.view.sampling import UNSEEN_EVERY_S, Sampler
 
 LINGER_S = 10.0
 """The longest time for which the rest of a refused body is read, so that its client can read the
@@ -73,7 +73,7 @@ async def http_server(
 
     listener = await asyncio.get_running_loop().create_server(connection, host, port, ssl=tls)
     try:
-        with Sampler(look, service.recent.keep, lambda: RECENT_EVERY_S):
+        with Sampler(look, service.recent.keep, lambda: UNSEEN_EVERY_S):
             yield listener.sockets[0].getsockname()[1]
     finally:
         listener.close()

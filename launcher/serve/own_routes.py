@@ -41,7 +41,10 @@ async def _shown(service: Service, headers: Headers) -> Response:
 
 
 def _show(service: Service) -> Response:
-    runs = [Watched(view, service.recent.of(view.run)) for view in service.views()]
+    views = service.views()
+    for view in views:
+        service.recent.keep(view)
+    runs = [Watched(view, service.recent.of(view.run)) for view in views]
     return http_form.write_json(as_json(live_page(runs)))
 
 

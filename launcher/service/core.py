@@ -17,7 +17,8 @@ It promises, for every history of events (`tests/service/test_core.py`):
   ended; and it serves until another one can take over, unless the user allowed a gap.
 - A release that fails leaves the former one in place. Where nothing serves a model, the last
   release that was good is loaded instead, while the wanted one is tried again.
-- What failed is tried again later and later; what disagreed with its whole model is not.
+- What failed is tried again later and later; what disagreed with its whole model is not. What
+  could not be compared with it has failed.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from launcher.service.events import (
     StopService,
 )
 from nodes.core.events import Tick
+from nodes.core.pauses import pause_s
 
 MOST_RELEASES = 2
 """Releases of one model that may hold something at the same time."""
@@ -254,10 +256,14 @@ class ServiceCore:
                     del model.lives[life.release]
             case ReleaseChecked(problem=""), _S.CHECKING:
                 self._take_over(model, life, now_s)
-            case ReleaseChecked(problem=problem), _S.CHECKING:
+            case ReleaseChecked(problem=problem, was_compared=was_compared), _S.CHECKING:
                 self._fail(life, problem, now_s)
-                life.retry_s = None
+                life.retry_s = None if was_compared else life.retry_s
                 self._close(model, life, now_s)
+            case ReleaseFailed(reason=reason), (_S.CHECKING | _S.SERVING | _S.DRAINING):
+                self._fail(life, reason, now_s)
+                self._unroute(model, life)
+                self._failed(life, now_s)
             case RunEnded(reason=reason), (_S.CHECKING | _S.SERVING | _S.DRAINING):
                 if life.state is _S.SERVING and now_s - life.since_s >= PROVEN_S:
                     life.failures = 0
@@ -367,17 +373,19 @@ class ServiceCore:
     def _close(self, model: _Model, life: _Life, now_s: float) -> None:
         if life.state is _S.CLOSING:
             return
-        if model.current == life.release:
-            model.current = None
-            self._actions.append(Route(model.name, None))
+        self._unroute(model, life)
         life.state, life.since_s = _S.CLOSING, now_s
         self._actions.append(Close(life.release))
 
+    def _unroute(self, model: _Model, life: _Life) -> None:
+        if model.current == life.release:
+            model.current = None
+            self._actions.append(Route(model.name, None))
+
     def _fail(self, life: _Life, reason: str, now_s: float) -> None:
-        wait_s = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2**life.failures)
         life.reason, life.has_failed = reason, True
         life.failures += 1
-        life.retry_s = now_s + wait_s
+        life.retry_s = now_s + pause_s(life.failures, FIRST_RETRY_S, LONGEST_RETRY_S)
         self._note("error", f"{life.release} has failed: {reason}")
 
     def _failed(self, life: _Life, now_s: float) -> None:

@@ -77,7 +77,7 @@ class ReleaseLoaded:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFailed:
-    """A release could not be loaded, and holds nothing.
+    """A release could not be loaded, or its thread has ended with an error: it holds nothing.
 
     `lacks_room` says that it may fit once another release is closed.
     """
@@ -89,10 +89,14 @@ class ReleaseFailed:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseChecked:
-    """A release was compared with its whole model; `problem` is empty if it agrees."""
+    """A release was compared with its whole model; `problem` is empty if it agrees.
+
+    Without `was_compared`, the comparison could not be made, and may be possible later.
+    """
 
     release: ModelRelease
     problem: str = ""
+    was_compared: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +195,15 @@ class NoteGood:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that the history tells: `info`, `warning` or `error`."""
+    """Something that the history tells: `info`, `warning` or `error`.
+
+    `nodes` and `run`, which only the log has, are those that it is about.
+    """
 
     level: str
     text: str
+    nodes: tuple[str, ...] = ()
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)

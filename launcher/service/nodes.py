@@ -1,10 +1,13 @@
-"""Says how the nodes of a service are, from what its runs look like."""
+"""Says how the nodes of a service are, from what its runs look like, and how one is restarted."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from launcher.config.load import Cluster
+from launcher.upgrade.boards import ssh_target
 from launcher.view.model import NodeState, NodeView, RunView
 
 _WORST_FIRST = (NodeState.LOST, NodeState.ABSENT, NodeState.ACTIVE, NodeState.STANDING_BY)
@@ -33,6 +36,19 @@ def node_statuses(names: Iterable[str], views: Sequence[RunView]) -> list[NodeSt
         else NodeStatus(name, NodeState.STANDING_BY)
         for name in names
     ]
+
+
+def restart_there(cluster: Cluster, name: str) -> str:
+    """Return what somebody has to type to restart the agent of a node that has an address."""
+    node = next(node for node in cluster.config.nodes if node.name == name)
+    restart = ("sudo", "systemctl", "restart", "node-agent")
+    target = ssh_target(node)
+    is_here = target.host in ("localhost", "127.0.0.1", "::1") and node.ssh is None
+    command = shlex.join(restart) if is_here else target.command(*restart)
+    return (
+        f"node {name!r} has an agent of its own at {node.address}, which is started there: "
+        f"`{command}` restarts it; the service goes on with the other nodes, and takes it again"
+    )
 
 
 def _rank(state: NodeState) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ from launcher.progress import ProgressDisplay
 from launcher.run import job
 from launcher.run.live_cluster import LiveCluster, live_cluster
 from launcher.run.request import Request
+from launcher.scratch import scratch_folder
 from launcher.service.check import disagreement
 from launcher.service.events import (
     Closed,
     Event,
     ModelRelease,
+    Note,
     ReleaseChecked,
     ReleaseFailed,
     ReleaseLoaded,
@@ -32,8 +34,8 @@ from launcher.service.events import (
 Report = Callable[[Event], None]
 """Takes an event; called from any thread."""
 
-Say = Callable[[str, str], None]
-"""Takes a text and its level; called from any thread."""
+Say = Callable[[Note], None]
+"""Takes something for the history; called from any thread."""
 
 START_WAIT_S = 5.0
 """How long a release waits for nodes without which it has no plan."""
@@ -136,9 +138,9 @@ class OpenedRelease:
                 cluster, opened = self._open(stack)
                 self._report(ReleaseLoaded(release))
                 while self._wanted.get() == "check":
-                    problem = self._problem(cluster, opened)
+                    checked = self._checked(cluster, opened)
                     if not opened.run.networks[0].feed.ended.done():  # else `RunEnded` says why
-                        self._report(ReleaseChecked(release, problem))
+                        self._report(checked)
                 self.live = None
         except GivenUpError:
             pass
@@ -180,27 +182,28 @@ class OpenedRelease:
         if not self._is_given_up.is_set():
             self._report(RunEnded(self.release, str(ended.exception())))
 
-    def _problem(self, cluster: Cluster, opened: job.Live) -> str:
-        """How its results differ from the whole model's, or why they could not be compared."""
+    def _checked(self, cluster: Cluster, opened: job.Live) -> ReleaseChecked:
+        """Compare its results with the whole model's."""
+        release = self.release
         if not cluster.config.verify or self.live is None:
-            return ""
-        network = self.live.model(self.release.model)
-        with tempfile.TemporaryDirectory(prefix="csdf-edge-check-") as folder:
-            try:
-                return disagreement(opened, network, cluster, Path(folder), _Progress(self))
-            except GivenUpError:
-                return "given up"
-            except (LauncherError, OSError) as error:
+            return ReleaseChecked(release)
+        network = self.live.model(release.model)
+        try:
+            with scratch_folder() as folder:
+                found = disagreement(opened, network, cluster, folder, _Progress(self))
+        except (LauncherError, OSError) as error:
+            if not isinstance(error, GivenUpError):
                 with contextlib.suppress(Exception):  # if the run ends, it does so at once
                     network.ended.result(ENDING_S)
-                return str(error)
+            return ReleaseChecked(release, str(error), was_compared=False)
+        return ReleaseChecked(release, found)
 
-    def told(self, text: str, level: str = "info", *, is_open: bool) -> None:
+    def told(self, note: Note, *, is_open: bool) -> None:
         """Take what the run says; raises `GivenUpError` if it is no longer wanted."""
         if is_open:
-            self._say(f"{self.release}: {text}", level)
+            self._say(replace(note, text=f"{self.release}: {note.text}"))
             return
-        self.stage = text
+        self.stage = note.text
         if self._is_given_up.is_set():
             raise GivenUpError("given up")
 
@@ -210,6 +213,7 @@ class _Progress(ProgressDisplay):
 
     def __init__(self, opened: OpenedRelease) -> None:
         self._opened = opened
+        self._run = ""
         self.is_open = False
         """Whether it is loaded; from then on, it says what happens to it."""
 
@@ -220,16 +224,18 @@ class _Progress(ProgressDisplay):
         return None
 
     def name_run(self, run: str) -> None:
-        """Nothing: it speaks in the name of its release."""
-
-    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:  # noqa: ARG002
         """See `ProgressDisplay`."""
-        self._opened.told(text, level, is_open=self.is_open)
+        self._run = run
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:
+        """See `ProgressDisplay`."""
+        self._opened.told(Note(level, text, tuple(nodes), self._run), is_open=self.is_open)
 
     def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         """See `ProgressDisplay`."""
         if not self.is_open:
-            self._opened.told(f"{stage}: {done} of {total} {note}".rstrip(), is_open=False)
+            text = f"{stage}: {done} of {total} {note}".rstrip()
+            self._opened.told(Note("info", text), is_open=False)
 
 
 def _impatient(cluster: Cluster) -> Cluster:

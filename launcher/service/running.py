@@ -43,8 +43,8 @@ from launcher.service.events import (
     ServiceStopped,
     StopService,
 )
-from launcher.service.generations import read_generation, release_cluster
-from launcher.service.nodes import node_statuses
+from launcher.service.generations import cluster_of, read_generation, release_cluster
+from launcher.service.nodes import node_statuses, restart_there
 from launcher.service.opened import OpenedRelease, Turns
 from launcher.service.store import Generation, Store, StoredEvent
 from launcher.sources.clock import now_s
@@ -69,11 +69,11 @@ class RunningService:
         self,
         store: Store,
         tokens: tuple[str, ...],
-        say: Callable[[str, str], None],
+        say: Callable[..., None],
         manager: ServiceManager | None = None,
     ) -> None:
         """Each of `tokens` is an operator's; `say` logs the history as it happens, each event with
-        its level."""
+        its level, and by name the nodes and the run that it is about."""
         self.routes = Routes()
         self.is_over = asyncio.Event()
         """Set once an operator has asked for the end."""
@@ -174,8 +174,8 @@ class RunningService:
                 await self._stored(self._store.forget_good, model)
             case NoteGood(release):
                 await self._stored(self._store.note_good, release)
-            case Note(level, text):
-                await self._note(level, text)
+            case Note():
+                await self._note(action)
             case ServiceStopped():
                 self._has_stopped.set()
 
@@ -189,7 +189,7 @@ class RunningService:
             turns=self._turns,
             held=lambda: self._held(release),
             report=self.report,
-            say=lambda text, level: self.report(Note(level, text)),
+            say=self.report,
         )
 
     def _held(self, release: ModelRelease) -> dict[str, int]:
@@ -211,9 +211,9 @@ class RunningService:
             self._served[release] = ServedVersion(model, network)
         return self._served[release]
 
-    async def _note(self, level: str, text: str) -> None:
-        self._say(text, level)
-        event = await self._stored(self._store.add_event, now_s(), level, text)
+    async def _note(self, note: Note) -> None:
+        self._say(note.text, note.level, nodes=note.nodes, run=note.run)
+        event = await self._stored(self._store.add_event, now_s(), note.level, note.text)
         self._history.append(event)
         noted, self._noted = self._noted, asyncio.Event()
         noted.set()
@@ -259,7 +259,7 @@ class RunningService:
     async def _keep(self, generation: Generation, *, may_gap: bool) -> None:
         await self._stored(self._store.add, generation)
         self._known = await self._stored(self._store.generations)
-        await self._note("info", f"generation {generation.number}: {generation.origin}")
+        await self._note(Note("info", f"generation {generation.number}: {generation.origin}"))
         self.report(_applied(generation, may_gap=may_gap))
 
     async def apply_again(self) -> None:
@@ -268,25 +268,22 @@ class RunningService:
         try:
             await self.apply(path, may_gap=False)
         except LauncherError as error:
-            await self._note("error", f"{path} was not applied: {error}")
+            await self._note(Note("error", f"{path} was not applied: {error}"))
 
     async def restart(self, node: str) -> dict[str, Any]:
         """Open the releases on a node anew, with agents of their own; raises `BadInputError`."""
         nodes = self._known[-1].nodes
         if node not in nodes:
             raise BadInputError(f"there is no node {node!r}; there are {', '.join(nodes)}")
-        if (address := nodes[node]) is not None:
-            raise BadInputError(
-                f"node {node!r} has an agent of its own at {address}: restart that there, such as "
-                "by systemctl restart node-agent"
-            )
+        if nodes[node] is not None:
+            raise BadInputError(restart_there(cluster_of(self._store, self._known[-1]), node))
         models = tuple(
             release.model
             for release, opened in self._opened.items()
             if (live := opened.live) is not None
             and any(phase.device == node for phase in live.plan.phases)
         )
-        await self._note("info", f"the agents on {node} are started anew")
+        await self._note(Note("info", f"the agents on {node} are started anew"))
         self.report(Renewed(models))
         return {"models": list(models)}
 

@@ -7,6 +7,7 @@ Each method is one transaction. One thread at a time may use a store; one proces
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -30,6 +31,9 @@ DATABASE, LOCK, FILES = "state.sqlite3", "lock", "files"
 
 DRAFT = ".draft-"
 """How the name of a folder begins into which a model's files are being copied."""
+
+_DRAFTS = ("generation-*.yaml", ".generation-*.yaml.*", ".control.json.*")
+"""Files that are there for a moment; a process that is killed may leave one behind."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS generations (
@@ -116,6 +120,22 @@ def default_folder(name: str) -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "csdf-edge" / name
 
 
+def system_folder(name: str) -> Path:
+    """Return the folder of the state of the system's service called `name`."""
+    return Path("/var/lib/csdf-edge") / name
+
+
+def running_folders() -> list[Path]:
+    """Return the state folders of the services that run on this machine and can be found: that
+    of CSDF_EDGE_STATE, and the usual ones of this user and of the system."""
+    given = os.environ.get("CSDF_EDGE_STATE")
+    found = [] if given is None else [Path(given).absolute()]
+    for usual in (default_folder("any").parent, system_folder("any").parent):
+        with contextlib.suppress(OSError):  # there is none, or it is not ours to read
+            found += sorted(usual.iterdir())
+    return [folder for folder in dict.fromkeys(found) if is_locked(folder)]
+
+
 def is_locked(folder: Path) -> bool:
     """Whether a process keeps the service of this folder."""
     try:
@@ -163,6 +183,9 @@ def open_state(folder: Path) -> Iterator[Store]:
                 f"{folder}: the service runs already; launch apply changes it, and launch down "
                 "ends it"
             ) from None
+        for draft in _DRAFTS:
+            for path in folder.glob(draft):
+                path.unlink(missing_ok=True)
         store = Store(folder)
         try:
             yield store

@@ -27,6 +27,7 @@ class SystemdUnit:
     name: str
     manager: Manager
     state: Path
+    log_format: str = "text"
 
     @property
     def file_name(self) -> str:
@@ -45,7 +46,16 @@ class SystemdUnit:
     @property
     def text(self) -> str:
         """The unit file."""
-        command = [sys.executable, "-m", "launcher.commands.launch", "up", "--state"]
+        command = [
+            sys.executable,
+            "-m",
+            "launcher.commands.launch",
+            "up",
+            "--state",
+            str(self.state),
+        ]
+        if self.log_format == "json":
+            command += ["--log-format", "json"]
         target = "multi-user.target" if self.manager == "system" else "default.target"
         return f"""\
 # Made by launch up --install {self.manager}. What differs goes into `systemctl edit`.
@@ -57,7 +67,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=notify
-ExecStart={" ".join(map(_quoted, [*command, str(self.state)]))}
+ExecStart={" ".join(map(_quoted, command))}
 # The file that was applied last is applied again.
 ExecReload=/bin/kill -HUP $MAINPID
 # The loop that answers requests and keeps the models says that it turns.

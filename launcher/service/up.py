@@ -28,7 +28,8 @@ CLOSING_S = 20.0
 """How long the releases may take to end; what is left then ends with the process."""
 
 Say = Callable[..., None]
-"""Logs a text, which may have a level (`launcher.progress.ProgressDisplay.say`)."""
+"""Logs a text, which may have a level, and by name `nodes` and a `run` (see
+`launcher.logs.log_line`)."""
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that plans may hold the interpreter while the servers' thread waits for it; by

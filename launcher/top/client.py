@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from launcher.config.serve import USUAL_HTTP
 from launcher.errors import BadInputError, LauncherError, RunFailedError, reason
 from launcher.files import read_json
+from launcher.service.store import running_folders
 from launcher.view.json_form import VIEW_PATH, views_from_json
 from launcher.view.model import RunView
 
@@ -26,6 +27,10 @@ class ViewClient:
     url: str
     token: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
+    is_guess: bool = False
+    """Whether nobody has named this server."""
+    state: Path | None = None
+    """The state folder of the service, which says at each start anew where it is."""
 
     def views(self) -> tuple[RunView, ...]:
         """Return the views of all runs.
@@ -33,6 +38,15 @@ class ViewClient:
         Raises `RunFailedError` if the server does not answer, which may pass, and `BadInputError`
         if it wants another token or has no views.
         """
+        if self.state is None:
+            return self._views()
+        try:
+            now = _client_of_service(self.state, None)
+        except BadInputError as error:
+            raise RunFailedError(str(error)) from None
+        return replace(now, state=None)._views()
+
+    def _views(self) -> tuple[RunView, ...]:
         status, body = self._get()
         if status == 401:
             raise BadInputError(
@@ -58,7 +72,13 @@ class ViewClient:
             response = connection.getresponse()
             return response.status, response.read(MOST_BYTES + 1)
         except (OSError, HTTPException) as error:
-            raise RunFailedError(f"{self.url} does not answer: {reason(error)}") from None
+            guess = (
+                "; no service of launch up runs on this machine, so the usual port was asked: "
+                "launch top URL asks another server"
+            )
+            raise RunFailedError(
+                f"{self.url} does not answer: {reason(error)}{guess if self.is_guess else ''}"
+            ) from None
         finally:
             connection.close()
 
@@ -73,12 +93,22 @@ class ViewClient:
 def client_for(target: str | None, token: str | None) -> ViewClient:
     """Return the client of a URL, of `HOST:PORT`, or of the service with this state folder.
 
-    Without a target it is the usual port of this machine. Raises `BadInputError`.
+    Without a target it is the service that runs on this machine; if there is none, the usual port.
+    Raises `BadInputError`, also if there are several services.
     """
-    if target is not None and "://" not in target and Path(target).expanduser().is_dir():
+    if target is None:
+        running = running_folders()
+        if len(running) > 1:
+            raise BadInputError(
+                "several services run on this machine; name the state folder of one: launch top "
+                + " or ".join(map(str, running))
+            )
+        if running:
+            return _client_of_service(running[0], token)
+        return ViewClient(f"http://{USUAL_HTTP}", _checked(token), is_guess=True)
+    if "://" not in target and Path(target).expanduser().is_dir():
         return _client_of_service(Path(target).expanduser(), token)
-    url = f"http://{USUAL_HTTP}" if target is None else target
-    url = url if "://" in url else f"http://{url}"
+    url = target if "://" in target else f"http://{target}"
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -89,9 +119,13 @@ def client_for(target: str | None, token: str | None) -> ViewClient:
             f"{target!r} is neither a URL, such as http://{USUAL_HTTP}, nor the folder of a "
             "service's state"
         )
+    return ViewClient(url.rstrip("/"), _checked(token))
+
+
+def _checked(token: str | None) -> str | None:
     if token is not None and not (token.isascii() and token.isprintable()):
         raise BadInputError("--token: a token has ASCII characters only")
-    return ViewClient(url.rstrip("/"), token)
+    return token
 
 
 def _client_of_service(folder: Path, token: str | None) -> ViewClient:
@@ -109,4 +143,4 @@ def _client_of_service(folder: Path, token: str | None) -> ViewClient:
         except OSError as error:
             raise BadInputError(f"{certificate}: {reason(error)}") from None
         tls.check_hostname = False  # it is this very certificate, whatever its names are
-    return ViewClient(str(url).rstrip("/"), token or str(own), tls)
+    return ViewClient(str(url).rstrip("/"), token or str(own), tls, state=folder)

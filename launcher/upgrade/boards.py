@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launcher.config.cluster import SSH
+from launcher.config.cluster import SSH, NodeConfig
 from launcher.config.load import Cluster
 from launcher.errors import BadInputError
 from nodes.protocol.addresses import host_of
@@ -18,6 +19,12 @@ class SshTarget:
     host: str
     user: str | None = None
     port: int | None = None
+
+    def command(self, *words: str) -> str:
+        """Return what to type in a shell to run a command there."""
+        there = self.host if self.user is None else f"{self.user}@{self.host}"
+        port = () if self.port is None else ("-p", str(self.port))
+        return shlex.join(("ssh", *port, there, *words))
 
 
 @dataclass(frozen=True)
@@ -47,8 +54,7 @@ def boards_of(cluster: Cluster, wanted: Sequence[str] = ()) -> list[SshBoard]:
     found: dict[SshTarget, list[tuple[str, str]]] = {}
     for node in nodes.values():
         if node.address is not None and (not wanted or node.name in wanted):
-            target = _target(node.ssh or _bracketed(host_of(node.address) or ""))
-            found.setdefault(target, []).append((node.name, node.address))
+            found.setdefault(ssh_target(node), []).append((node.name, node.address))
     if not found:
         raise BadInputError(
             f"{cluster.source.name}: no node has an address, so there is no board to upgrade"
@@ -57,6 +63,11 @@ def boards_of(cluster: Cluster, wanted: Sequence[str] = ()) -> list[SshBoard]:
         SshBoard(", ".join(name for name, _ in nodes), target, tuple(nodes))
         for target, nodes in found.items()
     ]
+
+
+def ssh_target(node: NodeConfig) -> SshTarget:
+    """Return where ssh reaches the board of a node that has an address."""
+    return _target(node.ssh or _bracketed(host_of(node.address or "") or ""))
 
 
 def _bracketed(host: str) -> str:

@@ -128,6 +128,10 @@ class InstallLayout:
         """Have the new agent print what engines it finds."""
         return (f"{self.folder}/bin/node-agent", "--describe")
 
+    def compute(self) -> Command:
+        """Have the new agent's engine compute a tiny network, and compare the result."""
+        return (f"{self.folder}/bin/node-agent", "--trial")
+
     def say_version(self) -> Command:
         """Have the new agent print its version."""
         return (f"{self.folder}/bin/node-agent", "--version")

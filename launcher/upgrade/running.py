@@ -29,6 +29,9 @@ from launcher.upgrade.ssh import BoardError, BoardShell, connected
 SHORT_S = 60.0
 """How long a command may take that changes a few files."""
 
+TRIAL_S = 180.0
+"""How long a trial may take: some engines build for a minute what they compute."""
+
 LONG_S = 1800.0
 """How long installing may take: some boards have slow cards, and wheels are large."""
 
@@ -181,6 +184,7 @@ class _Performer:
             raise BoardError(
                 f"the wheel is version {layout.wheel.version}, its agent says {said!r}"
             )
+        await shell.run(layout.compute(), TRIAL_S)
 
     async def _check(self, board: SshBoard, version: str) -> None:
         """Wait until all agents of a board work as they did before."""

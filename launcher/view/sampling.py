@@ -12,9 +12,16 @@ from collections.abc import Callable, Sequence
 from launcher.view.history import History, Sample, sample_of
 from launcher.view.model import RunView
 
-RECENT_EVERY_S = 2.0
-MOST_RECENT = 300
-"""The samples of the last ten minutes."""
+RECENT_S = 600.0
+"""How far samples reach back."""
+
+CLOSEST_S = 2.0
+"""The shortest time between two samples, while somebody looks."""
+
+UNSEEN_EVERY_S = 20.0
+"""How often a server looks by itself, so that whoever opens the page sees how it came to this."""
+
+MOST_RECENT = round(RECENT_S / CLOSEST_S)
 
 MOST_RUNS = 16
 """How many runs are remembered; a server opens a new one for each version of its models."""
@@ -54,17 +61,25 @@ class Sampler:
 
 
 class RecentSamples:
-    """The samples of the last minutes of several runs, by the runs' names; for several threads."""
+    """The samples of the last minutes of several runs, by the runs' names; for several threads.
+
+    They come from whoever looks at a run: people who have the page open, and a `Sampler`, which
+    looks seldom.
+    """
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[Sample]] = {}
         self._lock = threading.Lock()
 
     def keep(self, view: RunView) -> None:
-        """Add a view."""
+        """Add a view, unless the last one is hardly older; forget what is too old."""
         with self._lock:
             kept = self._samples.setdefault(view.run, deque(maxlen=MOST_RECENT))
+            if kept and view.taken_s < kept[-1].at_s + CLOSEST_S:
+                return
             kept.append(sample_of(view))
+            while kept[0].at_s < view.taken_s - RECENT_S:
+                kept.popleft()
             if len(self._samples) > MOST_RUNS:
                 del self._samples[next(iter(self._samples))]
 

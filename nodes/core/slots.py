@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
+from nodes.core.pauses import pause_s
+
 MOST_SLOTS = 8
 """The most slots of a node."""
 
@@ -273,12 +275,12 @@ class Slots:
             return [LogLine("info", f"slot {slot.number} sleeps")]
         calm = now_s - slot.since_s >= CALM_S
         slot.crashes = 1 if calm else slot.crashes + 1
-        pause_s = 0.0
+        resting_s = 0.0
         if slot.crashes > 1:
-            pause_s = min(FIRST_PAUSE_S * 2.0 ** (slot.crashes - 2), LONGEST_PAUSE_S)
-            slot.state, slot.pause_until_s = SlotState.RESTING, now_s + pause_s
+            resting_s = pause_s(slot.crashes - 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+            slot.state, slot.pause_until_s = SlotState.RESTING, now_s + resting_s
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        then = f"in {pause_s:g} s at the earliest" if pause_s else "when somebody connects"
+        then = f"in {resting_s:g} s at the earliest" if resting_s else "when somebody connects"
         text = f"the agent of slot {slot.number} ended with {how}; it is started again {then}"
         return [LogLine("warning", text)]
 

@@ -82,13 +82,29 @@ def test_nothing_is_decided_by_the_time_of_day() -> None:
     assert not [source.name for source in OURS if source.uses("datetime")]
 
 
+def test_pauses_are_doubled_in_one_place_where_that_has_a_bound() -> None:
+    """`2.0 ** failures` overflows after 1024 failures, which is a night."""
+    doublers = {
+        source.name
+        for source in OURS
+        if source.name.startswith(("launcher/", "nodes/"))
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Pow)
+        and isinstance(node.left, ast.Constant)
+        and node.left.value == 2
+        and not isinstance(node.right, ast.Constant | ast.UnaryOp)
+    }
+    assert doublers == {"nodes/core/pauses.py"}
+
+
 def test_whole_folders_are_deleted_only_by_those_that_made_them() -> None:
     """A wrong path deletes everything: everybody else uses tmp_path or TemporaryDirectory."""
     for source in EVERYTHING:
         deletes = source.uses("shutil.rmtree") or any(
             called(call).endswith("rmtree") for call in source.calls
         )
-        makers = ("nodes/cache/room.py", "launcher/service/store.py")
+        makers = ("nodes/cache/room.py", "launcher/service/store.py", "launcher/scratch.py")
         assert source.name in makers or not deletes, source.name
 
 

@@ -81,6 +81,15 @@ def test_one_that_crashes_is_back_at_once_and_the_next_time_after_ever_longer_pa
     assert slots.state(1) is SlotState.ASLEEP, "it ran well in between"
 
 
+def test_one_that_crashes_for_days_is_started_again_all_the_time() -> None:
+    slots, now_s = begun(), 1.0
+    for _ in range(3000):
+        slots.handle(AgentEnded(1, KILLED), now_s)
+        now_s += LONGEST_PAUSE_S
+        slots.handle(TimeIsUp(), now_s)
+        assert acted(slots, Called(1), now_s) == [StartAgent(1)]
+
+
 def test_the_node_ends_as_its_first_agent_does_that_cannot_start() -> None:
     for code, told in ((2, 2), (KILLED, 1)):
         slots = Slots(2, SILENCE_S)

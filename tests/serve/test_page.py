@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra serve")
 from launcher.top.client import client_for
 from launcher.view.model import EventView, NodeState
-from launcher.view.sampling import MOST_RECENT
+from launcher.view.sampling import CLOSEST_S, MOST_RECENT
 from tests.serve.server import Serving
 from tests.view.browser import CHROMIUM, Browser, browser
 from tests.view.page_server import Runs, page_server
@@ -173,8 +173,9 @@ def test_the_page_fits_a_phone(tab: Browser, runs: Runs) -> None:
 
 
 def test_the_answer_stays_small_after_many_minutes(runs: Runs) -> None:
-    for second in range(2 * MOST_RECENT):
-        runs.service.recent.keep(run(taken_s=STARTED_S + second, frames_total=23 * second))
+    for number in range(2 * MOST_RECENT):
+        at_s = STARTED_S + CLOSEST_S * number
+        runs.service.recent.keep(run(taken_s=at_s, frames_total=23 * number))
     with page_server(runs) as url:
         assert len(get(url + "csdf-edge/v1/shown")[2]) < 64_000
 
@@ -202,8 +203,8 @@ def test_a_server_shows_its_run_and_reports_on_it_at_its_end(tmp_path: Path) -> 
 
 
 def test_the_samples_of_a_run_that_lasts_are_bounded(runs: Runs) -> None:
-    for second in range(MOST_RECENT + 50):
-        runs.service.recent.keep(run(taken_s=STARTED_S + second))
+    for number in range(MOST_RECENT + 50):
+        runs.service.recent.keep(run(taken_s=STARTED_S + CLOSEST_S * number))
     assert len(runs.service.recent.of("d1")) == MOST_RECENT
     for number in range(100):
         runs.service.recent.keep(run(run=f"later {number}"))

@@ -117,7 +117,10 @@ class Month:
                 self.load()
             if world.checking:
                 differs = self.fates.get(world.checking[0]) == "differs"
-                world.finish_check("it differs" if differs else "")
+                if world.now_s < self.trouble_until_s and self.chance.random() < 0.2:
+                    world.finish_check("no memory to compare", was_compared=False)
+                else:
+                    world.finish_check("it differs" if differs else "")
             if world.draining:
                 world.under_way.clear()
                 world.drain()
@@ -218,9 +221,13 @@ class Month:
         if self.store is not None:
             for text in self.world.notes:
                 self.store.add_event(self.world.now_s, "info", text)
-            for given in self.world.routes.values():
-                self.store.note_good(given)
+            for given in self.world.good:
+                if isinstance(given, str):
+                    self.store.forget_good(given)
+                else:
+                    self.store.note_good(given)
         self.world.notes.clear()
+        self.world.good.clear()
 
 
 def _generation(number: int, now_s: float, wanted: tuple[ModelRelease, ...]) -> Generation:

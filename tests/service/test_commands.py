@@ -16,7 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.service.server import Up, images, whole, write_cluster, write_version
+from benchmarks.service.server import (
+    LAUNCH,
+    Up,
+    agents_of,
+    images,
+    whole,
+    write_cluster,
+    write_version,
+)
 
 grpcclient = pytest.importorskip("tritonclient.grpc", reason="needs tritonclient[grpc,http]")
 
@@ -121,6 +129,7 @@ def test_where_an_agent_has_room_for_one_version_a_gap_must_be_allowed(tmp_path:
     code, answer = up.command("restart", "board")
     assert code == 2
     assert "has an agent of its own at tcp://" in answer["error"]
+    assert "`sudo systemctl restart node-agent` restarts it" in answer["error"]
     assert up.end() == 0
     agent.communicate()
 
@@ -174,3 +183,27 @@ def test_systemd_hears_that_it_is_ready_and_alive_and_sighup_applies_the_file(
     hear("STOPPING=1")
     assert up.end_of_output() == 0
     heard.close()
+
+
+def test_its_log_can_be_json_that_names_runs_and_nodes(tmp_path: Path) -> None:
+    write_version(tmp_path, 1)
+    cluster = write_cluster(tmp_path, ("digits", 1), count=2)
+    state = tmp_path / "state"
+    service = subprocess.Popen(
+        [*LAUNCH, "up", str(cluster), "--state", str(state), "--log-format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert service.stderr is not None
+    lines = map(json.loads, service.stderr)
+    next(line for line in lines if line["message"] == "version 1 of digits serves")
+    os.kill(agents_of(service.pid)[1], signal.SIGKILL)
+    lost = next(line for line in lines if "was lost" in line["message"])
+    assert lost["level"] == "warning"
+    assert lost["node"] in ("n0", "n1")
+    again = next(line for line in lines if "streaming again" in line["message"])
+    assert again["run"] == lost["run"]
+    service.terminate()
+    assert {line["level"] for line in lines} <= {"info", "warning"}
+    assert (service.wait(), service.communicate()[0]) == (0, "")

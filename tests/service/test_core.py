@@ -19,8 +19,10 @@ from launcher.service.events import (
     Drain,
     Drained,
     Event,
+    Forget,
     ModelRelease,
     Note,
+    NoteGood,
     Open,
     ReleaseChecked,
     ReleaseFailed,
@@ -63,6 +65,8 @@ class World:
     checking: deque[ModelRelease] = field(default_factory=deque)
     closing: deque[ModelRelease] = field(default_factory=deque)
     notes: list[str] = field(default_factory=list)
+    good: list[ModelRelease | str] = field(default_factory=list)
+    """The releases that were found good, and the models that were forgotten, in this order."""
     gap_allowed: bool = False
     wanted: dict[str, ModelRelease] = field(default_factory=dict)
     has_stopped: bool = False
@@ -109,6 +113,11 @@ class World:
                 self.closing.append(given)
             case Note(_, text):
                 self.notes.append(text)
+            case NoteGood(given):
+                assert self.routes[given.model] == given
+                self.good.append(given)
+            case Forget(model):
+                self.good.append(model)
             case ServiceStopped():
                 assert not self.opened
                 self.has_stopped = True
@@ -137,11 +146,21 @@ class World:
         else:
             self.do(ReleaseFailed(given, "no", lacks_room))
 
-    def finish_check(self, problem: str = "") -> None:
+    def fail(self, given: ModelRelease) -> None:
+        """The thread of a release ends with an error that nobody has thought of."""
+        self.broken.add(given)
+        self.draining.discard(given)
+        self.under_way.pop(given, None)
+        for asked in (self.checking, self.closing):
+            if given in asked:
+                asked.remove(given)
+        self.do(ReleaseFailed(given, "KeyError: 'left'"))
+
+    def finish_check(self, problem: str = "", *, was_compared: bool = True) -> None:
         given = self.checking.popleft()
         if given in self.opened and not problem:
             self.checked.add(given)
-        self.do(ReleaseChecked(given, problem))
+        self.do(ReleaseChecked(given, problem, was_compared))
 
     def close(self) -> None:
         given = self.closing.popleft()
@@ -215,6 +234,34 @@ def test_a_version_that_disagrees_with_its_whole_model_is_closed_and_not_tried_a
     assert world.core.deadline_s is None
 
 
+def test_a_version_that_could_not_be_compared_is_tried_again(world: World) -> None:
+    world.apply(2, TWO)
+    world.load()
+    world.finish_check("the whole model could not be run: killed", was_compared=False)
+    world.close()
+    assert (world.status().state, world.status().serving) == ("failed", "1")
+    world.now_s = world.core.deadline_s or 0.0
+    world.do(Tick())
+    world.serve()
+    assert world.status().serving == "2"
+
+
+@pytest.mark.parametrize("step", ["checking", "serving", "draining"])
+def test_whatever_ends_a_release_it_is_replaced(world: World, step: str) -> None:
+    if step != "serving":
+        world.apply(2, TWO)
+        world.load()
+    if step == "draining":
+        world.under_way[ONE] = 1
+        world.finish_check()
+    world.fail(TWO if step == "checking" else ONE)
+    world.now_s += LONGEST_RETRY_S
+    world.do(Tick())
+    world.serve()
+    assert world.status().state == "serving"
+    assert world.core.state == "ok"
+
+
 def test_a_version_that_cannot_be_loaded_is_tried_again_later_and_later(world: World) -> None:
     world.apply(2, TWO)
     waits = []
@@ -227,6 +274,18 @@ def test_a_version_that_cannot_be_loaded_is_tried_again_later_and_later(world: W
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (1.0, LONGEST_RETRY_S)
     assert world.routes == {"digits": ONE}
+
+
+def test_a_version_that_fails_for_days_is_tried_again_all_the_time(world: World) -> None:
+    world.apply(2, TWO)
+    for _ in range(3000):
+        world.load(lacks_room=False)
+        assert world.core.deadline_s is not None
+        assert world.core.deadline_s <= world.now_s + LONGEST_RETRY_S
+        world.now_s = world.core.deadline_s
+        world.do(Tick())
+    world.serve()
+    assert world.status().serving == "2"
 
 
 def test_where_two_versions_do_not_fit_the_old_one_stays_unless_a_gap_is_allowed(
@@ -344,14 +403,25 @@ def wander(world: World, chance: random.Random) -> None:
         case "load":
             world.load(chance.choice([None, None, None, False, True]))
         case "check":
-            world.finish_check(chance.choice(["", "", "", "it differs"]))
+            problem = chance.choice(["", "", "", "it differs"])
+            world.finish_check(problem, was_compared=not problem or chance.random() < 0.5)
         case "close":
             world.close()
         case "end":
-            given = chance.choice(list(world.opened & world.checked) or [ONE])
-            if given in world.opened and given not in world.closing:
-                world.broken.add(given)
-                world.do(RunEnded(given, "all nodes are lost"))
+            end_one(world, chance)
+
+
+def end_one(world: World, chance: random.Random) -> None:
+    """A release that is loaded ends by itself."""
+    loaded = sorted(world.opened - set(world.loading) - set(world.closing), key=str)
+    if not loaded:
+        return
+    given = chance.choice(loaded)
+    if chance.random() < 0.3:
+        world.fail(given)
+    elif given in world.checked:
+        world.broken.add(given)
+        world.do(RunEnded(given, "all nodes are lost"))
 
 
 @pytest.mark.parametrize("seed", range(200))

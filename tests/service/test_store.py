@@ -99,3 +99,13 @@ def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
     with open_state(folder):
         assert folder.stat().st_mode & 0o777 == 0o700
         assert (folder / "state.sqlite3").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
+    left = ("generation-7.yaml", ".generation-7.yaml.123", ".control.json.123")
+    for name in (*left, "notes.txt"):
+        (tmp_path / name).write_text("token: secret\n")
+    with open_state(tmp_path):
+        found = {path.name for path in tmp_path.iterdir()}
+    assert found.isdisjoint(left)
+    assert "notes.txt" in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -26,3 +27,10 @@ def test_systemd_finds_no_fault_in_it(tmp_path: Path, manager: str) -> None:
     )
     assert unit.file_name not in ran.stderr, ran.stderr
     assert "Type=notify\n" in unit.text
+
+
+def test_it_logs_as_it_was_asked_to(tmp_path: Path) -> None:
+    text = SystemdUnit("tests", "user", tmp_path, "text").text
+    assert "--log-format" not in text
+    (command,) = re.findall("ExecStart=(.*)", SystemdUnit("tests", "user", tmp_path, "json").text)
+    assert command.endswith('"--log-format" "json"')

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra serve")
-from launcher.errors import BadInputError
-from launcher.top.client import client_for
+from launcher.errors import BadInputError, RunFailedError
+from launcher.service.store import open_state
+from launcher.top.client import ViewClient, client_for
 from launcher.view.model import NodeState
 from tests.top.terminal import top
 from tests.view.page_server import Runs, page_server
@@ -113,9 +114,39 @@ def test_what_is_no_address_is_refused(target: str) -> None:
         client_for(target, None)
 
 
-def test_the_usual_server_is_that_of_this_machine() -> None:
+@pytest.fixture
+def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which this user's services have their state."""
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "csdf-edge"
+
+
+@pytest.mark.usefixtures("usual")
+def test_without_a_service_the_usual_port_of_this_machine_is_asked() -> None:
     assert client_for(None, None).url == "http://127.0.0.1:8000"
     assert client_for("board:9000", None).url == "http://board:9000"
+
+
+@pytest.mark.usefixtures("usual")
+def test_what_was_asked_unnamed_is_said() -> None:
+    nobody = ViewClient("http://127.0.0.1:1", is_guess=True)
+    with pytest.raises(RunFailedError, match="no service of launch up runs on this machine"):
+        nobody.views()
+
+
+def test_the_service_that_runs_on_this_machine_is_found(runs: Runs, url: str, usual: Path) -> None:
+    control = {"url": url, "token": TOKEN, "pid": 1, "certificate": None}
+    with open_state(usual / "ended"):
+        pass
+    with open_state(usual / "garden"):
+        (usual / "garden" / "control.json").write_text(json.dumps(control))
+        assert client_for(None, None).views() == runs.now
+        with (
+            open_state(usual / "shop"),
+            pytest.raises(BadInputError, match=r"name the state folder of one: .*garden or .*shop"),
+        ):
+            client_for(None, None)
 
 
 def test_a_token_is_not_shown() -> None:
@@ -129,6 +160,22 @@ def test_a_folder_is_that_of_a_service(runs: Runs, url: str, tmp_path: Path) -> 
     (tmp_path / "control.json").write_text(json.dumps(control))
     found = client_for(str(tmp_path), None)
     assert found.token == TOKEN
+    assert found.views() == runs.now
+
+
+def test_a_service_that_starts_again_elsewhere_is_followed(
+    runs: Runs, url: str, tmp_path: Path
+) -> None:
+    control = {"url": "http://127.0.0.1:1", "token": "of its former life", "certificate": None}
+    file = tmp_path / "control.json"
+    file.write_text(json.dumps(control))
+    found = client_for(str(tmp_path), None)
+    with pytest.raises(RunFailedError, match="does not answer"):
+        found.views()
+    file.unlink()
+    with pytest.raises(RunFailedError, match="no service runs here"):
+        found.views()
+    file.write_text(json.dumps(control | {"url": url, "token": TOKEN}))
     assert found.views() == runs.now
 
 

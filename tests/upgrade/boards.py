@@ -41,9 +41,23 @@ def main(arguments=None):
 """
 """An agent that says what it is, and does not start."""
 
+MISCOMPUTES = """
 
-def make_wheel(folder: Path, version: str, broken: str = "") -> Path:
-    """Return a wheel of this project's agent as `version`; `broken` is appended to its program."""
+_right = OnnxRuntimeSubnet.run
+
+
+def _wrong(self, inputs):
+    return {name: 1.1 * array for name, array in _right(self, inputs).items()}
+
+
+OnnxRuntimeSubnet.run = _wrong
+"""
+"""An agent that starts, and whose results are wrong."""
+
+
+def make_wheel(folder: Path, version: str, broken: str = "", miscomputes: str = "") -> Path:
+    """Return a wheel of this project's agent as `version`; `broken` is appended to its program,
+    `miscomputes` to its executor."""
     path = folder / f"csdf_edge-{version}-py3-none-any.whl"
     info = f"csdf_edge-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
@@ -54,6 +68,8 @@ def make_wheel(folder: Path, version: str, broken: str = "") -> Path:
                 text = text.replace('VERSION = "0.1.0"', f'VERSION = "{version}"')
                 if broken:
                     text = text.replace("def main(", "def _former_main(", 1) + broken
+            if file == ROOT / "nodes" / "executors" / "onnx" / "runtime.py":
+                text += miscomputes
             wheel.writestr(str(file.relative_to(ROOT)), text)
         wheel.writestr("dependencies.pth", f"{SITE}\n")  # a sandboxed agent can read it
         scripts = "[console_scripts]\nnode-agent = csdf_edge.entry:node_agent\n"

@@ -16,7 +16,7 @@ import onnxruntime as ort
 import pytest
 
 import csdf_edge
-from tests.upgrade.boards import BROKEN, ROOT, Board, boards, make_wheel
+from tests.upgrade.boards import BROKEN, MISCOMPUTES, ROOT, Board, boards, make_wheel
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -96,6 +96,7 @@ def test_three_boards_are_upgraded_under_load_and_a_broken_version_is_returned_f
     file = write_cluster(tmp_path, three)
     good = make_wheel(tmp_path, "0.2.0")
     bad = make_wheel(tmp_path, "0.3.0", BROKEN)
+    wrong = make_wheel(tmp_path, "0.4.0", miscomputes=MISCOMPUTES)
     with csdf_edge.open(file) as cluster:
         load = Load(cluster)
         load.start()
@@ -105,6 +106,7 @@ def test_three_boards_are_upgraded_under_load_and_a_broken_version_is_returned_f
             answered = load.answered
             code_again, said_again, _ = upgrade(tmp_path, good)
             code_bad, said_bad, errors_bad = upgrade(tmp_path, bad)
+            code_wrong, said_wrong, errors_wrong = upgrade(tmp_path, wrong)
         finally:
             load.stop.set()
             load.join()
@@ -118,6 +120,11 @@ def test_three_boards_are_upgraded_under_load_and_a_broken_version_is_returned_f
     problem = said_bad["problems"][0]
     assert (problem["board"], problem["step"]) == ("left", "restart")
     assert problem["outcome"] == "it has its former version again, whose agent works"
+
+    assert code_wrong == 1, errors_wrong
+    problem = said_wrong["problems"][0]
+    assert (problem["board"], problem["step"]) == ("left", "try")
+    assert "failed to compute a network of one layer: its result is wrong by" in problem["reason"]
     for board in three:
         assert board.current == f"versions/{said['version']}"
         kept = {path.name for path in (board.prefix / "versions").iterdir()}

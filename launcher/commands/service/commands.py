@@ -53,7 +53,7 @@ def app_of(name: str) -> typer.Typer:
 
 
 def _folder(options: Any) -> Path:
-    from launcher.service.store import default_folder  # noqa: PLC0415
+    from launcher.service.store import default_folder, system_folder  # noqa: PLC0415
 
     if not _NAME.fullmatch(options.name):
         raise BadInputError(
@@ -63,40 +63,41 @@ def _folder(options: Any) -> Path:
     if options.state is not None:
         return Path(options.state).expanduser().absolute()
     own = default_folder(options.name)
-    system = _system_folder(options.name)
+    system = system_folder(options.name)
     return system if not own.exists() and system.exists() else own
-
-
-def _system_folder(name: str) -> Path:
-    return Path("/var/lib/csdf-edge") / name
 
 
 # ------------------------------------------------------------ up
 
 
 def _up(options: UpOptions, as_json: bool) -> int:
+    from launcher.logs import check_log_format, is_json, log_line  # noqa: PLC0415
+    from launcher.service.store import system_folder  # noqa: PLC0415
     from launcher.service.unit import SystemdUnit  # noqa: PLC0415
     from nodes.host.heap import keep_one_heap  # noqa: PLC0415
 
+    check_log_format(options.log_format)
     folder = _folder(options)
     if options.install == "system" and options.state is None:
-        folder = _system_folder(options.name)
+        folder = system_folder(options.name)
     if options.print_unit or options.install is not None:
-        unit = SystemdUnit(options.name, options.install or "user", folder)
+        unit = SystemdUnit(options.name, options.install or "user", folder, options.log_format)
         if options.print_unit:
             print_text(unit.text)
             return EXIT_FINE
         return _install(unit, options.cluster, as_json)
-    from launcher.logs import JsonProgress, check_log_format, is_json  # noqa: PLC0415
     from launcher.progress import LineProgress  # noqa: PLC0415
     from launcher.run.consent import ignore_consent  # noqa: PLC0415
     from launcher.service.up import up  # noqa: PLC0415 - slow to import
 
-    check_log_format(options.log_format)
     ignore_consent()  # SIGUSR1 asks for nothing here
     keep_one_heap()  # a server has many threads, and frees in one what another allocates
-    with JsonProgress() if is_json() else LineProgress(sys.stdout) as progress:
-        return up(folder, options.cluster, progress.say)
+    if is_json():
+        return up(folder, options.cluster, log_line)
+    with LineProgress(sys.stdout) as progress:
+        return up(
+            folder, options.cluster, lambda text, level="info", **_: progress.say(text, level)
+        )
 
 
 def _install(unit: Any, cluster: Path | None, as_json: bool) -> int:

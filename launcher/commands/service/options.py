@@ -154,10 +154,11 @@ class RestartOptions:
     """Start the agents of a node anew, without a pause.
 
     The models that use the node are loaded beside themselves by new agents,
-    checked, and take over. Agents on other machines are restarted there.
+    checked, and take over. The agent of a node with an address belongs to
+    that machine's systemd; this says what to type to restart it there.
 
     Exit code 0: everything serves. 1: a model failed, and goes on as before.
-    2: there is no such node, or its agent runs on another machine.
+    2: there is no such node, or it has an address.
     """
 
     node: Annotated[str, typer.Argument(metavar="NODE")]

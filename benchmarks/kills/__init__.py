@@ -1,0 +1,1 @@
+"""Kills processes of a running service at random, and checks that nothing acknowledged is lost."""

@@ -1,0 +1,98 @@
+"""Finds every process below this one, and says what each is.
+
+This process is the reaper of all below it (PR_SET_CHILD_SUBREAPER): one whose parent was killed
+becomes its child, and can be seen to end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.kills.daemon import STARTING, Daemon
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Let orphans below this process become its children."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
+
+
+class Family:
+    """The daemons, and all that they have started."""
+
+    def __init__(self, daemons: Sequence[Daemon]) -> None:
+        self.daemons = daemons
+        self.orphaned_s: dict[int, float] = {}
+        """When each orphan that still runs was first seen."""
+        self.longest_orphan_s = 0.0
+
+    def members(self) -> Mapping[str, Sequence[int]]:
+        """Return the processes that run now, by role: a daemon's name, or that with `child` or
+        `grandchild` behind it."""
+        found: dict[str, list[int]] = {}
+        for daemon in self.daemons:
+            if (pid := daemon.pid) is not None:
+                found.setdefault(daemon.name, []).append(pid)
+                for child in children(pid):
+                    found.setdefault(f"{daemon.name} child", []).append(child)
+                    for other in below(child):
+                        found.setdefault(f"{daemon.name} grandchild", []).append(other)
+        return found
+
+    def look(self) -> Sequence[int]:
+        """Return the orphans that still run; note how long the others took to end."""
+        with STARTING:
+            known = {daemon.pid for daemon in self.daemons}
+            orphans = [pid for pid in children(os.getpid()) if pid not in known]
+            for pid in orphans:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            left = [pid for pid in orphans if Path(f"/proc/{pid}").exists()]
+        now_s = time.monotonic()
+        for pid, seen_s in list(self.orphaned_s.items()):
+            if pid not in left:
+                self.longest_orphan_s = max(self.longest_orphan_s, now_s - seen_s)
+                del self.orphaned_s[pid]
+        for pid in left:
+            self.orphaned_s.setdefault(pid, now_s)
+        return left
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process; empty if it has ended."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def below(pid: int) -> Iterator[int]:
+    """Yield all descendants of a process."""
+    for child in children(pid):
+        yield child
+        yield from below(child)
+
+
+def command_of(pid: int) -> str:
+    """Return a process's command line; empty if it has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    return ""
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Return the resident memory of a process that no file backs; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0

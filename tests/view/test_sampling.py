@@ -1,0 +1,27 @@
+"""What a server remembers of its runs for who opens its page."""
+
+from __future__ import annotations
+
+from launcher.view.sampling import CLOSEST_S, RECENT_S, UNSEEN_EVERY_S, RecentSamples
+from tests.view.views import run
+
+
+def kept(*taken_s: float) -> list[float]:
+    """The moments of the samples that are kept of looks at these."""
+    recent = RecentSamples()
+    for at_s in taken_s:
+        recent.keep(run(taken_s=at_s))
+    return [sample.at_s for sample in recent.of("d1")]
+
+
+def test_people_who_look_often_and_side_by_side_add_a_sample_every_other_second() -> None:
+    assert kept(0.0, 0.3, 1.0, 1.3, 2.0, 2.3, 3.0, 3.3, 4.0) == [0.0, 2.0, 4.0]
+
+
+def test_a_run_that_nobody_watches_has_a_sample_now_and_then() -> None:
+    looks = [UNSEEN_EVERY_S * number for number in range(100)]
+    assert kept(*looks) == [at_s for at_s in looks if at_s >= looks[-1] - RECENT_S]
+
+
+def test_what_is_older_than_some_minutes_is_forgotten() -> None:
+    assert kept(0.0, CLOSEST_S, RECENT_S + 1.0) == [CLOSEST_S, RECENT_S + 1.0]
