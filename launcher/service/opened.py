@@ -28,6 +28,7 @@ from launcher.service.events import (
     ReleaseLoaded,
     RunEnded,
 )
+from nodes.host.time_slice import ask_for_usual_slices
 
 Report = Callable[[Event], None]
 """Takes an event; called from any thread."""
@@ -129,6 +130,7 @@ class OpenedRelease:
     # ------------------------------------------------------------ its thread
 
     def _run(self) -> None:
+        ask_for_usual_slices()
         release = self.release
         event: Event = Closed(release)
         try:
