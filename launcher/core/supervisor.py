@@ -602,8 +602,7 @@ class Supervisor:
         self._watch.expect_no_results()
         self._returns.give_up()
         self._improver.cancel()
-        self._stop_preloading()
-        actions: list[Action] = []
+        actions = self._give_up_preloading()
         for session in self._members:
             if session.state is SessionState.RUNNING:
                 session.step(Step.STOP)
@@ -710,7 +709,7 @@ class Supervisor:
         goodbyes = [a for s, error in failures for a in self._lose(s, error, now_s, failed=True)]
         self._watch.expect_nothing()
         self._improver.cancel()
-        self._stop_preloading()
+        goodbyes += self._give_up_preloading()
         given_up = self._recoverer.give_up(losses, self.blueprint.epoch, now_s, dispute)
         return goodbyes + self._unless_hopeless(given_up, now_s)
 
@@ -753,10 +752,11 @@ class Supervisor:
         preloading = self._preloading
         if preloading is None or (preloading.can_be_carried_out and not preloading.is_over(now_s)):
             return []
-        self._stop_preloading()
         if not preloading.can_be_carried_out or self._watch.suspicions:
             self._improver.look_again(now_s)
-            return []
+            return self._give_up_preloading()
+        preloading.end()
+        self._preloading = None
         self._watch.expect_nothing()
         self._improver.cancel()
         return self._recoverer.change(preloading.change, self.blueprint.epoch, now_s)
@@ -767,16 +767,15 @@ class Supervisor:
     def _keep_plan(self, session: Session, failure: Failed, now_s: float) -> list[Action]:
         """Give up the change for which a node cannot store its blobs."""
         preloading = self._preloading
-        self._stop_preloading()
         if preloading is None:
             return []
         why = f"{sentences.where(session)}: {failure.reason}"
-        return self._improver.keep_plan(preloading.change, why, now_s)
+        kept = self._improver.keep_plan(preloading.change, why, now_s)
+        return self._give_up_preloading() + kept
 
-    def _stop_preloading(self) -> None:
-        if self._preloading is not None:
-            self._preloading.cancel()
-        self._preloading = None
+    def _give_up_preloading(self) -> list[Action]:
+        preloading, self._preloading = self._preloading, None
+        return [] if preloading is None else preloading.give_up()
 
     def _roll_out(self, blueprint: Blueprint, now_s: float) -> list[Action]:
         self.blueprint = blueprint

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -172,6 +172,17 @@ class ThreadTimes:
         """Return the times after so many more seconds."""
         waits_s = None if self.waited_s is None else self.waited_s + waited_s
         return ThreadTimes(self.computed_s + computed_s, waits_s)
+
+
+@runtime_checkable
+class LoadsBesideRuns(Protocol):
+    """An executor that may load and rehearse subnets in one more thread while others run.
+
+    That thread also closes them if they are not wanted. Otherwise the thread that runs the others
+    takes them over when that one is done with them.
+    """
+
+    loads_beside_runs: Literal[True]
 
 
 @runtime_checkable

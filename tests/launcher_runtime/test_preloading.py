@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from launcher.core import events as lev
+from launcher.core.run_state import RunState
 from nodes.protocol.messages import PROTOCOL
 from tests.launcher_runtime.faults import FaultyWorld, recovering
 from tests.launcher_runtime.simulation import LOADING_S, PREPARING_S
@@ -123,3 +124,51 @@ def test_the_end_of_the_frames_ends_the_preparation() -> None:
     world.run(2000.0)
     world.check_end()
     assert world.end == lev.End(None)
+
+
+def test_what_is_loaded_ahead_is_taken_over_without_loading_it_again() -> None:
+    assert finish(back_again()) < LOADING_S
+
+
+def test_a_node_without_memory_for_two_plans_loads_its_part_in_the_pause_and_says_so() -> None:
+    world = back_again()
+    world.without_room |= world.nodes.keys()
+    assert LOADING_S < finish(world) < PREPARING_S
+    expected = "loads its next subnets only in the pause: it has no memory for two plans"
+    assert any(expected in text for text in world.notices)
+
+
+def test_what_is_loaded_ahead_is_freed_if_the_plan_is_kept() -> None:
+    world = back_again()
+
+    def lose_once_loaded() -> None:
+        if any(node.ahead for node in world.nodes.values()):
+            world.crash("n1")
+        elif world.end is None:
+            world.at(world.now_s + 0.05, lose_once_loaded)
+
+    world.at(6.0, lose_once_loaded)
+    world.run(2000.0)
+    world.check_end()
+    assert [past.cause for past in world.supervisor.recoveries] == ["loss"]
+    others = [name for name in world.nodes if name != "n1"]
+    for name in others:
+        after = world.nodes[name].words[world.nodes[name].words.index("Prepare") + 1 :]
+        assert "Deploy" not in after
+        assert after.count("Stop") == 2  # of what was loaded ahead, and at the end
+
+
+def test_what_is_loaded_ahead_is_freed_if_a_loss_asks_for_another_plan() -> None:
+    world = back_again()
+
+    def lose_once_halted() -> None:
+        if world.supervisor.life.state is RunState.ROLLOUT and world.supervisor.taken:
+            world.crash("n1")
+        elif world.end is None:
+            world.at(world.now_s + 0.005, lose_once_halted)
+
+    world.at(5.9, lose_once_halted)
+    world.run(2000.0)
+    world.check_end()
+    assert [past.cause for past in world.supervisor.recoveries][:2] == ["loss", "loss"]
+    assert all(node.ahead is None for node in world.nodes.values())
