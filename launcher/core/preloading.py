@@ -67,16 +67,17 @@ class Preloading:
                 return True
         return False
 
-    def end(self) -> None:
-        """Expect nothing more of the nodes."""
+    def end(self) -> list[Session]:
+        """Expect nothing more of the nodes; return the sessions of those that may have loaded their
+        part."""
         for session in self._waiting.values():
             session.abandon()
+        return self._loading
 
     def give_up(self) -> list[Action]:
         """End it, and let the nodes free what they have loaded."""
-        self.end()
         stop = Stop(self._blueprint.epoch)
-        return [Send(session.node, stop) for session in self._loading if session.is_open]
+        return [Send(session.node, stop) for session in self.end() if session.is_open]
 
     def begin(self) -> list[Action]:
         """Query which blobs the nodes lack."""

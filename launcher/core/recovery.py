@@ -41,9 +41,6 @@ HOLDS_A_DEPLOYMENT = (
     SessionState.FAILED,
 )
 
-MAY_HAVE_LOADED = (SessionState.QUERYING, SessionState.UPLOADING, SessionState.STOCKED)
-"""States before `Deploy`, in which a node may hold what it has loaded ahead."""
-
 Loss = tuple[Session, LauncherError]
 """A lost node's session, and the error for the user."""
 
@@ -182,8 +179,8 @@ class Recoverer:
             outage.add("loss", nodes, [str(error) for _, error in losses])
         if self.life.state is RunState.ROLLOUT:
             self._fruitless += 1
-        actions = self._free(outage)
-        actions += self._stop(epoch)
+        outage.better = None
+        actions = self._stop(epoch)
         if self.life.state in (RunState.PREPARING, RunState.GATHERING):
             further = self._gather(outage, now_s)
             return further if isinstance(further, LauncherError) else actions + further
@@ -217,18 +214,10 @@ class Recoverer:
         self.life.step(RunStep.GIVE_UP)
         return [Notice(change.why), *self._stop(epoch), Halt()]
 
-    def _free(self, outage: Outage) -> list[Action]:
-        """Give up the better plan, which nodes may have loaded already."""
-        better, outage.better = outage.better, None
-        if better is None:
-            return []
-        loaded = [session for session in self.left if session.node in better.with_room]
-        return [Send(session.node, Stop(better.epoch)) for session in loaded]
-
     def _stop(self, epoch: int) -> list[Action]:
         actions: list[Action] = []
         for session in self.left:
-            if session.state in HOLDS_A_DEPLOYMENT or session.state in MAY_HAVE_LOADED:
+            if session.state in HOLDS_A_DEPLOYMENT:
                 actions.append(Send(session.node, Stop(epoch)))
             session.renew()
         return actions

@@ -98,6 +98,9 @@ SUSPECT = 2.0
 PRELOADED = (SessionState.RUNNING, SessionState.IDLE)
 """The states of a node that is brought the subnets of a better plan."""
 
+NEVER_DEPLOYED = 0
+"""No epoch has this number. A `Stop` of it frees what a node has loaded ahead."""
+
 LOADING = (
     SessionState.QUERYING,
     SessionState.UPLOADING,
@@ -153,6 +156,8 @@ class Supervisor:
         )
         self._improver = Improver(self.sessions, limits, self._recoverer)
         self._preloading: Preloading | None = None
+        self._loaded_ahead: list[Session] = []
+        """The sessions of nodes that may have loaded a plan ahead that does not stream yet."""
         self._disputes = Disputes()
         self._clock = PatientClock()
         self._away_s = self._away_until_s = 0.0
@@ -512,6 +517,7 @@ class Supervisor:
             self._absences.note_streaming()
             self._returns.note_streaming(now_s)
         self.life.step(RunStep.START)
+        self._loaded_ahead = []
         actions.append(Stream(addresses, self.blueprint))
         actions += self._recoverer.finish(now_s)
         self._improver.begin_epoch(self.blueprint, now_s)
@@ -755,7 +761,7 @@ class Supervisor:
         if not preloading.can_be_carried_out or self._watch.suspicions:
             self._improver.look_again(now_s)
             return self._give_up_preloading()
-        preloading.end()
+        self._loaded_ahead = preloading.end()
         self._preloading = None
         self._watch.expect_nothing()
         self._improver.cancel()
@@ -780,7 +786,11 @@ class Supervisor:
     def _roll_out(self, blueprint: Blueprint, now_s: float) -> list[Action]:
         self.blueprint = blueprint
         self._rollout = Rollout(blueprint, self.sessions, self._limits, renews=True)
-        return [a for session in self._members for a in self._rollout.join(session, now_s)]
+        left_out = [s for s in self._loaded_ahead if s.is_open and s not in self._members]
+        return [
+            *(Send(session.node, Stop(NEVER_DEPLOYED)) for session in left_out),
+            *(a for session in self._members for a in self._rollout.join(session, now_s)),
+        ]
 
     # ------------------------------------------------------------ accusations and stalls
 

@@ -27,12 +27,14 @@ from nodes.core.reactor import Reactor
 from nodes.protocol.messages import (
     HOST,
     PROTOCOL,
+    Bye,
     Control,
     Data,
     Deployment,
     DeviceOffer,
     EngineOffer,
     Hello,
+    Shutdown,
     Stored,
     TensorHeader,
 )
@@ -277,9 +279,17 @@ class World(SimulatedHost):
                 return
             self.nodes[node].told.append(type(message).__name__)
             self.trace.append((node, type(message).__name__))
+            if isinstance(message, Bye | Shutdown) and self.ends_after_streaming:
+                assert self.nodes[node].ahead is None, "what was loaded ahead was not freed"
             self.tell(node, nev.ControlReceived(over.name, message, self.key))
 
         self.send(over, HOST, arrive)
+
+    @property
+    def ends_after_streaming(self) -> bool:
+        """Whether the run has ended well, and not in the middle of a change of epochs."""
+        is_well = self.end is not None and self.end.error is None
+        return is_well and self.supervisor._recoverer.outage is None
 
     # ------------------------------------------------------------ the nodes
 

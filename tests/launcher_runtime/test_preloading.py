@@ -7,9 +7,12 @@ from random import Random
 import pytest
 
 from launcher.core import events as lev
+from launcher.core.blueprint import Blueprint
 from launcher.core.run_state import RunState
+from launcher.core.session import SessionState
 from nodes.protocol.messages import PROTOCOL
-from tests.launcher_runtime.faults import FaultyWorld, recovering
+from tests.launcher_runtime.faults import BLOB_BYTES, FaultyWorld, recovering
+from tests.launcher_runtime.plans import blueprint_of, spread
 from tests.launcher_runtime.simulation import LOADING_S, PREPARING_S
 
 
@@ -158,17 +161,37 @@ def test_what_is_loaded_ahead_is_freed_if_the_plan_is_kept() -> None:
         assert after.count("Stop") == 2  # of what was loaded ahead, and at the end
 
 
-def test_what_is_loaded_ahead_is_freed_if_a_loss_asks_for_another_plan() -> None:
+@pytest.mark.parametrize("state", [SessionState.QUERYING, SessionState.DEPLOYING])
+def test_what_is_loaded_ahead_is_freed_by_nodes_that_another_plan_leaves_out(
+    state: SessionState,
+) -> None:
     world = back_again()
+    one, other = (name for name in world.nodes if name != "n1")
+    sessions = world.supervisor.sessions
 
-    def lose_once_halted() -> None:
-        if world.supervisor.life.state is RunState.ROLLOUT and world.supervisor.taken:
+    def lose_while_rolling_out() -> None:
+        is_down = world.supervisor.life.state is RunState.ROLLOUT and world.supervisor.taken
+        if is_down and sessions["n1"].state is state:
+            world._replan = all_on_one
             world.crash("n1")
         elif world.end is None:
-            world.at(world.now_s + 0.005, lose_once_halted)
+            world.at(world.now_s + 0.005, lose_while_rolling_out)
 
-    world.at(5.9, lose_once_halted)
+    def all_on_one(epoch: int, _: tuple[str, ...]) -> Blueprint:
+        plan = spread(world.reads, [one] * len(world.reads), lambda: 2, world.keeps)
+        return blueprint_of(plan, BLOB_BYTES, epoch, world._networks(plan))
+
+    def look() -> None:
+        if len(world.supervisor.recoveries) == 2:
+            assert world.supervisor.blueprint.deployments.keys() == {one}
+            assert world.nodes[other].ahead is None
+            looked.append(other)
+        elif world.end is None:
+            world.at(world.now_s + 0.1, look)
+
+    looked: list[str] = []
+    world.at(5.9, lose_while_rolling_out)
+    world.at(6.0, look)
     world.run(2000.0)
     world.check_end()
-    assert [past.cause for past in world.supervisor.recoveries][:2] == ["loss", "loss"]
-    assert all(node.ahead is None for node in world.nodes.values())
+    assert looked
