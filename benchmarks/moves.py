@@ -193,6 +193,8 @@ class Course:
 
     def _move(self) -> None:
         try:
+            for _ in range(self._options.slow):  # first, while every agent has a part
+                self._slow_down()
             for number in range(self._options.returns):
                 self._is_over.wait(CALM_S)
                 lost = [name for name in NODES if name != NODES[number % len(NODES)]]
@@ -203,8 +205,6 @@ class Course:
                     self._agents.start(name)
                 self._notices.wait_for("changing to a plan")
                 self._notices.wait_for("streaming again")
-            for _ in range(self._options.slow):
-                self._slow_down()
             self._is_over.wait(CALM_S)
         except BaseException as error:  # noqa: BLE001 - raised again by `run`
             self._failed.append(error)
