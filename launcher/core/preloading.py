@@ -8,8 +8,8 @@ and load and rehearse them beside those that run. After the halt they only take 
 Preloading is a help and no condition: where a node cannot do its part of it, because its agent is
 older or has no memory for two plans, or does not end in time, the change is carried out as it is
 after a loss, and that node does the rest during the pause. If the change is given up, a `Stop` of
-its epoch frees what nodes have loaded. A node whose disk cannot take the blobs could not
-take them during the pause either, so the present plan is kept.
+its epoch frees what nodes have loaded. A node whose disk cannot take the blobs could not take them
+during the pause either, so the present plan is kept.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ class Worker:
         """Let the phases that were loaded ahead be those that fire."""
         epoch, ahead = job.epoch, job.ahead
         self._epoch = epoch
-        self._phases = ahead.phases
+        self._phases, self._costs = ahead.phases, ahead.costs
         if epoch not in self._dropped:
             costs, total = ahead.costs, len(ahead.phases)
             self._report(ev.LoadProgress(epoch, total, total, "loaded ahead"))

@@ -13,7 +13,8 @@ a subclass of the contract tests (`csdf_edge.testing.executor_contract`). `Input
 made for that call, and waits for it; then it calls `load`, `LoadedSubnet.run`, `LoadedSubnet.close`
 and `resume` in one other thread, the same one for as long as the agent lives. It calls `interrupt`
 and `close` in a third thread, at any time. So `interrupt` and `close` must be safe while any other
-method runs, and two subnets may run at once. Nothing else happens concurrently.
+method runs, and two subnets may run at once. Nothing else happens concurrently, unless the executor
+allows it (`LoadsBesideRuns`).
 
 **Errors.** A method raises ExecutorError for whatever makes an engine or a subnet unusable: a
 missing library, a broken file, an unsupported operator, a wrong input, a failure in the engine. Its
