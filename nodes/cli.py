@@ -89,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.cpus:
             _keep_to(options.cpus)
+        ask_for_short_slices()
         keyring = _keyring(options)
         rereads = keyring is not None and not os.isatty(0)  # with a terminal, SIGHUP ends the agent
         sockets = _sockets(options, arguments, rereads=rereads)
@@ -348,7 +349,6 @@ def _build(
         if meter is not None:
             opened.callback(meter.close)
         unsandboxed = _sandbox(options, keyring, engines)
-        ask_for_short_slices()  # not before engines are imported, which others must not wait for
         wire = Wire(
             keyring=keyring,
             tensor_bytes=quotas.tensor_bytes,

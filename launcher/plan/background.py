@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from launcher.errors import LauncherError, RunFailedError
-from nodes.host.time_slice import ask_for_usual_slices
 
 Made = TypeVar("Made")
 
@@ -42,7 +41,6 @@ class Background(Generic[Made]):
             return self._is_open and self._wanted == number
 
         def do() -> None:
-            ask_for_usual_slices()  # who starts it may have short ones
             made: Made | LauncherError
             try:
                 made = work(is_wanted)

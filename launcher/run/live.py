@@ -16,7 +16,6 @@ from launcher.run.runtime import Array, Frame, OnUpdate, PushedNetwork, RunResul
 from launcher.run.streamed_results import StreamedResults
 from launcher.view.frame_trace import FrameTrace
 from launcher.view.observation import Observation
-from nodes.host.time_slice import ask_for_short_slices
 
 Stream: TypeAlias = Callable[[tuple[PushedNetwork, ...], OnUpdate], RunResult]
 """Streams frames through a plan until they end (`launcher.run.runtime.Runner`, its plan given)."""
@@ -135,7 +134,6 @@ class LiveRun:
                 network.feed.close()
 
     def _run(self) -> None:
-        ask_for_short_slices()
         try:
             pushed = tuple(network.pushed() for network in self.networks)
             self.result = self._stream(pushed, self._update)

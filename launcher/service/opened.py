@@ -28,7 +28,6 @@ from launcher.service.events import (
     ReleaseLoaded,
     RunEnded,
 )
-from nodes.host.time_slice import ask_for_usual_slices
 
 Report = Callable[[Event], None]
 """Takes an event; called from any thread."""
@@ -130,7 +129,6 @@ class OpenedRelease:
     # ------------------------------------------------------------ its thread
 
     def _run(self) -> None:
-        ask_for_usual_slices()
         release = self.release
         event: Event = Closed(release)
         try:

@@ -23,7 +23,6 @@ from launcher.service.generations import cluster_of, read_generation
 from launcher.service.running import RunningService
 from launcher.service.store import Store, open_state
 from nodes.host.systemd import ServiceManager
-from nodes.host.time_slice import ask_for_short_slices
 
 CLOSING_S = 20.0
 """How long the releases may take to end; what is left then ends with the process."""
@@ -70,7 +69,6 @@ def up(folder: Path, path: Path | None, say: Say) -> int:
         tls = tls_files(cluster, config)
         (folder / CONTROL).unlink(missing_ok=True)  # of a process that was killed
         try:
-            ask_for_short_slices()  # each step of a request waits less for threads that plan
             number = asyncio.run(_run(store, config, tls, say))
         finally:
             (folder / CONTROL).unlink(missing_ok=True)
