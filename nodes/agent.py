@@ -292,14 +292,15 @@ class Shell:
                 self._write_chunk(action)
             case act.LoadPhases(deployment):
                 self._load(deployment)
-            case act.PrepareSubnets(deployment):
-                self._prepare(deployment)
+            case act.PrepareSubnets(deployment, loads):
+                self._prepare(deployment, loads=loads)
+            case act.CloseAhead():
+                self._worker.close_ahead()
             case act.Unload(epoch):
                 self._worker.unload(epoch)
                 self._try_cache(self._store.unpin)
             case act.Release():
-                self._trace.end()
-                self._try_cache(self._store.release)
+                self._release()
             case act.Measure(purpose):
                 energy_j = self._metering.measured(purpose, time.monotonic())
                 self._take(ev.Measured(purpose, replace(usage(), energy_j=energy_j)))
@@ -406,13 +407,19 @@ class Shell:
             return
         self._worker.load(deployment, graphs, partial(self._verify, deployment, blobs))
 
-    def _prepare(self, deployment: Deployment) -> None:
+    def _prepare(self, deployment: Deployment, *, loads: bool) -> None:
         try:
             blobs, graphs = self._pinned(deployment)
         except NodeError as error:
             self._take(ev.SubnetsPrepared(deployment.epoch, str(error)))
             return
-        self._worker.prepare_ahead(deployment, graphs, partial(self._store.verify, blobs))
+        verify = partial(self._store.verify, blobs)
+        self._worker.prepare_ahead(deployment, graphs, verify, loads=loads)
+
+    def _release(self) -> None:
+        self._trace.end()
+        self._worker.close_ahead()
+        self._try_cache(self._store.release)
 
     def _pinned(self, deployment: Deployment) -> tuple[list[str], tuple[Path, ...]]:
         """Pin the blobs of a deployment; return their digests and the phases' graphs.

@@ -3,7 +3,8 @@
 Eight of Triton's clients, four over HTTP and four over gRPC, ask the digits network all the time,
 each with a pause behind every answer, so that the machine has processors left for changes. The
 latencies are those of requests that were sent while a change was under way, beside those before
-any. Then the server is killed and started again at once.
+any. Then the server is killed and started again at once. Before the clients begin, one version
+after the other is applied, for the processor time that a change takes without any load.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import argparse
 import asyncio
 import tempfile
 import time
+from dataclasses import astuple
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.report import Figure, print_json, report
 from benchmarks.service.load import Answer, Clients, Load, quantile_s
+from benchmarks.service.processors import ProcessorTime, processor_time
 from benchmarks.service.server import Up, images, whole, write_cluster, write_version
 
 FRAMES = 100
@@ -63,6 +66,19 @@ class Run:
         self.spans.setdefault(what, []).append((begin_s, time.monotonic()))
         await asyncio.sleep(1.0)
 
+    def unloaded(self, up: Up) -> ProcessorTime:
+        """Apply another version and roll it back without clients; return what one change took."""
+        changes: list[ProcessorTime] = []
+        for command in (("apply", str(self.cluster)), ("rollback",)) * 2:
+            self.write(("digits", 2))
+            before = processor_time(up.process.pid)
+            code, answer = up.command(*command)
+            if code:
+                raise SystemExit(f"{command[0]}: {answer}")
+            changes.append(processor_time(up.process.pid) - before)
+        middle = [median(values) for values in zip(*map(astuple, changes), strict=True)]
+        return ProcessorTime(*middle)
+
     async def measure(self, up: Up, rounds: int) -> Load:
         """Make all changes again and again while clients ask."""
         async with self.clients(up) as asking:
@@ -102,6 +118,10 @@ class Run:
         return answer.sent_s + answer.took_s - killed_s
 
 
+def _s(seconds: float) -> float:
+    return round(seconds, 2)
+
+
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = Run(
@@ -109,6 +129,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         )
         run.write(("digits", 1))
         up = run.start(run.cluster)
+        taken = run.unloaded(up)
         load = asyncio.run(run.measure(up, options.rounds))
         return_s = run.time_to_return_s(up)
     before = run.during(load, "before")
@@ -146,6 +167,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             "times",
             at_most=2.0,
         ),
+        Figure("processor time of a change without load: the command", _s(taken.commands_s), "s"),
+        Figure("of the server, which plans and checks", _s(taken.server_s), "s"),
+        Figure("of agents and the whole model", _s(taken.children_s), "s"),
         Figure("from kill -9 to the next answer", round(return_s, 2), "s", at_most=10.0),
     ]
     settings = {

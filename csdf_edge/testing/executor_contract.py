@@ -28,6 +28,7 @@ from nodes.executors.base import (
     ExecutorError,
     LoadedSubnet,
     LoadOptions,
+    LoadsBesideRuns,
     TensorSpec,
 )
 
@@ -312,6 +313,24 @@ class ExecutorContract:
             repeated = threads.map(lambda n: subnets[n % 2].run(inputs)["y"], (0, 1))
             for measured, first in zip(repeated, expected, strict=True):
                 np.testing.assert_array_equal(measured, first)
+
+    def test_one_thread_loads_a_subnet_while_another_runs_one(
+        self, executor: Executor, tmp_path: Path
+    ) -> None:
+        if not isinstance(executor, LoadsBesideRuns):
+            pytest.skip("this engine loads subnets in one thread only")
+        subnet = load(executor, models.residual(), tmp_path / "0")
+        inputs = some_inputs(subnet)
+        expected = subnet.run(inputs)["y"]
+        with ThreadPoolExecutor(1) as threads:
+            loading = threads.submit(load, executor, models.residual(seed=1), tmp_path / "1")
+            while not loading.done():
+                np.testing.assert_array_equal(subnet.run(inputs)["y"], expected)
+            other = loading.result()
+            first = threads.submit(other.run, inputs).result()["y"]
+        subnet.close()
+        np.testing.assert_array_equal(other.run(inputs)["y"], first)
+        other.close()
 
     def test_a_hundred_runs_do_not_leak(self, executor: Executor, tmp_path: Path) -> None:
         subnet = load(executor, models.residual(channels=32, size=48), tmp_path)

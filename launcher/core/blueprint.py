@@ -64,7 +64,8 @@ class Blueprint:
     `to_host` are the channels that the launcher feeds and reads. `passed_through` names the network
     inputs that are also network outputs and never leave the host. `phase_s` has the predicted
     seconds of each node's phases; they assume that nodes are `slower` than the cost model by these
-    factors (1.0 if one is missing).
+    factors (1.0 if one is missing). The nodes `with_room` have memory for what they load beside
+    what they run when the plan is found.
     """
 
     epoch: int
@@ -75,6 +76,7 @@ class Blueprint:
     dealing: Dealing = WHOLE
     phase_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     slower: Mapping[str, float] = field(default_factory=dict)
+    with_room: frozenset[str] = frozenset()
 
     def network_of(self, channel: ChannelSpec) -> int:
         """The number of the network to which one of the host's channels belongs."""

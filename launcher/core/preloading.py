@@ -2,13 +2,14 @@
 
 A change of plans ends the epoch on all nodes. What happens between the last result before it and
 the first one after it is the user's pause, so everything that takes long happens before: nodes
-receive the blobs that they lack, and prepare them (`Prepare`), which may take seconds for each
-subnet. After the halt they only open what is prepared, and rehearse it.
+receive the blobs that they lack, prepare them (`Prepare`), which may take seconds for each subnet,
+and load and rehearse them beside those that run. After the halt they only take them over.
 
-Preloading is a help and no condition: where a node cannot prepare, because its agent is older or
-has no memory for both, or does not end in time, the change is carried out as it is after a loss,
-and that node prepares its part during the pause. A node whose disk cannot take the blobs could not
-take them during the pause either, so the present plan is kept.
+Preloading is a help and no condition: where a node cannot do its part of it, because its agent is
+older or has no memory for two plans, or does not end in time, the change is carried out as it is
+after a loss, and that node does the rest during the pause. If the change is given up, a `Stop` of
+its epoch frees what nodes have loaded. A node whose disk cannot take the blobs could not take them
+during the pause either, so the present plan is kept.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Action, Send, SendChunk
+from launcher.core.events import Action, Notice, Send, SendChunk
 from launcher.core.recovery import Change
 from launcher.core.session import BESIDE_WINDOW, Session, SessionState, Upload
 from launcher.core.watch import is_past
-from nodes.protocol.messages import Failed, Missing, Prepare, Prepared, Query, Stored
+from nodes.protocol.messages import Failed, Missing, Prepare, Prepared, Query, Stop, Stored
 
 LEAST_PROTOCOL = 9
 """The first version of the protocol that has `Prepare`."""
@@ -35,6 +36,7 @@ class Preloading:
         """When to carry out the change, whoever is not ready."""
         self._sessions = sessions
         self._uploads: dict[str, Upload] = {}
+        self._loading: list[Session] = []
         self._waiting = {
             node: sessions[node]
             for node in change.blueprint.deployments
@@ -65,10 +67,17 @@ class Preloading:
                 return True
         return False
 
-    def cancel(self) -> None:
-        """Expect nothing more of the nodes."""
+    def end(self) -> list[Session]:
+        """Expect nothing more of the nodes; return the sessions of those that may have loaded their
+        part."""
         for session in self._waiting.values():
             session.abandon()
+        return self._loading
+
+    def give_up(self) -> list[Action]:
+        """End it, and let the nodes free what they have loaded."""
+        stop = Stop(self._blueprint.epoch)
+        return [Send(session.node, stop) for session in self.end() if session.is_open]
 
     def begin(self) -> list[Action]:
         """Query which blobs the nodes lack."""
@@ -89,10 +98,11 @@ class Preloading:
             case Stored():
                 if session.node in self._uploads:
                     self._uploads[session.node].stored(answer)
-            case Prepared(epoch):
-                if epoch == self._blueprint.epoch:
-                    del self._waiting[session.node]
-                return []
+            case Prepared(epoch, reason):
+                if epoch != self._blueprint.epoch:
+                    return []
+                del self._waiting[session.node]
+                return [_left_to_the_pause(session.node, reason)] if reason else []
         return self._continue(session)
 
     def _upload(self, node: str, lacking: Iterable[str]) -> Upload:
@@ -105,10 +115,24 @@ class Preloading:
             return []
         if upload.is_complete:
             del self._uploads[session.node]
-            return [Send(session.node, Prepare(self._blueprint.deployments[session.node]))]
+            return self._prepare(session)
         due = upload.due(BESIDE_WINDOW)  # frames have the link to themselves otherwise
         session.unanswered[Stored] += len(due)
         return [SendChunk(session.node, *chunk) for chunk in due]
+
+    def _prepare(self, session: Session) -> list[Action]:
+        node = session.node
+        has_room = node in self._blueprint.with_room
+        if has_room:
+            self._loading.append(session)
+        prepare = Send(node, Prepare(self._blueprint.deployments[node], has_room))
+        reason = "it has no memory for two plans"
+        return [prepare] if has_room else [prepare, _left_to_the_pause(node, reason)]
+
+
+def _left_to_the_pause(node: str, reason: str) -> Notice:
+    text = f"node {node!r} loads its next subnets only in the pause: {reason}"
+    return Notice(text, nodes=(node,))
 
 
 def _can_prepare(session: Session) -> bool:

@@ -98,6 +98,9 @@ SUSPECT = 2.0
 PRELOADED = (SessionState.RUNNING, SessionState.IDLE)
 """The states of a node that is brought the subnets of a better plan."""
 
+NEVER_DEPLOYED = 0
+"""No epoch has this number. A `Stop` of it frees what a node has loaded ahead."""
+
 LOADING = (
     SessionState.QUERYING,
     SessionState.UPLOADING,
@@ -153,6 +156,8 @@ class Supervisor:
         )
         self._improver = Improver(self.sessions, limits, self._recoverer)
         self._preloading: Preloading | None = None
+        self._loaded_ahead: list[Session] = []
+        """The sessions of nodes that may have loaded a plan ahead that does not stream yet."""
         self._disputes = Disputes()
         self._clock = PatientClock()
         self._away_s = self._away_until_s = 0.0
@@ -512,6 +517,7 @@ class Supervisor:
             self._absences.note_streaming()
             self._returns.note_streaming(now_s)
         self.life.step(RunStep.START)
+        self._loaded_ahead = []
         actions.append(Stream(addresses, self.blueprint))
         actions += self._recoverer.finish(now_s)
         self._improver.begin_epoch(self.blueprint, now_s)
@@ -602,8 +608,7 @@ class Supervisor:
         self._watch.expect_no_results()
         self._returns.give_up()
         self._improver.cancel()
-        self._stop_preloading()
-        actions: list[Action] = []
+        actions = self._give_up_preloading()
         for session in self._members:
             if session.state is SessionState.RUNNING:
                 session.step(Step.STOP)
@@ -710,7 +715,7 @@ class Supervisor:
         goodbyes = [a for s, error in failures for a in self._lose(s, error, now_s, failed=True)]
         self._watch.expect_nothing()
         self._improver.cancel()
-        self._stop_preloading()
+        goodbyes += self._give_up_preloading()
         given_up = self._recoverer.give_up(losses, self.blueprint.epoch, now_s, dispute)
         return goodbyes + self._unless_hopeless(given_up, now_s)
 
@@ -753,10 +758,11 @@ class Supervisor:
         preloading = self._preloading
         if preloading is None or (preloading.can_be_carried_out and not preloading.is_over(now_s)):
             return []
-        self._stop_preloading()
         if not preloading.can_be_carried_out or self._watch.suspicions:
             self._improver.look_again(now_s)
-            return []
+            return self._give_up_preloading()
+        self._loaded_ahead = preloading.end()
+        self._preloading = None
         self._watch.expect_nothing()
         self._improver.cancel()
         return self._recoverer.change(preloading.change, self.blueprint.epoch, now_s)
@@ -767,21 +773,24 @@ class Supervisor:
     def _keep_plan(self, session: Session, failure: Failed, now_s: float) -> list[Action]:
         """Give up the change for which a node cannot store its blobs."""
         preloading = self._preloading
-        self._stop_preloading()
         if preloading is None:
             return []
         why = f"{sentences.where(session)}: {failure.reason}"
-        return self._improver.keep_plan(preloading.change, why, now_s)
+        kept = self._improver.keep_plan(preloading.change, why, now_s)
+        return self._give_up_preloading() + kept
 
-    def _stop_preloading(self) -> None:
-        if self._preloading is not None:
-            self._preloading.cancel()
-        self._preloading = None
+    def _give_up_preloading(self) -> list[Action]:
+        preloading, self._preloading = self._preloading, None
+        return [] if preloading is None else preloading.give_up()
 
     def _roll_out(self, blueprint: Blueprint, now_s: float) -> list[Action]:
         self.blueprint = blueprint
         self._rollout = Rollout(blueprint, self.sessions, self._limits, renews=True)
-        return [a for session in self._members for a in self._rollout.join(session, now_s)]
+        left_out = [s for s in self._loaded_ahead if s.is_open and s not in self._members]
+        return [
+            *(Send(session.node, Stop(NEVER_DEPLOYED)) for session in left_out),
+            *(a for session in self._members for a in self._rollout.join(session, now_s)),
+        ]
 
     # ------------------------------------------------------------ accusations and stalls
 

@@ -48,6 +48,7 @@ from nodes.host.owner import process_id
 from nodes.net.sockets import AddressError
 from nodes.protocol.messages import HOST, PROTOCOL, BlobInfo, EngineChoice, Hello
 from partition.plan import Plan
+from partition.prediction.two_plans import with_room
 
 MOST_PLANS = 32
 """How many plans are kept, the one that runs among them; only the last ones can come to run."""
@@ -140,7 +141,8 @@ def run(
         if len(plans) > MOST_PLANS:
             del plans[next(epoch for epoch in plans if epoch != supervisor.blueprint.epoch)]
         share = _share(found.plan, nodes, found.subnets, request.epoch, options, inputs)
-        share = replace(share, slower=request.slower)
+        room = frozenset() if to_beat is None else with_room(to_beat, found.plan)
+        share = replace(share, slower=request.slower, with_room=room)
         return PlanReply(share, found.gain), _blob_files(found.subnets)
 
     with contextlib.ExitStack() as stack:

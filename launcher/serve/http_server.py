@@ -14,11 +14,12 @@ from aiohttp.http import HttpProcessingError
 
 from launcher.errors import shortened
 from launcher.serve import http_form, page
+from launcher.serve.control import CONTROL_PATH, MOST_CONTROL_BYTES, Control
 from launcher.serve.errors import Refusal, RequestError, as_request_error
 from launcher.serve.http_form import LENGTH_HEADER, Call, Response
 from launcher.serve.own_routes import OWN_ROUTES
 from launcher.serve.routes import ServedVersion
-from launcher.serve.service import CONTROL_PATH, MOST_CONTROL_BYTES, Control, Service
+from launcher.serve.service import Service
 from launcher.serve.tensors import ServedModel
 from launcher.view.model import RunView
 from launcher.view.sampling import UNSEEN_EVERY_S, Sampler

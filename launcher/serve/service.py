@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Protocol
 
 from launcher.errors import BadInputError, FullError
+from launcher.serve.control import Control
 from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.request_traces import RequestTrace, RequestTraces
 from launcher.serve.routes import Routes, ServedVersion
@@ -35,25 +35,8 @@ class ClientLimits:
     """For requests under way to be answered once the server stops."""
 
 
-CONTROL_PATH = "/csdf-edge/v1/"
-"""Where the server's own API begins."""
-
-MOST_CONTROL_BYTES = 1 << 20
-
 LARGE_MESSAGE_BYTES = 64 << 20
 """What a gRPC message may have where models may come that are larger than the first ones."""
-
-
-class Control(Protocol):
-    """Answers the server's own API, at `CONTROL_PATH`."""
-
-    def is_operator(self, authorization: str | bytes | None) -> bool:
-        """Whether a header has the token of those who may change the service."""
-        ...
-
-    async def answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
-        """Return status and JSON data for a path behind `CONTROL_PATH`; raises `RequestError`."""
-        ...
 
 
 @dataclass

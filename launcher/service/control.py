@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from launcher.errors import BadInputError, LauncherError, RunFailedError, shortened
 from launcher.files import read_json, write_whole
-from launcher.serve.service import CONTROL_PATH
+from launcher.serve.control import CONTROL_PATH
 from launcher.service.store import is_locked
 
 CONTROL = "control.json"

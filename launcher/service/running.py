@@ -290,7 +290,7 @@ class RunningService:
     # ------------------------------------------------------------ the API
 
     def is_operator(self, authorization: str | bytes | None) -> bool:
-        """See `launcher.serve.service.Control`."""
+        """See `launcher.serve.control.Control`."""
         given = authorization or ""
         if isinstance(given, str):
             given = given.encode("utf-8", "surrogateescape")
@@ -299,7 +299,7 @@ class RunningService:
         )
 
     async def answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
-        """See `launcher.serve.service.Control`."""
+        """See `launcher.serve.control.Control`."""
         what, _, name = path.partition("/")
         match method, what:
             case "GET", "status" if not name:

@@ -102,10 +102,17 @@ class LoadPhases:
 class PrepareSubnets:
     """Prepare the subnets of a deployment that may follow, while the present one goes on.
 
-    The answer is `SubnetsPrepared`.
+    If it `loads`, load and rehearse them too, where the engine and the memory allow that; the
+    deployment's `LoadPhases` then takes them over. The answer is `SubnetsPrepared`.
     """
 
     deployment: Deployment
+    loads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CloseAhead:
+    """Close the subnets that were loaded ahead, if there are any: another deployment follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,8 @@ class Unload:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The session is over: drop incomplete blobs, let all blobs be evicted, and end the trace."""
+    """The session is over: drop incomplete blobs, let all blobs be evicted, close what was loaded
+    ahead, and end the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +196,6 @@ class Restart:
 
 Action = (
     Reply | SendData | Dial | HangUp | CutOffPeer | CutOffLink | LookUp | WriteChunk
-    | LoadPhases | PrepareSubnets | Fire | Unload | Release | Measure | SendTrace | Log | Exit
-    | ExitIfUnused | Restart
+    | LoadPhases | PrepareSubnets | CloseAhead | Fire | Unload | Release | Measure | SendTrace
+    | Log | Exit | ExitIfUnused | Restart
 )  # fmt: skip

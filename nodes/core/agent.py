@@ -15,6 +15,7 @@ from typing import TypeAlias
 from nodes.core import events as ev
 from nodes.core.actions import (
     Action,
+    CloseAhead,
     CutOffLink,
     CutOffPeer,
     Exit,
@@ -268,8 +269,8 @@ class Agent:
                 if offset_bytes + len(data) > blob.size_bytes:
                     raise RemoteProtocolError(f"a chunk beyond the end of blob {blob.digest[:12]}")
                 return [WriteChunk(peer, command)]
-            case Prepare(deployment):
-                return self._prepare(deployment)
+            case Prepare(deployment, loads):
+                return self._prepare(deployment, loads=loads)
             case Deploy(deployment):
                 return self.life.deploy(deployment)
             case Start():
@@ -318,17 +319,18 @@ class Agent:
         )
         return [
             *actions,
+            CloseAhead(),  # a launcher that greets again knows nothing of it
             *self._to_launcher(welcome),
             Log("info", f"{answer.described()} has this agent"),
         ]
 
-    def _prepare(self, deployment: Deployment) -> list[Action]:
+    def _prepare(self, deployment: Deployment, *, loads: bool) -> list[Action]:
         """Prepare subnets ahead, those of one deployment at a time."""
         if self._is_preparing:
             reason = "the subnets of another deployment are being prepared"
             return self._to_launcher(Prepared(deployment.epoch, reason))
         self._is_preparing = True
-        return [PrepareSubnets(deployment)]
+        return [PrepareSubnets(deployment, loads)]
 
     def _shutdown(self) -> list[Action]:
         if not self.obeys_shutdown:

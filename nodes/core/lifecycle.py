@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nodes.core import events as ev
-from nodes.core.actions import Action, HangUp, LoadPhases, Log, Measure, Restart, Unload
+from nodes.core.actions import Action, CloseAhead, HangUp, LoadPhases, Log, Measure, Restart, Unload
 from nodes.core.dataplane import DataPlane
 from nodes.core.deployment import DeploymentError
 from nodes.core.watchdog import Watchdog, firing_limit_s, unloading_limit_s
@@ -140,7 +140,7 @@ class Lifecycle:
         return [Measure("start"), *self.plane.start()]
 
     def stop(self, message: Stop) -> list[Action]:
-        """Unload, then send `Stopped`; at once if the epoch is already gone."""
+        """Unload, then send `Stopped`; at once if the epoch is already gone, or only prepared."""
         if message.epoch == self.epoch:
             self._stop_is_due = True
             return self._unload()
@@ -149,7 +149,7 @@ class Lifecycle:
         stats = self._final
         if stats is None or stats.epoch != message.epoch:
             stats = Stats(message.epoch, (), (), 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
-        return self._to_launcher(Stopped(message.epoch, stats))
+        return [CloseAhead(), *self._to_launcher(Stopped(message.epoch, stats))]
 
     def end(self) -> list[Action]:
         """Unload and close the links to other nodes, because the session is over."""

@@ -3,7 +3,8 @@
 The executor thread never waits for the I/O thread between firings, because the core keeps one
 firing queued behind the one that runs. Tensors between two phases of this node never leave the
 executor thread: they are in a store until the last phase that reads them has run. The thread also
-encodes and decodes the tensors of channels that are not raw.
+encodes and decodes the tensors of channels that are not raw. Before a change of plans, a thread
+beside it prepares the subnets of the next deployment, and may load and rehearse them.
 
 The thread has a name that is visible outside the process, so that tools can distinguish its CPU
 time from that of other threads. Another thread prepares subnets while the executor thread waits.
@@ -13,14 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
+from typing import TypeAlias
 
 from numpy.typing import DTypeLike
 
@@ -29,7 +30,8 @@ from nodes.core.actions import Fire
 from nodes.core.deployment import MAX_VARYING_BYTES, fits
 from nodes.execution.encoding import UndecodableError, check_available, decode, encode
 from nodes.execution.loaded_phase import LoadedPhase
-from nodes.execution.rehearsal import FEWEST_ROUNDS, Rehearsal, WireCosts
+from nodes.execution.loading import DroppedError, LoadedAhead, load_phases, rehearse, threads_of
+from nodes.execution.rehearsal import WireCosts
 from nodes.executors.base import Array, Executor, LoadOptions
 from nodes.executors.engines import Engines
 from nodes.host.heap import give_back_free_memory
@@ -59,9 +61,23 @@ class _Load:
 
 
 @dataclass(frozen=True, slots=True)
+class _TakeOver:
+    epoch: int
+    ahead: LoadedAhead
+
+
+@dataclass(frozen=True, slots=True)
+class _CloseAhead:
+    ahead: LoadedAhead
+
+
+@dataclass(frozen=True, slots=True)
 class _Unload:
     epoch: int
     interrupted: Executor
+
+
+_Job: TypeAlias = _Load | _TakeOver | _CloseAhead | Fire | _Unload
 
 
 class Worker:
@@ -87,8 +103,11 @@ class Worker:
         self._loopback = loopback
         self._report = report
         self._trim_period_s = trim_period_s
-        self._jobs: SimpleQueue[_Load | Fire | _Unload | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._dropped: set[int] = set()
+        self._ahead: LoadedAhead | None = None
+        self._costs: WireCosts | None = None
+        """What messages cost in the last rehearsal that measured it."""
         self._epoch: int | None = None
         self._phases: list[LoadedPhase] = []
         self._store: dict[tuple[str, int], tuple[Array, int]] = {}
@@ -105,19 +124,36 @@ class Worker:
     ) -> None:
         """Call `verify`, then prepare, load and rehearse the phases, whose subnets are `graphs`.
 
-        Verifying and preparing happen in a thread that this call starts. Reports `LoadProgress`,
-        then `Loaded` or `LoadFailed`.
+        Verifying and preparing happen in a thread that this call starts. Phases that are loaded
+        ahead are taken over instead. Reports `LoadProgress`, then `Loaded` or `LoadFailed`.
         """
+        ahead = self._ahead
+        if ahead is not None and ahead.executor is not None and ahead.serves(deployment):
+            self._ahead, self._executor = None, ahead.executor
+            self._jobs.put(_TakeOver(deployment.epoch, ahead))
+            return
+        self.close_ahead()
         threads = ThreadPoolExecutor(1, "preparing")
-        preparing = threads.submit(self._prepare, deployment, graphs, verify)
+        preparing = threads.submit(self._prepare, deployment, graphs, verify, ahead)
         threads.shutdown(wait=False)  # ends the thread after this one call
         self._jobs.put(_Load(deployment, graphs, preparing))
 
     def prepare_ahead(
-        self, deployment: Deployment, graphs: tuple[Path, ...], verify: Callable[[], None]
+        self,
+        deployment: Deployment,
+        graphs: tuple[Path, ...],
+        verify: Callable[[], None],
+        *,
+        loads: bool = False,
     ) -> None:
         """Call `verify`, then prepare subnets, in a thread that this call starts, while the present
-        phases fire; reports `SubnetsPrepared`. What is prepared stays in the cache."""
+        phases fire; reports `SubnetsPrepared`. What is prepared stays in the cache.
+
+        With `loads`, they are also loaded and rehearsed, for `load` to take over. Call it again
+        only after the report.
+        """
+        self.close_ahead()
+        ahead = self._ahead = LoadedAhead(deployment) if loads else None
 
         def prepare() -> None:
             reason = ""
@@ -126,11 +162,22 @@ class Worker:
                 verify()
                 executor, options = self._chosen(deployment)
                 executor.prepare(graphs, options, lambda _: None)
+                if ahead is not None:
+                    self._load_ahead(ahead, executor, options, graphs)
             except Exception as error:  # noqa: BLE001 - the present phases fire on
                 reason = _sentence(error)
             self._report(ev.SubnetsPrepared(deployment.epoch, reason))
 
-        Thread(target=prepare, name="preparing ahead", daemon=True).start()
+        thread = Thread(target=prepare, name="preparing ahead", daemon=True)
+        if ahead is not None:
+            ahead.thread = thread
+        thread.start()
+
+    def close_ahead(self) -> None:
+        """Close the phases that are loaded ahead, if there are any."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.drop():
+            self._jobs.put(_CloseAhead(ahead))
 
     def fire(self, firing: Fire) -> None:
         """Queue a firing. Reports `FiringEnded` or `FiringFailed`."""
@@ -145,6 +192,7 @@ class Worker:
 
     def stop(self, timeout_s: float) -> bool:
         """Interrupt the job under way and end the thread; False if it is not over in time."""
+        self.close_ahead()
         if self._epoch is not None:
             self.unload(self._epoch)
         self._jobs.put(None)
@@ -164,6 +212,10 @@ class Worker:
                         self._report(self._fired(job))
                 case _Load():
                     self._load(job)
+                case _TakeOver():
+                    self._take_over(job)
+                case _CloseAhead():
+                    job.ahead.close()
                 case _Unload():
                     self._unload(job)
             del job  # the last tensors must not stay alive while the thread waits
@@ -176,6 +228,8 @@ class Worker:
         try:
             with job.preparing.result() or contextlib.nullcontext() as loopback:
                 seconds, costs = self._load_phases(job, loopback)
+        except DroppedError:
+            return
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
             self._report(ev.LoadFailed(epoch, _sentence(error)))
             return
@@ -185,10 +239,41 @@ class Worker:
             loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
             self._report(loaded)
 
+    def _take_over(self, job: _TakeOver) -> None:
+        """Let the phases that were loaded ahead be those that fire."""
+        epoch, ahead = job.epoch, job.ahead
+        self._epoch = epoch
+        self._phases, self._costs = ahead.phases, ahead.costs
+        if epoch not in self._dropped:
+            costs, total = ahead.costs, len(ahead.phases)
+            self._report(ev.LoadProgress(epoch, total, total, "loaded ahead"))
+            rss_bytes = usage().rss_bytes
+            loaded = ev.Loaded(epoch, ahead.seconds, rss_bytes, costs.message_s, costs.byte_s)
+            self._report(loaded)
+
+    def _load_ahead(
+        self, ahead: LoadedAhead, executor: Executor, options: LoadOptions, graphs: Sequence[Path]
+    ) -> None:
+        """Load and rehearse phases beside those that fire.
+
+        The processor time of messages could not be told from that of firings, so what they cost in
+        an earlier rehearsal is taken over if there was one.
+        """
+        known = self._costs
+        loopback = self._loopback if known is None and self._epoch is None else None
+        ahead.load(executor, options, graphs, loopback, known or WireCosts(0.0, 0.0))
+
     def _prepare(
-        self, deployment: Deployment, graphs: tuple[Path, ...], verify: Callable[[], None]
+        self,
+        deployment: Deployment,
+        graphs: tuple[Path, ...],
+        verify: Callable[[], None],
+        ahead: LoadedAhead | None = None,
     ) -> Loopback | None:
-        """Prepare the subnets, and open the connection over which they are rehearsed."""
+        """Prepare the subnets, and open the connection over which they are rehearsed, once nothing
+        is loaded `ahead` any more."""
+        if ahead is not None:
+            ahead.wait()
         check_available(deployment)
         verify()
         self._choose_engine(deployment)
@@ -217,7 +302,7 @@ class Worker:
             with self._opening:
                 executor, choice = self._engines.executor_for(choice)
         return executor, LoadOptions(
-            threads=_threads(deployment),
+            threads=threads_of(deployment),
             precision=choice.precision,
             engine_options={option.name: option.value for option in choice.options},
         )
@@ -227,38 +312,20 @@ class Worker:
     ) -> tuple[tuple[float, ...], WireCosts]:
         deployment = job.deployment
         epoch, total = deployment.epoch, len(deployment.phases)
-        for index, (spec, graph) in enumerate(zip(deployment.phases, job.graphs, strict=True)):
-            if epoch in self._dropped:
-                break
-            subnet = self._executor.load(graph, self._options)
-            try:
-                self._phases.append(LoadedPhase(spec, index, deployment, subnet))
-            except BaseException:
-                subnet.close()
-                raise
-            self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
-        for phase in self._phases:
-            phase.check_room()
-        give_back_free_memory()  # before the first runs bring weights into memory
-        return self._rehearse(deployment, loopback)
 
-    def _rehearse(
-        self, deployment: Deployment, loopback: Loopback | None
-    ) -> tuple[tuple[float, ...], WireCosts]:
-        epoch, total = deployment.epoch, len(deployment.phases)
-        rehearsed = [phase.rehearsed() for phase in self._phases]
-        rehearsal = Rehearsal(loopback, _threads(deployment))
-        reported = 0
-        for number in rehearsal.perform(rehearsed):
-            if epoch in self._dropped:
-                return (), rehearsal.costs()
-            if reported < number <= FEWEST_ROUNDS:
-                self._report(ev.LoadProgress(epoch, total, total, f"rehearsing, round {number}"))
-                reported = number
-        if deployment.check_finite:
-            for phase in self._phases:
-                phase.watch_values()
-        return tuple(phase.typical_s for phase in rehearsed), rehearsal.costs()
+        def goes_on() -> bool:
+            return epoch not in self._dropped
+
+        def report_progress(done: int, what: str) -> None:
+            self._report(ev.LoadProgress(epoch, done, total, what))
+
+        given = deployment, job.graphs, self._executor, self._options
+        load_phases(*given, self._phases, goes_on, report_progress)
+        give_back_free_memory()  # before the first runs bring weights into memory
+        seconds, costs = rehearse(deployment, self._phases, loopback, goes_on, report_progress)
+        if loopback is not None:
+            self._costs = costs
+        return seconds, costs
 
     def _fired(self, firing: Fire) -> ev.FiringEnded | ev.FiringFailed:
         """Run a phase, and return the event with its outputs or its error."""
@@ -337,11 +404,6 @@ def _encoded(phase: LoadedPhase, outputs: Mapping[str, Array]) -> dict[int, memo
         for payload in (encode(outputs[tensor], encoding),)
         for number in numbers
     }
-
-
-def _threads(deployment: Deployment) -> int:
-    """Return the threads per run: at most one per processor, since every subnet has its own."""
-    return min(deployment.threads, len(os.sched_getaffinity(0)))
 
 
 def _unfit(channel: ChannelSpec, made: Array) -> str:

@@ -13,7 +13,8 @@ a subclass of the contract tests (`csdf_edge.testing.executor_contract`). `Input
 made for that call, and waits for it; then it calls `load`, `LoadedSubnet.run`, `LoadedSubnet.close`
 and `resume` in one other thread, the same one for as long as the agent lives. It calls `interrupt`
 and `close` in a third thread, at any time. So `interrupt` and `close` must be safe while any other
-method runs, and two subnets may run at once. Nothing else happens concurrently.
+method runs, and two subnets may run at once. Nothing else happens concurrently, unless the executor
+allows it (`LoadsBesideRuns`).
 
 **Errors.** A method raises ExecutorError for whatever makes an engine or a subnet unusable: a
 missing library, a broken file, an unsupported operator, a wrong input, a failure in the engine. Its
@@ -32,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -172,6 +173,17 @@ class ThreadTimes:
         """Return the times after so many more seconds."""
         waits_s = None if self.waited_s is None else self.waited_s + waited_s
         return ThreadTimes(self.computed_s + computed_s, waits_s)
+
+
+@runtime_checkable
+class LoadsBesideRuns(Protocol):
+    """An executor that may load and rehearse subnets in one more thread while others run.
+
+    That thread also closes them if they are not wanted. Otherwise the thread that runs the others
+    takes them over when that one is done with them.
+    """
+
+    loads_beside_runs: Literal[True]
 
 
 @runtime_checkable

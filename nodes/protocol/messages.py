@@ -309,9 +309,14 @@ class Deploy:
 @dataclass(frozen=True, slots=True)
 class Prepare:
     """Launcher → agent: prepare the subnets of this deployment, which may follow, while the present
-    one goes on. The answer is `Prepared`. Only agents from protocol 9 on understand it."""
+    one goes on. The answer is `Prepared`. Only agents from protocol 9 on understand it.
+
+    If it `loads`, the agent also loads and rehearses them, where its engine and memory allow that.
+    A `Stop` of an epoch that is not deployed closes them again.
+    """
 
     deployment: Deployment
+    loads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,8 +463,8 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Agent → launcher: the subnets of the deployment of `epoch` are prepared; if a `reason` is
-    given, they are not."""
+    """Agent → launcher: the preparation for the deployment of `epoch` is over; a `reason` says why
+    something is left to do once it is deployed."""
 
     epoch: int
     reason: str = ""

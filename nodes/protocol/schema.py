@@ -180,7 +180,7 @@ def _messages(version: int) -> tuple[Record, ...]:
         Record(words.Query, {"digests": list_of(digest)}),
         Record(words.Put, {"blob": nested(_BLOB), "offset_bytes": _count, "data": chunk}),
         Record(words.Deploy, {"deployment": nested(deployment)}),
-        Record(words.Prepare, {"deployment": nested(deployment)}),
+        Record(words.Prepare, {"deployment": nested(deployment), "loads": later(9, flag)}),
         Record(words.Prepared, {"epoch": _count, "reason": _text}),
         Record(words.Start, {"epoch": _count}),
         Record(words.Stop, {"epoch": _count}),

@@ -179,6 +179,7 @@ class FaultyWorld(World):
         node.is_gone, node.is_paused = True, False
         node.life += 1
         node.firings.clear()
+        node.close_ahead()
         for over in list(self.connections):
             if over.is_open and name in (over.dialler, over.dialled):
                 self.cut(over)

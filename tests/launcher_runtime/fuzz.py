@@ -73,6 +73,7 @@ def history(seed: int, faults: Sequence[str] = FAULTS) -> Outages:
     leave_out(world, Random(f"absent {seed}"))
     if seed % 5 == 0:
         world.cannot_prepare = set(list(world.nodes)[::2])
+        world.without_room = set(list(world.nodes)[1::2])
     if long:
         world.gain = lambda: random.choice((1.1, 1.5, 3.0))
     pauses_s = (0.0, 5.0, 15.0, 40.0) if long else (0.0, 0.5, 2.0, 5.0)

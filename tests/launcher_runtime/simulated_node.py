@@ -62,6 +62,9 @@ class SimulatedNode:
     stored: dict[str, int] = field(default_factory=dict)
     unanswered: int = 0
     deployment: Deployment | None = None
+    ahead: Deployment | None = None
+    """What is loaded beside it."""
+    loading_ahead: Deployment | None = None
     firings: deque[act.Fire] = field(default_factory=deque)
     local: dict[tuple[str, int], int] = field(default_factory=dict)
     state: dict[str, int] = field(default_factory=dict)
@@ -91,11 +94,27 @@ class SimulatedNode:
         return self.stored[put.blob.digest] == put.blob.size_bytes
 
     def load(self, deployment: Deployment) -> None:
-        """Nothing of an earlier deployment is left."""
+        """Nothing of an earlier deployment is left, nor of one that was to follow."""
         assert not self.firings
+        self.close_ahead()
         self.deployment = deployment
         self.local.clear()
         self.state.clear()
+
+    def load_ahead(self, deployment: Deployment) -> Callable[[], None]:
+        """Begin to load a deployment ahead; call what is returned when it is loaded."""
+        assert self.ahead is self.loading_ahead is None, "there is something that nobody has freed"
+        self.loading_ahead = deployment
+
+        def loaded() -> None:
+            if self.loading_ahead is deployment:
+                self.ahead, self.loading_ahead = deployment, None
+
+        return loaded
+
+    def close_ahead(self) -> None:
+        """Free what is loaded ahead."""
+        self.ahead = self.loading_ahead = None
 
     def end_firing(self, busy_s: float) -> nev.FiringEnded:
         """End the oldest firing, which took `busy_s`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -26,12 +27,14 @@ from nodes.core.reactor import Reactor
 from nodes.protocol.messages import (
     HOST,
     PROTOCOL,
+    Bye,
     Control,
     Data,
     Deployment,
     DeviceOffer,
     EngineOffer,
     Hello,
+    Shutdown,
     Stored,
     TensorHeader,
 )
@@ -125,6 +128,8 @@ class World(SimulatedHost):
         """Nodes that were off when a greeting would have arrived, which waits in the socket."""
         self.cannot_prepare: set[str] = set()
         """Nodes that cannot prepare subnets while they compute."""
+        self.without_room: set[str] = set()
+        """Nodes that have no memory for two plans."""
         self.trace: list[tuple[str, str]] = []
         self.story: list[str] = []
         self.connections: list[Connection] = []
@@ -258,7 +263,11 @@ class World(SimulatedHost):
         return actions
 
     def _plan(self, asked: lev.PlanRequest) -> None:
-        self.event(answer(asked, None if asked.better_than is None else self.gain(), self._replan))
+        found = answer(asked, None if asked.better_than is None else self.gain(), self._replan)
+        if isinstance(found, lev.PlanReply):
+            room = frozenset(found.blueprint.deployments) - self.without_room
+            found = replace(found, blueprint=replace(found.blueprint, with_room=room))
+        self.event(found)
 
     def command(self, node: str, message: Control) -> None:
         over = self.control[node]
@@ -270,9 +279,17 @@ class World(SimulatedHost):
                 return
             self.nodes[node].told.append(type(message).__name__)
             self.trace.append((node, type(message).__name__))
+            if isinstance(message, Bye | Shutdown) and self.ends_after_streaming:
+                assert self.nodes[node].ahead is None, "what was loaded ahead was not freed"
             self.tell(node, nev.ControlReceived(over.name, message, self.key))
 
         self.send(over, HOST, arrive)
+
+    @property
+    def ends_after_streaming(self) -> bool:
+        """Whether the run has ended well, and not in the middle of a change of epochs."""
+        is_well = self.end is not None and self.end.error is None
+        return is_well and self.supervisor._recoverer.outage is None
 
     # ------------------------------------------------------------ the nodes
 
@@ -323,10 +340,10 @@ class World(SimulatedHost):
                 self.tell(name, written)
             case act.LoadPhases(deployment):
                 self._load(name, node, deployment)
-            case act.PrepareSubnets(deployment):
-                reason = "no room for both" if name in self.cannot_prepare else ""
-                prepared = nev.SubnetsPrepared(deployment.epoch, reason)
-                self.later(name, PREPARING_S, prepared)
+            case act.PrepareSubnets(deployment, loads):
+                self._prepare(name, node, deployment, loads=loads)
+            case act.CloseAhead():
+                node.close_ahead()
             case act.Fire():
                 node.firings.append(action)
                 if len(node.firings) == 1:
@@ -338,7 +355,7 @@ class World(SimulatedHost):
             case act.Measure(purpose):
                 self.tell(name, nev.Measured(purpose, nev.Usage(1, 1, 1, self.now_s)))
             case act.Release():
-                pass  # no disk to clean
+                node.close_ahead()  # and there is no disk to clean
             case act.Exit() | act.Restart():
                 node.is_gone = True
             case act.Log(_, text):
@@ -358,9 +375,24 @@ class World(SimulatedHost):
 
         self.at(self.now_s + after_s, happen)
 
+    def _prepare(
+        self, name: str, node: SimulatedNode, deployment: Deployment, *, loads: bool
+    ) -> None:
+        is_able = name not in self.cannot_prepare
+        took_s = PREPARING_S
+        if loads and is_able:
+            took_s += len(deployment.phases) * LOADING_S
+            ready = node.load_ahead(deployment)
+            self.at(self.now_s + took_s, ready)
+        reason = "" if is_able else "no room for both"
+        self.later(name, took_s, nev.SubnetsPrepared(deployment.epoch, reason))
+
     def _load(self, name: str, node: SimulatedNode, deployment: Deployment) -> None:
+        total, ahead = len(deployment.phases), node.ahead
         node.load(deployment)
-        total = len(deployment.phases)
+        if ahead is not None and ahead == replace(deployment, dial=()):
+            self.tell(name, nev.Loaded(deployment.epoch, (FIRING_S,) * total, 99))
+            return
         for done in range(1, total + 1):
             loading = nev.LoadProgress(deployment.epoch, done, total, "loading")
             self.later(name, done * LOADING_S, loading)

@@ -7,8 +7,12 @@ from random import Random
 import pytest
 
 from launcher.core import events as lev
+from launcher.core.blueprint import Blueprint
+from launcher.core.run_state import RunState
+from launcher.core.session import SessionState
 from nodes.protocol.messages import PROTOCOL
-from tests.launcher_runtime.faults import FaultyWorld, recovering
+from tests.launcher_runtime.faults import BLOB_BYTES, FaultyWorld, recovering
+from tests.launcher_runtime.plans import blueprint_of, spread
 from tests.launcher_runtime.simulation import LOADING_S, PREPARING_S
 
 
@@ -123,3 +127,71 @@ def test_the_end_of_the_frames_ends_the_preparation() -> None:
     world.run(2000.0)
     world.check_end()
     assert world.end == lev.End(None)
+
+
+def test_what_is_loaded_ahead_is_taken_over_without_loading_it_again() -> None:
+    assert finish(back_again()) < LOADING_S
+
+
+def test_a_node_without_memory_for_two_plans_loads_its_part_in_the_pause_and_says_so() -> None:
+    world = back_again()
+    world.without_room |= world.nodes.keys()
+    assert LOADING_S < finish(world) < PREPARING_S
+    expected = "loads its next subnets only in the pause: it has no memory for two plans"
+    assert any(expected in text for text in world.notices)
+
+
+def test_what_is_loaded_ahead_is_freed_if_the_plan_is_kept() -> None:
+    world = back_again()
+
+    def lose_once_loaded() -> None:
+        if any(node.ahead for node in world.nodes.values()):
+            world.crash("n1")
+        elif world.end is None:
+            world.at(world.now_s + 0.05, lose_once_loaded)
+
+    world.at(6.0, lose_once_loaded)
+    world.run(2000.0)
+    world.check_end()
+    assert [past.cause for past in world.supervisor.recoveries] == ["loss"]
+    others = [name for name in world.nodes if name != "n1"]
+    for name in others:
+        after = world.nodes[name].words[world.nodes[name].words.index("Prepare") + 1 :]
+        assert "Deploy" not in after
+        assert after.count("Stop") == 2  # of what was loaded ahead, and at the end
+
+
+@pytest.mark.parametrize("state", [SessionState.QUERYING, SessionState.DEPLOYING])
+def test_what_is_loaded_ahead_is_freed_by_nodes_that_another_plan_leaves_out(
+    state: SessionState,
+) -> None:
+    world = back_again()
+    one, other = (name for name in world.nodes if name != "n1")
+    sessions = world.supervisor.sessions
+
+    def lose_while_rolling_out() -> None:
+        is_down = world.supervisor.life.state is RunState.ROLLOUT and world.supervisor.taken
+        if is_down and sessions["n1"].state is state:
+            world._replan = all_on_one
+            world.crash("n1")
+        elif world.end is None:
+            world.at(world.now_s + 0.005, lose_while_rolling_out)
+
+    def all_on_one(epoch: int, _: tuple[str, ...]) -> Blueprint:
+        plan = spread(world.reads, [one] * len(world.reads), lambda: 2, world.keeps)
+        return blueprint_of(plan, BLOB_BYTES, epoch, world._networks(plan))
+
+    def look() -> None:
+        if len(world.supervisor.recoveries) == 2:
+            assert world.supervisor.blueprint.deployments.keys() == {one}
+            assert world.nodes[other].ahead is None
+            looked.append(other)
+        elif world.end is None:
+            world.at(world.now_s + 0.1, look)
+
+    looked: list[str] = []
+    world.at(5.9, lose_while_rolling_out)
+    world.at(6.0, look)
+    world.run(2000.0)
+    world.check_end()
+    assert looked

@@ -19,6 +19,7 @@ from nodes.protocol.messages import (
     Failed,
     GetStats,
     Hello,
+    Prepare,
     Progress,
     Refused,
     Shutdown,
@@ -284,3 +285,22 @@ def test_statistics_say_for_how_long_the_node_waited_for_credits_and_had_nothing
     agent.happens(ev.FiringEnded(7, 0, 2, {"y": b"abcdefgh"}, 6.0))
     agent.now_s = 30.0
     assert measured(agent).waited_s == (4.0,)  # it waits for a frame now, not for a credit
+
+
+def test_what_is_loaded_ahead_stays_when_the_present_deployment_is_stopped():
+    agent = LoneCore().at(Stage.RUNNING)
+    prepared = agent.says(Prepare(dataclasses.replace(DEPLOYMENT, epoch=8), loads=True))
+    assert only(prepared, act.PrepareSubnets).loads
+    assert not has(agent.says(Stop(7)), act.CloseAhead)
+
+
+@pytest.mark.parametrize("epoch", [0, 8])
+def test_what_is_loaded_ahead_is_closed_by_a_stop_of_what_is_not_deployed(epoch):
+    agent = LoneCore().at(Stage.RUNNING)
+    assert has(agent.says(Stop(epoch)), act.CloseAhead)
+
+
+def test_what_is_loaded_ahead_is_closed_when_a_launcher_greets():
+    agent = LoneCore().at(Stage.RUNNING)
+    hello = Hello(PROTOCOL, agent.core.session.name, 15.0)
+    assert has(agent.says(hello), act.CloseAhead)

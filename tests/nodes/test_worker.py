@@ -170,7 +170,7 @@ def test_an_engine_gets_no_more_threads_than_there_are_processors(
         rehearsed.append(threads)
         return Rehearsal(loopback, threads)
 
-    monkeypatch.setattr("nodes.execution.worker.Rehearsal", rehearsal)
+    monkeypatch.setattr("nodes.execution.loading.Rehearsal", rehearsal)
     assert isinstance(loaded(worker, replace(DEPLOYMENT, threads=asked)), ev.Loaded)
     assert engine.threads == given
     assert rehearsed == [given]

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nodes.cache.room import Room
 from nodes.executors.base import (
@@ -53,6 +53,8 @@ _FORMAT = 6
 
 class OnnxRuntimeExecutor:
     """ONNX Runtime on this machine's CPU, keeping optimised subnets under `cache`."""
+
+    loads_beside_runs: Literal[True] = True
 
     def __init__(self, cache: Path, *, room: Room | None = None) -> None:
         """Open ONNX Runtime; `room` bounds the cache if given.
