@@ -28,7 +28,7 @@ from launcher.plan.planning import (
 )
 from launcher.plan.prediction import predicted_run, times_of
 from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.use import profile_file, with_profile_option
+from launcher.profile.use import profile_file, profile_of, with_profile_option
 from launcher.progress import ProgressDisplay
 from launcher.run.runtime import RunResult, SubnetFiles
 from partition.plan import Plan
@@ -71,7 +71,8 @@ def measure(
         if boards.profiled:
             cluster = with_profile_option(cluster, profile(lab, folder / "profile.json"))
         model = read_model(cluster)
-        alone_s = float(problem_of(cluster, model, None).costs.layer_s[:, 0].sum())
+        known = profile_of(profile_file(cluster, model))
+        alone_s = float(problem_of(cluster, model, known).costs.layer_s[:, 0].sum())
         ready: dict[Cell, _Ready] = {}
         refused: set[Cell] = set()
         for number, cell in enumerate(dict.fromkeys(cells)):
