@@ -257,7 +257,7 @@ class Simulation:
                 self.tell(node, ev.Unloaded(action.epoch))
             case act.Measure():
                 self.tell(node, ev.Measured(action.purpose, ev.Usage(1, 1, 1, 0.0)))
-            case act.Log() | act.HangUp():
+            case act.Log() | act.HangUp() | act.CloseAhead():
                 pass
             case _:
                 raise AssertionError(f"{node} wants {action}")
