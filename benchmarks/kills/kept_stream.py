@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 @dataclass
 class KeptStream:
     """The journal in `folder`, of a run without a bound. A frame with a valid record is
-    acknowledged: whoever reads the journal counts on it."""
+    acknowledged, because readers of the journal count on it."""
 
     folder: Path
     acknowledged: set[int] = field(default_factory=set)

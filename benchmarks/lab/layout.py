@@ -89,11 +89,11 @@ class Cpus:
 def separate_cpus(config: LabConfig, allowed: Collection[int]) -> Cpus | None:
     """Which of the allowed CPUs compute, or None if boards and the rest share all of them.
 
-    An accelerator does no work for the network. But the kernel handles packets on the CPU of
-    whoever sends them, in the time of the thread that it interrupts, and counts that as the
-    thread's. Boards that send much would be slowed by one another's packets; replicas, which
-    send nothing, would not. So the slices of an `undisturbed` laboratory of accelerator boards get
-    CPUs of their own, if they fit on fewer than there are.
+    An accelerator does no work for the network. But the kernel handles a packet on the CPU that
+    sent it. It interrupts the thread that runs there, and counts the time as that thread's. Boards
+    that send much would therefore slow each other's computing threads, and replicas, which send
+    nothing, would not. So the slices of an `undisturbed` laboratory of accelerator boards get CPUs
+    of their own, if they fit on fewer than there are.
     """
     boards = slices(config)
     count = math.ceil(sum(board.cpu for board in boards))

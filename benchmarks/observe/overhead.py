@@ -3,8 +3,8 @@
 There are two clusters of the same model and as many agents. One is looked at once per second: the
 server and every agent are scraped, and what `launch top` and an open page ask the server for is
 fetched; all its agents log as JSON. The other has no server and no log. Each streams in turn while
-the other one waits, and the ratio of each pair counts. Whoever looks does so on this machine, too,
-but draws nothing.
+the other one waits, and the ratio of each pair counts. The process that looks runs on this machine,
+too, but draws nothing.
 """
 
 from __future__ import annotations

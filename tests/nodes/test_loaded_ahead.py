@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Event
 
 import pytest
@@ -13,7 +12,7 @@ from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.execution.worker import Worker
 from nodes.protocol.messages import BlobInfo, Deployment, PeerSpec
-from tests.nodes.test_worker import DEPLOYMENT, GRAPHS, WAIT_S, Engine, frame, loaded
+from tests.nodes.test_worker import DEPLOYMENT, GRAPHS, WAIT_S, Engine, frame, loaded, working
 
 NEXT = replace(DEPLOYMENT, epoch=2, dial=())
 DEPLOYED = replace(NEXT, dial=(PeerSpec("m", "tcp://m:2"),))
@@ -43,13 +42,9 @@ def engine():
 
 @pytest.fixture
 def worker(engine):
-    reported: SimpleQueue[ev.Event] = SimpleQueue()
-    worker = Worker(engine, reported.put)
-    worker.reported = lambda: reported.get(timeout=WAIT_S)
-    yield worker
-    engine.may_load.set()
-    engine.may_run.set()
-    assert worker.stop(WAIT_S)
+    with working(engine) as worker:
+        yield worker
+        engine.may_load.set()
 
 
 def prepared(worker: Worker, deployment: Deployment = NEXT, *, loads: bool = True) -> str:
@@ -160,12 +155,8 @@ def test_an_error_leaves_nothing_loaded_and_the_phases_fire_on(worker, engine):
 
 
 def test_an_engine_that_loads_in_one_thread_only_prepares_and_says_so():
-    reported: SimpleQueue[ev.Event] = SimpleQueue()
-    worker = Worker(Engine(), reported.put)
-    worker.prepare_ahead(NEXT, GRAPHS, lambda: None, loads=True)
-    event = reported.get(timeout=WAIT_S)
-    assert event.reason == "adds one loads no subnets while others run"
-    assert worker.stop(WAIT_S)
+    with working(Engine()) as worker:
+        assert prepared(worker) == "adds one loads no subnets while others run"
 
 
 def test_subnets_for_which_there_is_no_room_are_loaded_later(worker, engine):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -126,14 +127,21 @@ def engine():
     return Engine()
 
 
-@pytest.fixture
-def worker(engine):
+@contextmanager
+def working(engine):
+    """A worker; its `reported` waits for its next event."""
     reported: SimpleQueue[ev.Event] = SimpleQueue()
     worker = Worker(engine, reported.put)
     worker.reported = lambda: reported.get(timeout=WAIT_S)
     yield worker
     engine.may_run.set()
     assert worker.stop(WAIT_S)
+
+
+@pytest.fixture
+def worker(engine):
+    with working(engine) as worker:
+        yield worker
 
 
 def loaded(worker: Worker, deployment=DEPLOYMENT, graphs=GRAPHS) -> ev.Event:
