@@ -46,6 +46,12 @@ class LoadedPhase:
             for channel in (*self.inputs.values(), *outgoing)
         }
         """Of all inputs and outputs, by tensor."""
+        self.exact = [
+            (channel.tensor, self.dtypes[channel.tensor], channel.shape)
+            for channel in outgoing
+            if not channel.varies
+        ]
+        """The dtype and the shape of each output that has the same shape in every frame."""
         remote = [channel for channel in outgoing if channel.target_node != node]
         self.sent = {channel.tensor for channel in remote}
         """Outputs that other nodes read."""
@@ -67,6 +73,12 @@ class LoadedPhase:
         """Outputs that phases of this node read, with the number of these phases."""
         self.kept_from = {t: c.kept_from for t, c in self.inputs.items() if c.kept_from}
         """For each input that is state, the output of the previous frame that it is."""
+        self.stored = tuple(
+            tensor
+            for tensor, channel in self.inputs.items()
+            if channel.source_node == node and not channel.kept_from
+        )
+        """Inputs that earlier phases of this node made for the same frame."""
         self.state: dict[str, Array] = {}
         """State for the next frame; empty before the first."""
         self.may_be_infinite: frozenset[str] | None = None

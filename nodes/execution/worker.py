@@ -332,7 +332,7 @@ class Worker:
         phase = self._phases[firing.phase]
         try:
             outputs, began_s, busy_s, cpu_s = self._compute(phase, firing)
-            encoded = _encoded(phase, outputs)
+            encoded = _encoded(phase, outputs) if phase.encoded else {}
         except UndecodableError as error:
             return ev.FiringFailed(firing.epoch, firing.phase, firing.frame, str(error), error.node)
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
@@ -361,18 +361,23 @@ class Worker:
         began, cpu = time.perf_counter(), time.thread_time()
         outputs = phase.subnet.run(inputs)
         cpu_s, busy_s = time.thread_time() - cpu, time.perf_counter() - began
-        for tensor, channel in phase.outputs.items():
+        for tensor, dtype, shape in phase.exact:
             made = outputs[tensor]
+            if made.dtype != dtype or made.shape != shape:
+                raise NodeError(_unfit(phase.outputs[tensor], made))
+        for tensor in phase.varying:
+            channel, made = phase.outputs[tensor], outputs[tensor]
             if not fits(channel, made.dtype.name, made.shape):
                 raise NodeError(_unfit(channel, made))
         phase.check_values(inputs, outputs)
-        for tensor in inputs.keys() - firing.inputs.keys() - phase.state.keys():
+        for tensor in phase.stored:
             array, readers = self._store.pop((tensor, frame))
             if readers > 1:
                 self._store[tensor, frame] = array, readers - 1
         for tensor, readers in phase.kept.items():
             self._store[tensor, frame] = outputs[tensor], readers
-        phase.keep(outputs)
+        if phase.kept_from:
+            phase.keep(outputs)
         return outputs, began, busy_s, cpu_s
 
     def _unload(self, job: _Unload) -> None:

@@ -36,6 +36,7 @@ from nodes.executors.onnx.sessions import (
     import_onnxruntime,
     keep_packing_off,
     loading_options,
+    raise_engine_error,
     shrink_arena,
     tensor_specs,
 )
@@ -197,7 +198,7 @@ class OnnxRuntimeSubnet:
         self._allocator = OutputAllocator(self._outputs)
         self._varying = tuple(name for name, spec in self._outputs.items() if spec.varies)
         self._run_options = run_options
-        self._binding: SessionBinding | None = SessionBinding(ort, session)
+        self._binding: SessionBinding | None = SessionBinding(ort, session, tuple(self._inputs))
 
     @property
     def inputs(self) -> Mapping[str, TensorSpec]:
@@ -216,9 +217,10 @@ class OnnxRuntimeSubnet:
             raise ExecutorError(f"subnet {self._name} is closed; load it again")
         arrays = self._check.arrays(inputs)
         outputs = self._allocator.allocate()
-        with engine_errors(self._ort, self._name, "run"):
-            given = zip(self._inputs, arrays, strict=True)
-            varying = binding.run(given, outputs, self._varying, self._run_options)
+        try:
+            varying = binding.run(arrays, outputs, self._varying, self._run_options)
+        except Exception as error:  # noqa: BLE001 - what is not the engine's is raised again
+            raise_engine_error(error, self._ort, self._name, "run")
         return {name: (outputs | varying)[name] for name in self._outputs} if varying else outputs
 
     def close(self) -> None:

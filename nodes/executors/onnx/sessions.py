@@ -25,7 +25,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -266,17 +266,24 @@ def engine_errors(ort: Any, subnet: str, doing: str) -> Iterator[None]:
     """
     try:
         yield
-    except ExecutorError:
-        raise
-    except Exception as error:  # its exceptions share no base below Exception
-        if type(error).__module__.partition(".")[0] != "onnxruntime" and not isinstance(
-            error, (RuntimeError, ValueError)
-        ):
-            raise
-        raise ExecutorError(
-            f"subnet {subnet}: ONNX Runtime {ort.__version__} cannot {doing} it: "
-            + explain(str(error))
-        ) from error
+    except Exception as error:  # noqa: BLE001 - its exceptions share no base below Exception
+        raise_engine_error(error, ort, subnet, doing)
+
+
+def raise_engine_error(error: Exception, ort: Any, subnet: str, doing: str) -> NoReturn:
+    """Raise an ExecutorError for what ONNX Runtime raised, and anything else again as it is.
+
+    For code that runs so often that the block of `engine_errors` would count.
+    """
+    is_engines = type(error).__module__.partition(".")[0] == "onnxruntime"
+    if isinstance(error, ExecutorError) or not (
+        is_engines or isinstance(error, (RuntimeError, ValueError))
+    ):
+        raise error
+    raise ExecutorError(
+        f"subnet {subnet}: ONNX Runtime {ort.__version__} cannot {doing} it: "
+        + explain(str(error))
+    ) from error
 
 
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : (?P<code>[A-Z_]+) : (?P<text>.*)$", re.DOTALL)
