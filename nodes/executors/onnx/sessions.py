@@ -281,8 +281,7 @@ def raise_engine_error(error: Exception, ort: Any, subnet: str, doing: str) -> N
     ):
         raise error
     raise ExecutorError(
-        f"subnet {subnet}: ONNX Runtime {ort.__version__} cannot {doing} it: "
-        + explain(str(error))
+        f"subnet {subnet}: ONNX Runtime {ort.__version__} cannot {doing} it: " + explain(str(error))
     ) from error
 
 
