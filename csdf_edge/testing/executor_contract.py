@@ -30,6 +30,7 @@ from nodes.executors.base import (
     LoadOptions,
     LoadsBesideRuns,
     TensorSpec,
+    binder,
 )
 
 OPTIONS = LoadOptions()
@@ -169,6 +170,41 @@ class ExecutorContract:
             with pytest.raises(ExecutorError, match=says):
                 subnet.run(inputs)
         assert set(subnet.run({"a": a, "b": a})) == {"sum", "difference"}, "it still works"
+
+    def test_inputs_are_bound_ahead(self, executor: Executor, tmp_path: Path) -> None:
+        """Whether the subnet can (`BindsAhead`) or keeps them for `run`."""
+        subnet = load(executor, models.two_in_two_out(), tmp_path)
+        a, b = (some_inputs(subnet, seed)["a"] for seed in (1, 2))
+        expected = subnet.run({"a": a, "b": b})["difference"]
+        bind = binder(subnet)
+        first, second, third = bind({"a": a}), bind({"a": b, "b": a}), bind({})
+        inputs = [({"b": b}, first), ({}, second), ({"b": a, "a": b}, third)]
+        found = [bound.run(rest)["difference"] for rest, bound in inputs]
+        for made, wanted in zip(found, (expected, -expected, -expected), strict=True):
+            np.testing.assert_array_equal(made, wanted)
+
+    def test_a_wrong_input_bound_ahead_is_named(self, executor: Executor, tmp_path: Path) -> None:
+        subnet = load(executor, models.two_in_two_out(), tmp_path)
+        a = np.zeros((2, 3), np.float32)
+        wrong: tuple[tuple[dict[str, Array], dict[str, Array], str], ...] = (
+            ({"a": a}, {}, r'subnet pair: its input "b" is missing'),
+            ({"a": a, "b": a}, {"c": a}, r'subnet pair has no input "c"; it takes "a", "b"'),
+            ({"a": a.T}, {"b": a}, r'"a" must be float32\[2, 3\], not float32\[3, 2\]'),
+            ({"a": a}, {"b": a.T}, r'"b" must be float32\[2, 3\], not float32\[3, 2\]'),
+        )
+        for inputs, rest, says in wrong:
+            with pytest.raises(ExecutorError, match=says):
+                binder(subnet)(inputs).run(rest)
+        assert set(subnet.run({"a": a, "b": a})) == {"sum", "difference"}, "it still works"
+
+    def test_a_run_bound_before_its_subnet_was_closed_says_so(
+        self, executor: Executor, tmp_path: Path
+    ) -> None:
+        subnet = load(executor, models.two_in_two_out(), tmp_path)
+        bound = binder(subnet)(some_inputs(subnet))
+        subnet.close()
+        with pytest.raises(ExecutorError, match="pair"):
+            bound.run({})
 
     # -------------------------------------------------------------------------- outputs
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from nodes.execution.encoding import decode
 from nodes.execution.rehearsal import RehearsedPhase
-from nodes.executors.base import Array, LoadedSubnet
+from nodes.executors.base import Array, BoundRun, LoadedSubnet, binder
 from nodes.executors.synthetic_inputs import synthetic_input
 from nodes.host.control_groups import room_bytes
 from nodes.protocol.encodings import Encoding
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import ChannelSpec, Deployment, PhaseSpec
-from nodes.protocol.payload import check_finite, is_finite
+from nodes.protocol.payload import as_array, check_finite, is_finite
 
 
 class LoadedPhase:
@@ -40,6 +42,7 @@ class LoadedPhase:
             for channel in deployment.channels
             if channel.source_node == node and channel.source_phase == index
         ]
+        self.bind = binder(subnet)
         self.outputs = {channel.tensor: channel for channel in outgoing}
         self.dtypes = {
             channel.tensor: np.dtype(channel.dtype)
@@ -73,6 +76,10 @@ class LoadedPhase:
         """Outputs that phases of this node read, with the number of these phases."""
         self.kept_from = {t: c.kept_from for t, c in self.inputs.items() if c.kept_from}
         """For each input that is state, the output of the previous frame that it is."""
+        self.encoded_inputs = tuple(
+            tensor for tensor, channel in self.inputs.items() if channel.encoding != "raw"
+        )
+        """Inputs that are decoded before a firing."""
         self.stored = tuple(
             tensor
             for tensor, channel in self.inputs.items()
@@ -127,6 +134,15 @@ class LoadedPhase:
                 "less of the network"
             )
 
+    def begin(self, payloads: Mapping[str, object]) -> Firing:
+        """Bind the tensors that have come from other nodes as they are, while other phases fire."""
+        came = {
+            tensor: as_array(payload, self.dtypes[tensor], self.inputs[tensor].shape)
+            for tensor, payload in payloads.items()
+            if tensor not in self.encoded_inputs
+        }
+        return Firing(self, payloads, came, self.bind(came))
+
     def keep(self, outputs: Mapping[str, Array]) -> None:
         """Store those of a frame's outputs that are the next frame's state."""
         self.state = {tensor: outputs[output] for tensor, output in self.kept_from.items()}
@@ -149,14 +165,37 @@ class LoadedPhase:
         infinite = (name for name in self.outputs if not is_finite(tried[name]))
         self.may_be_infinite = frozenset(infinite)
 
-    def check_values(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+    def check_values(self, inputs: Collection[Array], outputs: Mapping[str, Array]) -> None:
         """Raise `NodeError` for NaN or infinity that this phase introduced into the frame."""
         if self.may_be_infinite is not None:
             made = {name: outputs[name] for name in self.outputs}
-            check_finite(inputs.values(), made, self.may_be_infinite)
+            check_finite(inputs, made, self.may_be_infinite)
 
     def _synthetic_inputs(self) -> dict[str, Array]:
         return {
             tensor: synthetic_input(channel.dtype, channel.shape)
             for tensor, channel in self.inputs.items()
         }
+
+
+@dataclass(slots=True)
+class Firing:
+    """A firing of a phase: the payloads that came from other nodes, and its bound run."""
+
+    phase: LoadedPhase
+    payloads: Mapping[str, object]
+    came: Mapping[str, Array]
+    """The tensors that came as they are; they are bound."""
+    bound: BoundRun
+
+    def rest(self, stored: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the inputs that are not bound yet: those that earlier phases `stored`, state, and
+        tensors that came encoded, which it decodes."""
+        phase, rest = self.phase, dict(stored)
+        for tensor in phase.kept_from:
+            if tensor not in self.payloads:
+                rest[tensor] = phase.state[tensor]
+        for tensor in phase.encoded_inputs:
+            if tensor in self.payloads:
+                rest[tensor] = decode(self.payloads[tensor], phase.inputs[tensor])
+        return rest

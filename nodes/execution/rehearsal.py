@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nodes.executors.base import Array, ComputesElsewhere, LoadedSubnet, ThreadTimes
+from nodes.executors.base import Array, ComputesElsewhere, LoadedSubnet, ThreadTimes, binder
 from nodes.host.control_groups import core_share, undisturbed_s
 from nodes.host.usage import waited_s
 from nodes.net.loopback import Loopback
@@ -145,13 +145,14 @@ class Rehearsal:
     def _run(self, phase: RehearsedPhase) -> None:
         """Run a phase once, timed, while tensors move."""
         inputs = phase.make_inputs()
+        bound = binder(phase.subnet)(inputs)
         moving = self._left + _beginnings(inputs[tensor] for tensor in phase.received)
         began_cpu_s = time.process_time()
         if self._loopback is not None:
             self._loopback.send(moving)
         elsewhere = _elsewhere(phase.subnet)
         waited, began, cpu = waited_s(), time.perf_counter(), time.thread_time()
-        outputs = phase.subnet.run(inputs)
+        outputs = bound.run({})
         computed_s, passed_s = time.thread_time() - cpu, time.perf_counter() - began
         waits_s = None if waited is None else (waited_s() or 0.0) - waited
         after = _elsewhere(phase.subnet)

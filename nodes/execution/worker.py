@@ -1,10 +1,13 @@
 """Loads subnets, rehearses them and fires phases in a thread of its own, one job after another.
 
 The executor thread never waits for the I/O thread between firings, because the core keeps one
-firing queued behind the one that runs. Tensors between two phases of this node never leave the
-executor thread: they are in a store until the last phase that reads them has run. The thread also
-encodes and decodes the tensors of channels that are not raw. Before a change of plans, a thread
-beside it prepares the subnets of the next deployment, and may load and rehearse them.
+firing queued behind the one that runs. The I/O thread binds what has come for that one meanwhile,
+if the engine can bind ahead: whatever Python does between two firings keeps an accelerator waiting,
+and takes long, because its code has left the processor's caches. Tensors between two phases of this
+node never leave the executor thread: they are in a store until the last phase that reads them has
+run. The thread also encodes and decodes the tensors of channels that are not raw. Before a change
+of plans, a thread beside it prepares the subnets of the next deployment, and may load and rehearse
+them.
 
 The thread has a name that is visible outside the process, so that tools can distinguish its CPU
 time from that of other threads. Another thread prepares subnets while the executor thread waits.
@@ -23,13 +26,11 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import TypeAlias
 
-from numpy.typing import DTypeLike
-
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.deployment import MAX_VARYING_BYTES, fits
-from nodes.execution.encoding import UndecodableError, check_available, decode, encode
-from nodes.execution.loaded_phase import LoadedPhase
+from nodes.execution.encoding import UndecodableError, check_available, encode
+from nodes.execution.loaded_phase import Firing, LoadedPhase
 from nodes.execution.loading import DroppedError, LoadedAhead, load_phases, rehearse, threads_of
 from nodes.execution.rehearsal import WireCosts
 from nodes.executors.base import Array, Executor, LoadOptions
@@ -40,7 +41,6 @@ from nodes.host.usage import usage
 from nodes.net.loopback import Loopback
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import ChannelSpec, Deployment
-from nodes.protocol.payload import as_array
 
 THREAD_NAME = "executor"
 """The name of the thread that computes in tools such as `top -H`."""
@@ -77,7 +77,15 @@ class _Unload:
     interrupted: Executor
 
 
-_Job: TypeAlias = _Load | _TakeOver | _CloseAhead | Fire | _Unload
+@dataclass(frozen=True, slots=True)
+class _Fire:
+    epoch: int
+    phase: int
+    frame: int
+    begun: Firing | Exception
+
+
+_Job: TypeAlias = _Load | _TakeOver | _CloseAhead | _Fire | _Unload
 
 
 class Worker:
@@ -180,8 +188,16 @@ class Worker:
             self._jobs.put(_CloseAhead(ahead))
 
     def fire(self, firing: Fire) -> None:
-        """Queue a firing. Reports `FiringEnded` or `FiringFailed`."""
-        self._jobs.put(firing)
+        """Queue a firing. Reports `FiringEnded` or `FiringFailed`.
+
+        What has come from other nodes is bound here, while the executor thread still computes the
+        firing before.
+        """
+        try:
+            begun: Firing | Exception = self._phases[firing.phase].begin(firing.inputs)
+        except Exception as error:  # noqa: BLE001 - reported as an error of the firing is
+            begun = error
+        self._jobs.put(_Fire(firing.epoch, firing.phase, firing.frame, begun))
 
     def unload(self, epoch: int) -> None:
         """Interrupt and drop all jobs of this epoch, then free its memory; reports `Unloaded`."""
@@ -207,7 +223,7 @@ class Worker:
         trim_at_s = time.monotonic() + self._trim_period_s
         while (job := self._jobs.get()) is not None:
             match job:
-                case Fire():
+                case _Fire():
                     if job.epoch not in self._dropped:
                         self._report(self._fired(job))
                 case _Load():
@@ -327,11 +343,11 @@ class Worker:
             self._costs = costs
         return seconds, costs
 
-    def _fired(self, firing: Fire) -> ev.FiringEnded | ev.FiringFailed:
+    def _fired(self, firing: _Fire) -> ev.FiringEnded | ev.FiringFailed:
         """Run a phase, and return the event with its outputs or its error."""
         phase = self._phases[firing.phase]
         try:
-            outputs, began_s, busy_s, cpu_s = self._compute(phase, firing)
+            outputs, began_s, busy_s, cpu_s = self._compute(phase, firing.begun, firing.frame)
             encoded = _encoded(phase, outputs) if phase.encoded else {}
         except UndecodableError as error:
             return ev.FiringFailed(firing.epoch, firing.phase, firing.frame, str(error), error.node)
@@ -345,21 +361,13 @@ class Worker:
         )
 
     def _compute(
-        self, phase: LoadedPhase, firing: Fire
+        self, phase: LoadedPhase, firing: Firing | Exception, frame: int
     ) -> tuple[dict[str, Array], float, float, float]:
-        frame = firing.frame
-        inputs = {
-            tensor: (
-                _arrived(firing.inputs[tensor], phase.dtypes[tensor], channel)
-                if tensor in firing.inputs
-                else phase.state[tensor]
-                if tensor in phase.state
-                else self._store[tensor, frame][0]
-            )
-            for tensor, channel in phase.inputs.items()
-        }
+        if isinstance(firing, Exception):
+            raise firing
+        rest = firing.rest({tensor: self._store[tensor, frame][0] for tensor in phase.stored})
         began, cpu = time.perf_counter(), time.thread_time()
-        outputs = phase.subnet.run(inputs)
+        outputs = firing.bound.run(rest)
         cpu_s, busy_s = time.thread_time() - cpu, time.perf_counter() - began
         for tensor, dtype, shape in phase.exact:
             made = outputs[tensor]
@@ -369,7 +377,7 @@ class Worker:
             channel, made = phase.outputs[tensor], outputs[tensor]
             if not fits(channel, made.dtype.name, made.shape):
                 raise NodeError(_unfit(channel, made))
-        phase.check_values(inputs, outputs)
+        phase.check_values((*firing.came.values(), *rest.values()), outputs)
         for tensor in phase.stored:
             array, readers = self._store.pop((tensor, frame))
             if readers > 1:
@@ -392,13 +400,6 @@ class Worker:
         self._dropped.discard(epoch)
         job.interrupted.resume()  # the core starts no other load before it has `Unloaded`
         self._report(ev.Unloaded(epoch))
-
-
-def _arrived(payload: object, dtype: DTypeLike, channel: ChannelSpec) -> Array:
-    """Return the tensor that another node has sent."""
-    if channel.encoding == "raw":
-        return as_array(payload, dtype, channel.shape)
-    return decode(payload, channel)
 
 
 def _encoded(phase: LoadedPhase, outputs: Mapping[str, Array]) -> dict[int, memoryview]:

@@ -30,8 +30,9 @@ files where the kernel supports that (`nodes.host.sandbox`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -159,6 +160,49 @@ class LoadedSubnet(Protocol):
         `run` raises ExecutorError afterwards.
         """
         ...
+
+
+class BoundRun(Protocol):
+    """A run of a subnet, some or all of whose inputs are bound."""
+
+    def run(self, rest: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute all outputs, as `LoadedSubnet.run` does; `rest` are the inputs not bound yet.
+
+        Call it once.
+        """
+        ...
+
+
+@runtime_checkable
+class BindsAhead(Protocol):
+    """A subnet whose inputs can be bound before its run begins, while another run takes place.
+
+    So the processor can do that for the next run while an accelerator computes.
+    """
+
+    def bind(self, inputs: Mapping[str, Array]) -> BoundRun:
+        """Bind some or all inputs of a run; any thread may call this, while others run.
+
+        Raises ExecutorError as `LoadedSubnet.run` does for an input that is unknown or of another
+        dtype or shape.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _RunOfAll:
+    """A run of a subnet that binds nothing ahead."""
+
+    subnet: LoadedSubnet
+    inputs: Mapping[str, Array]
+
+    def run(self, rest: Mapping[str, Array]) -> dict[str, Array]:
+        return self.subnet.run({**self.inputs, **rest})
+
+
+def binder(subnet: LoadedSubnet) -> Callable[[Mapping[str, Array]], BoundRun]:
+    """Return what binds inputs of the subnet: its `bind`, or what keeps them for `run`."""
+    return subnet.bind if isinstance(subnet, BindsAhead) else partial(_RunOfAll, subnet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,9 +355,7 @@ class InputCheck:
 
     def __init__(self, subnet: str, specs: Mapping[str, TensorSpec]) -> None:
         self._subnet = subnet
-        self._expected = tuple(
-            (name, np.dtype(spec.dtype), spec.shape) for name, spec in specs.items()
-        )
+        self._expected = {name: (np.dtype(spec.dtype), spec.shape) for name, spec in specs.items()}
 
     def arrays(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Return the inputs in the model's order, C-contiguous and aligned to their elements.
@@ -321,28 +363,40 @@ class InputCheck:
         Copies only arrays that are not so already. Raises ExecutorError naming the subnet and the
         input if one is missing, unknown, or of another dtype or shape.
         """
-        arrays = []
-        for name, dtype, shape in self._expected:
-            array = inputs.get(name)
-            if array is None:
-                raise ExecutorError(f'subnet {self._subnet}: its input "{name}" is missing')
-            if array.dtype != dtype or array.shape != shape:
-                raise ExecutorError(
-                    f'subnet {self._subnet}: its input "{name}" must be {dtype}{list(shape)}, '
-                    f"not {array.dtype}{list(array.shape)}"
-                )
-            flags = array.flags
-            if not (flags.c_contiguous and flags.aligned):
-                array = np.array(array, order="C")
-            arrays.append(array)
-        if len(inputs) != len(arrays):
-            known = {name for name, _, _ in self._expected}
-            unknown = ", ".join(f'"{name}"' for name in inputs if name not in known)
+        self.check_complete(inputs)
+        return [self.array(name, inputs[name]) for name in self._expected]
+
+    def array(self, name: str, array: Array) -> Array:
+        """Return one input, as `arrays` does."""
+        expected = self._expected.get(name)
+        if expected is None:
             raise ExecutorError(
-                f"subnet {self._subnet} has no input {unknown}; it takes "
-                + ", ".join(f'"{name}"' for name, _, _ in self._expected)
+                f'subnet {self._subnet} has no input "{name}"; it takes '
+                + ", ".join(f'"{known}"' for known in self._expected)
             )
-        return arrays
+        dtype, shape = expected
+        if array.dtype != dtype or array.shape != shape:
+            raise ExecutorError(
+                f'subnet {self._subnet}: its input "{name}" must be {dtype}{list(shape)}, '
+                f"not {array.dtype}{list(array.shape)}"
+            )
+        flags = array.flags
+        if flags.c_contiguous and flags.aligned:
+            return array
+        return np.array(array, order="C")
+
+    def check_complete(self, inputs: Collection[str]) -> None:
+        """Raise ExecutorError if `inputs` are not the names of all inputs."""
+        if len(inputs) == len(self._expected) and all(name in inputs for name in self._expected):
+            return
+        for name in self._expected:
+            if name not in inputs:
+                raise ExecutorError(f'subnet {self._subnet}: its input "{name}" is missing')
+        unknown = ", ".join(f'"{name}"' for name in inputs if name not in self._expected)
+        raise ExecutorError(
+            f"subnet {self._subnet} has no input {unknown}; it takes "
+            + ", ".join(f'"{name}"' for name in self._expected)
+        )
 
 
 class OutputAllocator:

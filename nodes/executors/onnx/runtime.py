@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from nodes.executors.base import (
     OutputAllocator,
     TensorSpec,
 )
-from nodes.executors.onnx.binding import SessionBinding, run_options
+from nodes.executors.onnx.binding import SessionBindings, run_options
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.file import OnnxFile, check_optimised, inspect
 from nodes.executors.onnx.optimise import MODEL, needed_bytes
@@ -198,7 +198,7 @@ class OnnxRuntimeSubnet:
         self._allocator = OutputAllocator(self._outputs)
         self._varying = tuple(name for name, spec in self._outputs.items() if spec.varies)
         self._run_options = run_options
-        self._binding: SessionBinding | None = SessionBinding(ort, session, tuple(self._inputs))
+        self._bindings: SessionBindings | None = SessionBindings(ort, session)
 
     @property
     def inputs(self) -> Mapping[str, TensorSpec]:
@@ -212,19 +212,60 @@ class OnnxRuntimeSubnet:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute all outputs; see `LoadedSubnet.run`."""
-        binding = self._binding
-        if binding is None:
-            raise ExecutorError(f"subnet {self._name} is closed; load it again")
-        arrays = self._check.arrays(inputs)
+        return self.bind(inputs).run({})
+
+    def bind(self, inputs: Mapping[str, Array]) -> OnnxRuntimeRun:
+        """Bind inputs of a run; see `BindsAhead.bind`."""
+        return OnnxRuntimeRun(self, self._open_bindings().take(), inputs)
+
+    def bind_to(self, binding: Any, inputs: Mapping[str, Array]) -> list[Array]:
+        """Bind inputs to one of the session's bindings; return the arrays that the run needs."""
+        bound = []
+        for name, given in inputs.items():
+            array = self._check.array(name, given)
+            binding._iobinding.bind_input(name, array)
+            bound.append(array)
+        return bound
+
+    def run_bound(self, binding: Any, bound: Collection[str]) -> dict[str, Array]:
+        """Compute all outputs from the inputs `bound` to `binding`, which must be all."""
+        bindings = self._open_bindings()
+        self._check.check_complete(bound)
         outputs = self._allocator.allocate()
         try:
-            varying = binding.run(arrays, outputs, self._varying, self._run_options)
+            varying = bindings.run(binding, outputs, self._varying, self._run_options)
         except Exception as error:  # noqa: BLE001 - what is not the engine's is raised again
             raise_engine_error(error, self._ort, self._name, "run")
         return {name: (outputs | varying)[name] for name in self._outputs} if varying else outputs
 
+    def _open_bindings(self) -> SessionBindings:
+        if self._bindings is None:
+            raise ExecutorError(f"subnet {self._name} is closed; load it again")
+        return self._bindings
+
     def close(self) -> None:
         """Free the session and its memory."""
-        if self._binding is not None:
-            self._binding = None
+        if self._bindings is not None:
+            self._bindings = None
             self._on_close(self)
+
+
+class OnnxRuntimeRun:
+    """A run of a subnet, with the inputs that are bound so far."""
+
+    __slots__ = ("_binding", "_bound", "_names", "_subnet")
+
+    def __init__(
+        self, subnet: OnnxRuntimeSubnet, binding: Any, inputs: Mapping[str, Array]
+    ) -> None:
+        self._subnet = subnet
+        self._binding = binding
+        self._names: Set[str] = inputs.keys()
+        self._bound = subnet.bind_to(binding, inputs)
+
+    def run(self, rest: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute all outputs; see `BoundRun.run`."""
+        if rest:
+            self._bound += self._subnet.bind_to(self._binding, rest)
+            self._names = self._names | rest.keys()
+        return self._subnet.run_bound(self._binding, self._names)
