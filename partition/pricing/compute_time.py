@@ -84,9 +84,7 @@ def layer_seconds(network: Network, devices: Sequence[Device]) -> NDArray[np.flo
     arithmetic = macs[:, None] / np.array([device.macs_per_s for device in devices])
     seconds = np.zeros((len(network.layers), len(devices)))
     rows = [number for number, layer in enumerate(network.layers) if layer.name not in fused]
-    seconds[rows] = np.maximum(
-        arithmetic + weights[:, None] / bytes_per_s, touched[:, None] / bytes_per_s
-    )
+    seconds[rows] = arithmetic + (weights + touched)[:, None] / bytes_per_s
     return seconds
 
 
