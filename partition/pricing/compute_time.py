@@ -1,11 +1,11 @@
 """Estimates of how long each layer takes on each device, until measured times replace them.
 
-The estimate is a roofline in which fetching weights does not overlap arithmetic: max
-(multiply-accumulates / `macs_per_s` + weights / `memory_bytes_per_s`, bytes of tensors and weights
-touched / `memory_bytes_per_s`). Bytes limit depthwise convolutions, arithmetic limits ordinary
-ones, and both limit those with large weights and small images. Layers that engines fuse with the
-layer before them (`fused_layers`) take no time. Cutting a region out of a tensor touches that
-region only.
+The estimate is a sum: multiply-accumulates / `macs_per_s` + bytes / `memory_bytes_per_s`. The bytes
+are those of the tensors that the layer reads and makes, and twice those of its weights: weights
+come from memory, tensors often from a cache. Arithmetic takes most of the time of ordinary
+convolutions, bytes that of depthwise ones, and both count where weights are large and images small.
+Layers that engines fuse with the layer before them (`fused_layers`) take no time. Cutting a region
+out of a tensor touches that region only.
 
 Layers between 8-bit tensors multiply integers, `INTEGER_SPEED` times as fast. An element of 8 bits
 takes as long as one of 32 bits, because arithmetic and not bytes bound the time.

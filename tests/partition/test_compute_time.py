@@ -1,4 +1,4 @@
-"""The analytic estimate of layers' times: a roofline."""
+"""The analytic estimate of layers' times: arithmetic and bytes."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tests.partition.networks import chain
 DEVICE = Device("d", macs_per_s=1e9, memory_bytes_per_s=1e6)
 
 
-def test_a_layer_of_much_arithmetic_takes_its_arithmetic() -> None:
-    network = chain(10**9)
-    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(1.0)
+TINY = 1e-4
+"""Seconds that tensors of a few elements take on this device at most."""
 
 
-def test_a_layer_of_little_arithmetic_takes_its_memory_traffic() -> None:
-    network = chain(10, elements=1000, weights=[500])
-    touched = 4 * (1000 + 1000 + 500)
-    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(touched / 1e6)
+def test_a_layer_takes_its_arithmetic_and_its_memory_traffic() -> None:
+    network = chain(10**6, elements=1000)
+    touched = 4 * (1000 + 1000)
+    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(1e-3 + touched / 1e6)
 
 
-def test_fetching_weights_delays_the_arithmetic() -> None:
+def test_weights_count_twice() -> None:
+    """They come from memory, where the tensors before and behind a layer are often in caches."""
     network = chain(10**9, weights=[10**6])
-    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(1.0 + 4.0)
+    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(1.0 + 2 * 4.0, abs=TINY)
 
 
 def test_an_activation_is_computed_with_the_convolution_before_it() -> None:
     network = _with_operators(chain(10**9, 0, 0), "Conv", "Relu", "Relu")
     assert fused_layers(network) == {"l1", "l2"}
-    assert layer_seconds(network, [DEVICE])[:, 0] == pytest.approx([1.0, 0.0, 0.0])
+    assert layer_seconds(network, [DEVICE])[:, 0] == pytest.approx([1.0, 0.0, 0.0], abs=TINY)
 
 
 def test_not_so_if_the_convolutions_own_result_is_read_as_well() -> None:
@@ -48,7 +48,7 @@ def test_nor_behind_other_operators() -> None:
 def test_powers_take_long() -> None:
     network = _with_operators(chain(0, elements=1000), "LRN")
     device = replace(DEVICE, memory_bytes_per_s=1e9)
-    assert layer_seconds(network, [device])[0, 0] == pytest.approx(1000 * 1300 / 1e9)
+    assert layer_seconds(network, [device])[0, 0] == pytest.approx(1000 * 1300 / 1e9, rel=0.01)
 
 
 def test_nor_where_8_bits_lie_between_the_two() -> None:
@@ -58,12 +58,12 @@ def test_nor_where_8_bits_lie_between_the_two() -> None:
 
 def test_integers_are_multiplied_faster() -> None:
     network = _in_8_bits(_with_operators(chain(10**9), "Conv"))
-    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(1.0 / INTEGER_SPEED)
+    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(1.0 / INTEGER_SPEED, abs=TINY)
 
 
 def test_a_layer_that_makes_floats_of_8_bits_multiplies_floats() -> None:
     network = _in_8_bits(_with_operators(chain(10**9), "Conv"), "t0")
-    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(1.0)
+    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(1.0, abs=TINY)
 
 
 def test_an_element_of_8_bits_takes_as_long_as_one_of_32() -> None:
@@ -109,4 +109,4 @@ def test_each_device_has_its_own_column() -> None:
     fast = replace(DEVICE, name="fast", macs_per_s=4e9)
     seconds = layer_seconds(chain(10**9), [DEVICE, fast])
     assert seconds.shape == (1, 2)
-    assert seconds[0, 0] == pytest.approx(4 * seconds[0, 1])
+    assert seconds[0, 0] == pytest.approx(4 * seconds[0, 1], rel=1e-3)
