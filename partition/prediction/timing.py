@@ -60,6 +60,7 @@ def phase_seconds(
                 sum(float(seconds[row[layer], column[phase.device]]) for layer in phase.layers),
                 cut[phase.name],
                 uncached[phase.name],
+                1,
             )
         )
         for phase in dataflow.phases
