@@ -79,7 +79,6 @@ class Device:
     host_cores: int = 1
     memory_bytes_per_s: float = 1e10
     cut_s_per_byte: float = 3e-10
-    run_s: float = 0.0
     firing_s: float = 2e-4
     wire_s_per_message: float = 5e-5
     wire_s_per_byte: float = 5e-10
@@ -92,6 +91,7 @@ class Device:
     sent_j_per_byte: float = 1e-8
     encode_s_per_byte: float = 1e-9
     engine_overhead: EngineOverhead = ONNX_RUNTIME
+    run_s: float = 0.0
 
     def __post_init__(self) -> None:
         for key in ("macs_per_s", "memory_bytes_per_s", "link_bytes_per_s"):
