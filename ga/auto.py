@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ga.both import columns, divides, explained, order
+from ga.both import Shortest, columns, divides, explained, order, shortest
 from ga.hybrid.strategy import Hybrid
 from ga.objectives import Preference, negligible_bytes
 from ga.ranking import preference_for, ranking, unloaded_latency_s
@@ -56,9 +56,8 @@ class _Candidate:
     plan: Plan
 
 
-RunSearch = Callable[[float], Strategy]
-"""Returns the search over runs, given the shortest period known of plans that divide the
-network."""
+RunSearch = Callable[[Shortest], Strategy]
+"""Returns the search over runs, given the shortest periods that other strategies have found."""
 
 VerticalSearch = Callable[[Problem, Preference], Strategy]
 """Returns the vertical search for a problem, with this preference."""
@@ -151,18 +150,17 @@ class Auto:
             except PartitionError as error:  # it cannot respect pins or memory
                 refusals.append(error)
         if self._runs is not None and problem.objective == "both":
-            dividing = (each.plan for each in found if divides(each.plan))
-            shortest_s = min((plan.period_s for plan in dividing), default=math.inf)
+            known = shortest(columns(problem, each.plan) for each in found)
             try:
-                found.append(_candidate(problem, self._runs(shortest_s), total - 1, total))
+                found.append(_candidate(problem, self._runs(known), total - 1, total))
             except PartitionError as error:
                 refusals.append(error)
         problem.on_progress(SearchProgress(total * _PROGRESS_STEPS, total * _PROGRESS_STEPS, ""))
         return found, refusals
 
 
-def _runs(shortest_s: float) -> Strategy:
-    return Runs(shortest_s=shortest_s)
+def _runs(known: Shortest) -> Strategy:
+    return Runs(known=known)
 
 
 def _ranked(problem: Problem, found: Sequence[_Candidate]) -> list[_Candidate]:
@@ -172,8 +170,8 @@ def _ranked(problem: Problem, found: Sequence[_Candidate]) -> list[_Candidate]:
         return sorted(found, key=lambda candidate: rank(candidate.plan))
     figures = [columns(problem, candidate.plan) for candidate in found]
     fronts = (candidate.solution.front for candidate in found if divides(candidate.plan))
-    shortest_s = min((each.period_s for front in fronts for each in front), default=math.inf)
-    return [found[number] for number in order(problem, figures, shortest_s)]
+    divided_s = min((each.period_s for front in fronts for each in front), default=math.inf)
+    return [found[number] for number in order(problem, figures, Shortest(divided_s))]
 
 
 def _devices(plan: Plan) -> int:

@@ -1,11 +1,14 @@
 """The choice for the objective `both`: the least memory within a tolerance of the shortest period.
 
 Of all plans whose period is at most `Problem.within` longer than the shortest, it takes the one
-whose fullest device holds least of its memory limit (in bytes where no device has a limit). The
-shortest is that of the plans that divide the network, unless copies of the whole network are faster
-by more than `Problem.within`: copies save no memory, and where they are a little faster than what
-can be divided, they would leave too little time to save any. To
-start an engine takes more than a small subnet does, so many plans are equal in that. Of these,
+whose fullest device holds least of its memory limit (in bytes where no device has a limit).
+
+Copies of the whole network are often the fastest and save no memory. Where no plan that divides the
+network is within the tolerance of them, those may be taken that are nearly the fastest of their
+kind (`NEARLY`), if they exceed the tolerance at most once more: plans that take 1.1 to 1.2 times as
+long as copies and hold a quarter are what this objective is for.
+
+To start an engine takes more than a small subnet does, so many plans are equal in that. Of these,
 those with the fewest bytes of weights, activations and channels on their fullest device come first.
 Differences of up to `ALIKE` are smaller than the error of the prediction, so they do not count: of
 plans that are so alike, the one with the shortest period is taken.
@@ -14,7 +17,7 @@ plans that are so alike, the one with the shortest period is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from partition.plan import MemoryPrediction, Plan
@@ -24,6 +27,22 @@ from partition.strategies.base import Problem, Solution
 
 ALIKE = 0.04
 """The relative difference up to which two predictions of memory count as equal."""
+
+
+NEARLY = 0.02
+"""The tolerance among plans that divide the network where copies are faster by more than
+`Problem.within`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortest:
+    """The shortest periods known: of plans that divide the network, and of copies of all of it."""
+
+    divided_s: float = math.inf
+    copied_s: float = math.inf
+
+
+UNKNOWN = Shortest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +84,38 @@ def divides(plan: Plan) -> bool:
     return all(held[copy, device] < whole[copy] for copy, device in held)
 
 
-def longest_s(problem: Problem, found: Sequence[Columns], shortest_s: float = math.inf) -> float:
-    """Return the longest period within the tolerance; see the module's docstring.
+def shortest(found: Iterable[Columns], known: Shortest = UNKNOWN) -> Shortest:
+    """Return the shortest periods of `found` and of what is `known` besides."""
+    divided_s, copied_s = known.divided_s, known.copied_s
+    for each in found:
+        if each.divides:
+            divided_s = min(divided_s, each.period_s)
+        else:
+            copied_s = min(copied_s, each.period_s)
+    return Shortest(divided_s, copied_s)
 
-    `shortest_s` is the shortest period known of plans that divide the network, if it is not among
-    `found`.
+
+def longest_s(within: float, known: Shortest) -> float:
+    """Return the longest period that may be taken; see the module's docstring.
+
+    >>> round(longest_s(0.1, Shortest(divided_s=1.0, copied_s=0.95)), 3)
+    1.045
+    >>> longest_s(0.1, Shortest(divided_s=1.0, copied_s=0.85))
+    1.02
+    >>> round(longest_s(0.1, Shortest(divided_s=1.0, copied_s=0.8)), 3)
+    0.88
     """
-    divided_s = min((each.period_s for each in found if each.divides), default=math.inf)
-    divided_s = min(divided_s, shortest_s)
-    copied_s = min((each.period_s for each in found if not each.divides), default=math.inf)
-    far = divided_s > copied_s * (1 + problem.within)
-    return (copied_s if far else divided_s) * (1 + problem.within)
+    limit_s = min(known.divided_s, known.copied_s) * (1 + within)
+    if limit_s < known.divided_s <= limit_s * (1 + within):
+        return known.divided_s * (1 + NEARLY)
+    return limit_s
 
 
-def order(problem: Problem, found: Sequence[Columns], shortest_s: float = math.inf) -> list[int]:
+def order(problem: Problem, found: Sequence[Columns], known: Shortest = UNKNOWN) -> list[int]:
     """Return the indices of `found`, the best for the objective `both` first.
 
-    `shortest_s` is as in `longest_s`. Plans beyond the tolerance come last, the shortest period
-    first.
+    `known` are the shortest periods known besides. Plans beyond the tolerance come last, the
+    shortest period first.
 
     >>> from cnn.network import Layer, Network, Tensor
     >>> from partition.devices import Device
@@ -92,7 +125,7 @@ def order(problem: Problem, found: Sequence[Columns], shortest_s: float = math.i
     >>> order(problem, [Columns(1.0, 9.0, 9.0), Columns(1.2, 1.0, 1.0), Columns(1.09, 5.0, 5.0)])
     [2, 0, 1]
     """
-    limit_s = longest_s(problem, found, shortest_s)
+    limit_s = longest_s(problem.within, shortest(found, known))
     every = range(len(found))
     close = [number for number in every if found[number].period_s <= limit_s * (1 + 1e-9)]
     if not close:

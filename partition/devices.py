@@ -79,7 +79,7 @@ class Device:
     host_cores: int = 1
     memory_bytes_per_s: float = 1e10
     cut_s_per_byte: float = 3e-10
-    firing_s: float = 2e-4
+    firing_s: float = 5e-4
     wire_s_per_message: float = 5e-5
     wire_s_per_byte: float = 5e-10
     wire_is_free: bool = False

@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ga.both import Columns, columns, order
+from ga.both import UNKNOWN, Columns, Shortest, columns, order
 from ga.genes import Genes, genes
 from ga.operators import Population
 from ga.ranking import ranking
@@ -55,10 +55,10 @@ class Runs:
 
     name = "runs"
 
-    def __init__(self, effort: RunEffort | None = None, shortest_s: float = math.inf) -> None:
-        """`shortest_s` is the shortest period known of plans that divide the network, if any is."""
+    def __init__(self, effort: RunEffort | None = None, known: Shortest = UNKNOWN) -> None:
+        """`known` are the shortest periods that other strategies have found."""
         self._effort = effort or RunEffort()
-        self._shortest_s = shortest_s
+        self._known = known
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; if nothing fits, the search repeats without spare frames."""
@@ -78,7 +78,7 @@ class Runs:
             )
         figures = [columns(problem, plan) for plan in plans]
         if problem.objective == "both":
-            best = order(problem, figures, self._shortest_s)[0]
+            best = order(problem, figures, self._known)[0]
         else:
             rank = ranking(problem)
             best = min(range(len(plans)), key=lambda number: rank(plans[number]))
@@ -130,7 +130,7 @@ class Runs:
             effort,
             effort.steps(len(grouped.network.tensors) * ways, devices),
             allowances(problem.within),
-            self._shortest_s,
+            self._known.divided_s,
             grouped.pinned,
             devices,
             on_round,

@@ -65,7 +65,8 @@ class Blueprint:
     inputs that are also network outputs and never leave the host. `phase_s` has the predicted
     seconds of each node's phases; they assume that nodes are `slower` than the cost model by these
     factors (1.0 if one is missing). The nodes `with_room` have memory for what they load beside
-    what they run when the plan is found.
+    what they run when the plan is found. `blockable` are the numbers of the channels whose tensors
+    subnets on both ends may compute in blocks of channels (`in_blocks`).
     """
 
     epoch: int
@@ -77,6 +78,40 @@ class Blueprint:
     phase_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     slower: Mapping[str, float] = field(default_factory=dict)
     with_room: frozenset[str] = frozenset()
+    blockable: frozenset[int] = frozenset()
+
+    def in_blocks(self, blocks: Mapping[str, int]) -> Blueprint:
+        """Return the blueprint with tensors in blocks of channels where engines compute in them.
+
+        `blocks` maps nodes to the channels of a block (1 if one is missing). All channels of a
+        tensor change, or none, because its phase makes it in one order only.
+        """
+        plain: set[tuple[str, int | None, str]] = set()
+        for deployment in self.deployments.values():
+            for channel in deployment.channels:
+                block = blocks.get(channel.source_node, 1)
+                if (
+                    channel.number not in self.blockable
+                    or channel.encoding != "raw"
+                    or block == 1
+                    or blocks.get(channel.target_node, 1) != block
+                    or channel.shape[1] % block
+                ):
+                    plain.add((channel.source_node, channel.source_phase, channel.tensor))
+                if channel.kept_from:
+                    (phase,) = channel.target_phases
+                    plain.add((channel.target_node, phase, channel.kept_from))
+
+        def ordered(channel: ChannelSpec) -> ChannelSpec:
+            if (channel.source_node, channel.source_phase, channel.tensor) in plain:
+                return channel
+            return replace(channel, block=blocks[channel.source_node])
+
+        deployments = {
+            node: replace(deployment, channels=tuple(map(ordered, deployment.channels)))
+            for node, deployment in self.deployments.items()
+        }
+        return replace(self, deployments=deployments)
 
     def network_of(self, channel: ChannelSpec) -> int:
         """The number of the network to which one of the host's channels belongs."""

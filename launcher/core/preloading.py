@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Notice, Send, SendChunk
 from launcher.core.recovery import Change
-from launcher.core.session import BESIDE_WINDOW, Session, SessionState, Upload
+from launcher.core.session import BESIDE_WINDOW, Session, SessionState, Upload, blocks_of
 from launcher.core.watch import is_past
 from nodes.protocol.messages import Failed, Missing, Prepare, Prepared, Query, Stop, Stored
 
@@ -35,17 +35,14 @@ class Preloading:
         self.until_s = until_s
         """When to carry out the change, whoever is not ready."""
         self._sessions = sessions
+        self._blueprint: Blueprint = change.blueprint.in_blocks(blocks_of(sessions.values()))
         self._uploads: dict[str, Upload] = {}
         self._loading: list[Session] = []
         self._waiting = {
             node: sessions[node]
-            for node in change.blueprint.deployments
+            for node in self._blueprint.deployments
             if _can_prepare(sessions[node])
         }
-
-    @property
-    def _blueprint(self) -> Blueprint:
-        return self.change.blueprint
 
     def is_over(self, now_s: float) -> bool:
         """Whether every node is ready, or it takes too long."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Send, SendChunk, StageProgress
-from launcher.core.session import BESIDE_WINDOW, Session, SessionState, Step, Upload
+from launcher.core.session import BESIDE_WINDOW, Session, SessionState, Step, Upload, blocks_of
 from launcher.core.watch import Limits
 from nodes.protocol.addresses import data_address, host_of
 from nodes.protocol.errors import RemoteProtocolError
@@ -125,7 +125,7 @@ class Rollout:
         addresses = self.data_addresses()
         if len(addresses) < len(self.members):
             return []
-        deployments = self.blueprint.addressed(addresses)
+        deployments = self.blueprint.in_blocks(blocks_of(self.members)).addressed(addresses)
         actions: list[Action] = []
         for session in self.members:
             if session.state is SessionState.STOCKED:

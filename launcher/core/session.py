@@ -34,11 +34,13 @@ smaller window still fills it.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from nodes.core.engines import EngineLackingError, resolve
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import (
     CHUNK_BYTES,
@@ -366,3 +368,21 @@ class Session:
     def is_open(self) -> bool:
         """Whether the agent has accepted our session and still holds it, as far as is known."""
         return self.welcome is not None and self.is_present
+
+
+def blocks_of(sessions: Iterable[Session]) -> dict[str, int]:
+    """Return by node of how many channels the blocks are in which its engine takes and makes
+    tensors; nodes that have not answered are left out."""
+    found = {}
+    for session in sessions:
+        if session.welcome is None:
+            continue
+        with contextlib.suppress(EngineLackingError):  # of a node that is not used
+            choice = resolve(session.engine, session.welcome.engines)
+            found[session.node] = next(
+                device.block
+                for offer in session.welcome.engines
+                for device in offer.devices
+                if (offer.engine, device.device) == (choice.engine, choice.device)
+            )
+    return found

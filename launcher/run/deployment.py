@@ -28,10 +28,15 @@ from partition.plan import Plan, PlannedChannel, PlannedPhase
 
 @dataclass(frozen=True, slots=True)
 class SubnetBlobs:
-    """The blobs of a phase's subnet: its ONNX graph, and its weights if it has any."""
+    """The blobs of a phase's subnet: its ONNX graph, and its weights if it has any.
+
+    `in_blocks` are those of its inputs and outputs that may be in blocks of channels
+    (`cnn.blocked_layout`).
+    """
 
     graph: BlobInfo
     weights: BlobInfo | None
+    in_blocks: frozenset[str] = frozenset()
 
 
 def blueprint(
@@ -102,6 +107,15 @@ def blueprint(
             )
         ),
         dealing=dealing,
+        blockable=frozenset(
+            number
+            for number, channel in enumerate(plan.channels)
+            if HOST not in (channel.source_device, channel.target_device)
+            and all(
+                channel.tensor.name in subnets[phase].in_blocks
+                for phase in (channel.source, *channel.targets)
+            )
+        ),
         phase_s={node: tuple(p.predicted_s for p in own) for node, own in phases.items()},
     )
 

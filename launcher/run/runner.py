@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from cnn.blocked_layout import borders_in_blocks
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import PlanReply, PlanRequest
 from launcher.core.intake import ENDLESS
@@ -298,7 +299,8 @@ _is_digest = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
 def _blobs(files: SubnetFiles) -> SubnetBlobs:
-    return SubnetBlobs(_blob(files.graph), _blob(files.weights) if files.weights else None)
+    weights = _blob(files.weights) if files.weights else None
+    return SubnetBlobs(_blob(files.graph), weights, borders_in_blocks(files.graph))
 
 
 def _blob(path: Path) -> BlobInfo:

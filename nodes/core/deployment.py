@@ -108,6 +108,25 @@ class Wiring:
                 self.writes[channel.source_phase].append(channel)
 
 
+def borders_in_blocks(deployment: Deployment) -> tuple[int, tuple[tuple[str, ...], ...]]:
+    """Return the channels of a block, and for each phase its inputs and outputs that are in blocks.
+
+    The deployment must have passed `check`. Without such tensors the block is 1.
+    """
+    found: list[dict[str, None]] = [{} for _ in deployment.phases]
+    block = 1
+    for channel in deployment.channels:
+        if channel.block == 1:
+            continue
+        block = channel.block
+        if channel.source_node == deployment.node and channel.source_phase is not None:
+            found[channel.source_phase][channel.tensor] = None
+        if channel.target_node == deployment.node:
+            for phase in channel.target_phases:
+                found[phase][channel.tensor] = None
+    return block, tuple(tuple(names) for names in found)
+
+
 def check(deployment: Deployment) -> None:
     """Raise `DeploymentError` if the deployment's phases and channels do not fit together."""
     if not deployment.phases:
@@ -126,6 +145,26 @@ def check(deployment: Deployment) -> None:
         if remote and channel.target_node not in dialled:
             raise DeploymentError(f"{described(channel)}: the address of its target is missing")
     _check_phases(deployment)
+    _check_blocks(deployment)
+
+
+def _check_blocks(deployment: Deployment) -> None:
+    """Check that all channels of a tensor have the same order of elements, and all blocks the same
+    size."""
+    made: dict[tuple[int | None, str], int] = {}
+    kept = {channel.kept_from for channel in deployment.channels if channel.kept_from}
+    sizes = {channel.block for channel in deployment.channels} - {1}
+    if len(sizes) > 1:
+        raise DeploymentError(f"tensors are in blocks of {min(sizes)} and of {max(sizes)} channels")
+    for channel in deployment.channels:
+        if channel.source_node != deployment.node:
+            continue
+        block = made.setdefault((channel.source_phase, channel.tensor), channel.block)
+        if channel.block != block or (block > 1 and channel.tensor in kept):
+            raise DeploymentError(
+                f"{described(channel)} is in blocks of {channel.block} channels, and the same "
+                "tensor is also needed in another order"
+            )
 
 
 def _check_channel(
@@ -144,7 +183,7 @@ def _check_channel(
         raise refuse(f"neither comes from nor leads to node {node!r}")
     if channel.varies and channel.target_node != HOST:
         raise refuse("has no static shape, and only the launcher can receive such a tensor")
-    if why := _why_raw(channel) or _why_no_unsent(channel):
+    if why := _why_raw(channel) or _why_no_unsent(channel) or _why_no_blocks(channel):
         raise refuse(why)
     if tensor_bytes(channel) > MAX_TENSOR_BYTES:
         raise refuse(
@@ -181,6 +220,20 @@ def _why_no_unsent(channel: ChannelSpec) -> str:
     if channel.unsent_frames >= channel.capacity_frames:
         return f"{has} of {channel.capacity_frames} in all, so its target has no place"
     return ""
+
+
+def _why_no_blocks(channel: ChannelSpec) -> str:
+    """Return why a channel's frames cannot be in blocks of channels; empty if they can."""
+    if channel.block == 1:
+        return ""
+    shape, why = channel.shape, ""
+    if channel.dtype != "float32" or channel.varies or channel.encoding != "raw":
+        why = "only float32 tensors of static shape that are not encoded may be"
+    elif len(shape) != 4 or shape[1] % channel.block:
+        why = f"its shape {list(shape)} has no whole blocks"
+    elif HOST in (channel.source_node, channel.target_node):
+        why = "the launcher exchanges tensors in their usual order"
+    return why and f"is in blocks of {channel.block} channels, and {why}"
 
 
 def _why_raw(channel: ChannelSpec) -> str:

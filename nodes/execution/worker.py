@@ -28,12 +28,12 @@ from typing import TypeAlias
 
 from nodes.core import events as ev
 from nodes.core.actions import Fire
-from nodes.core.deployment import MAX_VARYING_BYTES, fits
+from nodes.core.deployment import MAX_VARYING_BYTES, borders_in_blocks, fits
 from nodes.execution.encoding import UndecodableError, check_available, encode
 from nodes.execution.loaded_phase import Firing, LoadedPhase
 from nodes.execution.loading import DroppedError, LoadedAhead, load_phases, rehearse, threads_of
 from nodes.execution.rehearsal import WireCosts
-from nodes.executors.base import Array, Executor, LoadOptions
+from nodes.executors.base import Array, ComputesInBlocks, Executor, LoadOptions
 from nodes.executors.engines import Engines
 from nodes.host.heap import give_back_free_memory
 from nodes.host.time_slice import ask_for_usual_slices
@@ -168,7 +168,7 @@ class Worker:
             try:
                 check_available(deployment)
                 verify()
-                executor, options = self._chosen(deployment)
+                executor, options = self._chosen(deployment, graphs)
                 executor.prepare(graphs, options, lambda _: None)
                 if ahead is not None:
                     self._load_ahead(ahead, executor, options, graphs)
@@ -292,7 +292,7 @@ class Worker:
             ahead.wait()
         check_available(deployment)
         verify()
-        self._choose_engine(deployment)
+        self._choose_engine(deployment, graphs)
         epoch, total = deployment.epoch, len(deployment.phases)
         prepared = 0
 
@@ -305,22 +305,40 @@ class Worker:
         self._executor.prepare(graphs, self._options, report_progress)
         return None if self._loopback is None else self._loopback()
 
-    def _choose_engine(self, deployment: Deployment) -> None:
+    def _choose_engine(self, deployment: Deployment, graphs: Sequence[Path]) -> None:
         """Choose the executor and the options with which to load a deployment."""
-        self._executor, self._options = self._chosen(deployment)
+        self._executor, self._options = self._chosen(deployment, graphs)
         if deployment.epoch in self._dropped:
             raise NodeError("the deployment was dropped while its engine was opened")
 
-    def _chosen(self, deployment: Deployment) -> tuple[Executor, LoadOptions]:
+    def _chosen(
+        self, deployment: Deployment, graphs: Sequence[Path]
+    ) -> tuple[Executor, LoadOptions]:
         """Return the executor and the options that a deployment asks for."""
         executor, choice = self._executor, deployment.engine
         if self._engines is not None:
             with self._opening:
                 executor, choice = self._engines.executor_for(choice)
+        block, borders = borders_in_blocks(deployment)
+        in_blocks: dict[str, tuple[str, ...]] = {}
+        for graph, names in zip(graphs, borders, strict=True):
+            if in_blocks.setdefault(str(graph), names) != names:
+                raise NodeError(
+                    f"two phases compute the subnet {graph.name}, one of them with "
+                    f"{', '.join(names)} in blocks of channels"
+                )
+        has = executor.block if isinstance(executor, ComputesInBlocks) else 1
+        if block not in (1, has):
+            raise NodeError(
+                f"{executor.describe()} takes no tensors in blocks of {block} channels, as its "
+                "deployment says"
+            )
         return executor, LoadOptions(
             threads=threads_of(deployment),
             precision=choice.precision,
             engine_options={option.name: option.value for option in choice.options},
+            in_blocks={graph: names for graph, names in in_blocks.items() if names},
+            block=block,
         )
 
     def _load_phases(

@@ -73,6 +73,12 @@ class LoadOptions:
     `prepare` and `load` raise ExecutorError for a value that the setting cannot have, although an
     agent has compared it with `Engine.options` before."""
 
+    in_blocks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By the path of a graph, those of its inputs and outputs that are in blocks of channels
+    (`ChannelSpec.block`). Only for an executor that `ComputesInBlocks`."""
+    block: int = 1
+    """The channels of these blocks."""
+
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise ExecutorError(f"an executor needs at least one thread, not {self.threads}")
@@ -228,6 +234,17 @@ class LoadsBesideRuns(Protocol):
     """
 
     loads_beside_runs: Literal[True]
+
+
+@runtime_checkable
+class ComputesInBlocks(Protocol):
+    """An executor whose subnets can take and make tensors in blocks of so many channels
+    (`LoadOptions.in_blocks`); 1 where this processor has no such blocks."""
+
+    @property
+    def block(self) -> int:
+        """Return the channels of a block."""
+        ...
 
 
 @runtime_checkable

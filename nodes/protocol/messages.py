@@ -124,6 +124,10 @@ class ChannelSpec:
     frame of an epoch, and for every later frame the phase reads as `tensor` its own output
     `kept_from` of the frame before. Only float32 tensors between two nodes may have another
     `encoding` than `raw`.
+
+    With a `block` above 1, the elements of each frame are ordered in blocks of so many channels
+    (axis 1), as engines on both ends compute convolutions: [N, C, H, W] is stored as
+    [N, C/block, H, W, block].
     """
 
     number: int
@@ -139,6 +143,7 @@ class ChannelSpec:
     kept_from: str = ""
     encoding: Encoding = "raw"
     unsent_frames: int = 0
+    block: int = 1
 
     @property
     def consumer_frames(self) -> int:
@@ -159,11 +164,14 @@ class DeviceOffer:
     """A device that an engine can compute on, and the precisions that it offers there.
 
     `device` is `cpu`, `gpu`, `npu` or another word, with `:1` for the second of its kind.
-    `precisions` are `fp32`, `fp16`, `int8` or other words.
+    `precisions` are `fp32`, `fp16`, `int8` or other words. With a `block` above 1, it computes
+    convolutions in blocks of so many channels, and takes and makes tensors in that order
+    (`ChannelSpec.block`).
     """
 
     device: str
     precisions: tuple[str, ...] = ("fp32",)
+    block: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ _text = (string(MAX_TEXT // 4), sentence(MAX_TEXT // 4))
 _label = (string(MAX_NAME), sentence(MAX_NAME))
 
 _encoding = one_of(*ENCODINGS)
+_block = integer(1, 1024)
 
 _BLOB = Record(words.BlobInfo, {"digest": digest, "size_bytes": _count})
 
@@ -60,31 +61,10 @@ _PHASE = Record(
     },
 )
 
-_CHANNEL = Record(
-    words.ChannelSpec,
-    {
-        "number": _index,
-        "tensor": _name,
-        "dtype": dtype,
-        "shape": shape,
-        "source_node": _name,
-        "source_phase": optional(_index),
-        "target_node": _name,
-        "target_phases": list_of(_index),
-        "capacity_frames": _positive,
-        "varies": flag,
-        "kept_from": _name,
-        "encoding": _encoding,
-        "unsent_frames": _count,
-    },
-)
-
 _PEER = Record(words.PeerSpec, {"name": _name, "data_address": _name})
 
 _word = (string(MAX_WORD), word(MAX_WORD))
 _words = (list_of(_word[0]), list_of(_word[1]))
-
-_DEVICE_OFFER = Record(words.DeviceOffer, {"device": _word, "precisions": _words})
 
 _OPTION_OFFER = Record(
     words.OptionOffer,
@@ -102,17 +82,6 @@ _ENGINE_MEMORY = Record(
     {"idle_bytes": _count, "subnet_bytes": _count, "layer_bytes": _count},
 )
 
-_ENGINE_OFFER = Record(
-    words.EngineOffer,
-    {
-        "engine": _word,
-        "missing": _text,
-        "devices": records(_DEVICE_OFFER),
-        "options": records(_OPTION_OFFER),
-        "memory": nested(_ENGINE_MEMORY),
-    },
-)
-
 _ENGINE_OPTION = Record(words.EngineOption, {"name": _word, "value": _name})
 
 _ENGINE_CHOICE = Record(
@@ -128,6 +97,39 @@ def _messages(version: int) -> tuple[Record, ...]:
         """A field that version `since` has added."""
         return field if version >= since else None
 
+    channel = Record(
+        words.ChannelSpec,
+        {
+            "number": _index,
+            "tensor": _name,
+            "dtype": dtype,
+            "shape": shape,
+            "source_node": _name,
+            "source_phase": optional(_index),
+            "target_node": _name,
+            "target_phases": list_of(_index),
+            "capacity_frames": _positive,
+            "varies": flag,
+            "kept_from": _name,
+            "encoding": _encoding,
+            "unsent_frames": _count,
+            "block": later(9, _block),
+        },
+    )
+    device = Record(
+        words.DeviceOffer,
+        {"device": _word, "precisions": _words, "block": later(9, _block)},
+    )
+    offer = Record(
+        words.EngineOffer,
+        {
+            "engine": _word,
+            "missing": _text,
+            "devices": records(device),
+            "options": records(_OPTION_OFFER),
+            "memory": nested(_ENGINE_MEMORY),
+        },
+    )
     deployment = Record(
         words.Deployment,
         {
@@ -135,7 +137,7 @@ def _messages(version: int) -> tuple[Record, ...]:
             "node": _name,
             "order": one_of("pipelined", "strict"),
             "phases": records(_PHASE),
-            "channels": records(_CHANNEL),
+            "channels": records(channel),
             "dial": records(_PEER),
             "threads": integer(1, 1024),
             "check_finite": flag,
@@ -202,7 +204,7 @@ def _messages(version: int) -> tuple[Record, ...]:
                 "rss_bytes": _count,
                 "encodings": list_of(_encoding),
                 "available_bytes": optional(_count),
-                "engines": records(_ENGINE_OFFER),
+                "engines": records(offer),
                 "meter": _label,
                 "unmetered": _label,
             },
@@ -239,7 +241,10 @@ def _messages(version: int) -> tuple[Record, ...]:
 
 
 CHANGED: frozenset[type] = frozenset(
-    {words.Deploy, words.GetTrace, words.Prepare, words.Prepared, words.Stats, words.Stopped}
+    {
+        *(words.Deploy, words.GetTrace, words.Prepare, words.Prepared, words.Stats),
+        *(words.Stopped, words.Welcome),
+    }
 )
 """The messages that `words.PROTOCOL` has changed, also by a record within them."""
 

@@ -75,10 +75,9 @@ EIGHT_BITS = frozenset({"int8", "uint8"})
 
 def layer_seconds(network: Network, devices: Sequence[Device]) -> NDArray[np.float64]:
     """Estimate the seconds per frame of every layer on every device: float64 [layers, devices]."""
-    macs, weights, touched = layer_work(network).T[:, :, None]
-    bytes_per_s = np.array([device.memory_bytes_per_s for device in devices])
-    arithmetic = macs / np.array([device.macs_per_s for device in devices])
-    return np.asarray(np.maximum(arithmetic + weights / bytes_per_s, touched / bytes_per_s))
+    per_byte = [1 / device.memory_bytes_per_s for device in devices]
+    figures = np.array([[1 / device.macs_per_s for device in devices], per_byte, per_byte])
+    return np.asarray(layer_work(network) @ figures)
 
 
 def layer_work(network: Network) -> NDArray[np.float64]:

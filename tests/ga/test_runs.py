@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.both import rows
 from ga import nsga
-from ga.both import ALIKE, Columns, order
+from ga.both import ALIKE, Columns, Shortest, order
 from ga.runs.moves import RunMoves, runs_of
 from ga.runs.search import RunEffort
 from ga.runs.strategy import Runs
@@ -86,17 +86,24 @@ def test_the_least_memory_within_the_tolerance_is_best(found: list[Columns], bes
 
 @pytest.mark.parametrize(
     ("copies_s", "best"),
-    [(1.0, 2), (0.92, 2), (0.9, 0)],  # 1.0 / 0.9 is beyond the tolerance of 10 %
+    [
+        (1.0, 3),
+        (0.99, 2),  # 1.09 is beyond the tolerance of 10 %
+        (0.89, 2),  # everything that divides is beyond it, but not far: the fastest of its kind
+        (0.82, 0),  # 1.0 / 0.82 is beyond it twice
+    ],
 )
-def test_whole_copies_count_only_where_they_are_far_ahead(copies_s: float, best: int) -> None:
+def test_plans_that_divide_the_network_must_not_be_much_slower_than_copies(
+    copies_s: float, best: int
+) -> None:
     copies = Columns(copies_s, 9.0, 9.0, divides=False)
-    found = [copies, Columns(1.0, 5.0, 5.0), Columns(1.09, 4.0, 4.0)]
-    assert order(hourglass(), found)[0] == best
+    divided = Columns(1.0, 5.0, 5.0), Columns(1.02, 4.0, 4.0), Columns(1.09, 3.0, 3.0)
+    assert order(hourglass(), [copies, *divided])[0] == best
 
 
 def test_a_shorter_period_that_is_known_from_elsewhere_counts() -> None:
     found = [Columns(1.0, 9.0, 9.0), Columns(1.09, 5.0, 5.0)]
-    assert order(hourglass(), found, shortest_s=0.95)[0] == 0
+    assert order(hourglass(), found, Shortest(divided_s=0.95))[0] == 0
 
 
 def test_layers_above_a_devices_share_are_divided_among_devices() -> None:

@@ -17,6 +17,7 @@ from nodes.executors.onnx.providers.probing import devices_of, is_in_wheel, memo
 from nodes.executors.onnx.providers.table import BY_WORD, CUDA, PROVIDERS, TENSORRT, Provider
 from nodes.executors.onnx.sessions import SPINNING
 from nodes.executors.preparing.entries import PreparedFiles
+from nodes.host.processor import channels_per_block
 from nodes.protocol.messages import DeviceOffer, EngineMemory, OptionOffer
 
 log = logging.getLogger("node-agent")
@@ -45,12 +46,13 @@ class OnnxRuntimeEngine:
 
     def devices(self) -> tuple[DeviceOffer, ...]:
         """Return the GPUs on which CUDA computes, then the CPU; log why it does not on others."""
+        cpu = DeviceOffer("cpu", block=channels_per_block())
         if not is_in_wheel(CUDA):
-            return (DeviceOffer("cpu"),)
+            return (cpu,)
         gpus, why = devices_of(CUDA, self._notes)
         if why:
             log.warning("ONNX Runtime's provider CUDA is not offered: %s", why)
-        return (*gpus, DeviceOffer("cpu"))
+        return (*gpus, cpu)
 
     def memory_on(self, device: str) -> EngineMemory:
         """Return the memory that an agent takes which computes on `device`."""

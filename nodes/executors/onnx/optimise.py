@@ -25,6 +25,7 @@ from typing import Any
 
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.onnx.blocking import with_pools, without_pools
+from nodes.executors.onnx.borders import check_block, with_blocked_borders
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.file import OnnxFile
 from nodes.executors.onnx.packing import UNPACKED, multiplies_single_rows, packs_others, realign
@@ -89,6 +90,7 @@ def optimise(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:
             _write(ort, job, settings, packs=packs, content=pooled)
             if pooled is not None:
                 model.write_bytes(without_pools(model.read_bytes()))
+            _take_in_blocks(ort, job, model, options)
 
         packs = subnet is None or not multiplies_single_rows(subnet)
         write(packs=packs)
@@ -112,7 +114,22 @@ def optimise_lightly(job: Job, options: LoadOptions, cache: PreparedFiles) -> No
     with cache.making(job.key) as folder, engine_errors(ort, job.subnet, "load"):
         model = folder / MODEL
         _write(ort, job, light_optimising_options(ort, model, _WEIGHTS), packs=False)
+        _take_in_blocks(ort, job, model, options)
         try_out(ort, job.subnet, model, options, packs=False)
+
+
+def _take_in_blocks(ort: Any, job: Job, model: Path, options: LoadOptions) -> None:
+    """Let those inputs and outputs of the optimised `model` be in blocks for which the job asks."""
+    if not job.in_blocks:
+        return
+    try:
+        check_block(ort, loading_options(ort, options, optimised=True), options.block)
+        model.write_bytes(with_blocked_borders(model.read_bytes(), job.in_blocks))
+    except ExecutorError as error:
+        raise ExecutorError(
+            f"subnet {job.subnet}: its tensors cannot be in blocks of {options.block} channels: "
+            f"{error}"
+        ) from error
 
 
 def _write(

@@ -44,7 +44,7 @@ from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.preparing.process import PreparingProcess
 from nodes.host.control_groups import room_bytes
 from nodes.host.heap import give_back_free_memory, large_blocks_apart
-from nodes.host.processor import processor_kind
+from nodes.host.processor import channels_per_block, processor_kind
 
 log = logging.getLogger("node-agent")
 
@@ -68,6 +68,11 @@ class OnnxRuntimeExecutor:
         self._child = PreparingProcess("onnxruntime", self._cache)
         self._loaded: set[OnnxRuntimeSubnet] = set()
 
+    @property
+    def block(self) -> int:
+        """Return the channels of a block in which convolutions are computed here."""
+        return channels_per_block()
+
     def describe(self) -> str:
         """Return the engine's name, its version and where it computes."""
         return f"ONNX Runtime {self._ort.__version__} (CPU)"
@@ -78,7 +83,7 @@ class OnnxRuntimeExecutor:
         """Optimise those of `graphs` that the cache lacks, in one child process."""
         done = on_done or (lambda _: None)
         allows_spinning(options)  # its value may be wrong
-        jobs = [self._affordable(inspect(graph)) for graph in graphs]
+        jobs = [self._affordable(inspect(graph), options) for graph in graphs]
         self._child.prepare(jobs, options, lambda job: done(job.graph))
 
     def load(self, graph: Path, options: LoadOptions) -> OnnxRuntimeSubnet:
@@ -90,7 +95,7 @@ class OnnxRuntimeExecutor:
         return subnet
 
     def _optimised_session(self, file: OnnxFile, options: LoadOptions) -> Any:
-        job = self._affordable(file)
+        job = self._affordable(file, options)
         if (found := self._prepared(job)) is not None:
             # An entry that is intact yet unusable was made by another build: make it anew.
             with contextlib.suppress(ExecutorError):
@@ -105,9 +110,9 @@ class OnnxRuntimeExecutor:
             )
         return self._session(file, found, options)
 
-    def _affordable(self, file: OnnxFile) -> Job:
+    def _affordable(self, file: OnnxFile, options: LoadOptions) -> Job:
         """Return the job whose result is cached, else the one for which there is memory now."""
-        job = self._job(file)
+        job = self._job(file, options)
         lighter = job.lighter
         if lighter is None or self._cache.find(job.key) is not None:
             return job
@@ -147,11 +152,13 @@ class OnnxRuntimeExecutor:
         session.disable_fallback()
         return session
 
-    def _job(self, file: OnnxFile) -> Job:
-        facts = (_FORMAT, self._ort.__version__, processor_kind())
+    def _job(self, file: OnnxFile, options: LoadOptions) -> Job:
+        in_blocks = sorted(options.in_blocks.get(str(file.path), ()))
+        blocks = (options.block, *in_blocks) if in_blocks else ()
+        facts = (_FORMAT, self._ort.__version__, processor_kind(), *blocks)
         key = f"onnxruntime-{file.digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
         size = sum(path.stat().st_size for path in (file.path, *file.external))
-        return Job(file.path, file.name, key, source_bytes=size)
+        return Job(file.path, file.name, key, source_bytes=size, in_blocks=in_blocks)
 
     def interrupt(self) -> None:
         """End the child process and the run under way, and let none begin until `resume`.

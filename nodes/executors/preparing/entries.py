@@ -17,7 +17,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,6 +52,7 @@ class Job:
 
     `is_light`: with little memory. `source_bytes` is the size of its graph and weights. `target` is
     the processor for which an engine compiles it, in that engine's words; "" is this machine's.
+    `in_blocks` are the inputs and outputs that are in blocks of channels (`LoadOptions.in_blocks`).
     """
 
     graph: Path
@@ -60,6 +61,7 @@ class Job:
     is_light: bool = False
     source_bytes: int = 0
     target: str = ""
+    in_blocks: Sequence[str] = ()
 
     @property
     def lighter(self) -> Job | None:
