@@ -172,7 +172,7 @@ class Objectives:
         self._negligible = negligible_bytes(network)
         ends = {*network.inputs, *network.outputs}
         self._floor = sum(network.tensors[name].bytes for name in ends)
-        self._firing_s = max(device.firing_s for device in problem.devices)
+        self._firing_s = max(device.firing_s + device.run_s for device in problem.devices)
         self._allowed = float(sum(limit for limit in limits if limit is not None))
 
     def price(self, population: NDArray[np.integer]) -> Priced:

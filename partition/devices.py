@@ -19,6 +19,7 @@ _NOT_NEGATIVE = {
     "wire_s_per_byte": "seconds",
     "cache_s_per_byte": "seconds",
     "cut_s_per_byte": "seconds",
+    "run_s": "seconds",
     "busy_w": "watts",
     "idle_w": "watts",
     "sent_j_per_byte": "joules",
@@ -42,12 +43,14 @@ class Device:
 
     `cut_s_per_byte` is what a byte of a tensor that enters or leaves a phase costs the engine
     (`partition.prediction.timing`). The default is the time of six multiply-accumulates, as
-    measured for ONNX Runtime on x86-64: 0.11 ns where ResNet50 takes 75 ms.
+    measured for ONNX Runtime on x86-64: 0.11 ns where ResNet50 takes 75 ms. `run_s` is what each
+    run of a phase costs the engine besides its layers and cutting. A profile finds it
+    (`partition.measured.subnet_fit`); the default of 0 leaves it to `firing_s`.
 
-    `firing_s`, `wire_s_per_message` and `wire_s_per_byte` are processor time: what a phase costs
-    besides its layers, and what each tensor and each byte sent or received costs. The defaults are
-    for an x86-64 core: a byte from 14 MB over loopback TCP taking about 14 ms on both sides
-    together; a firing from boards of the laboratory, whose caches are cold when it begins; a
+    `firing_s`, `wire_s_per_message` and `wire_s_per_byte` are processor time: what the agent spends
+    on a phase besides the engine, and what each tensor and each byte sent or received costs. The
+    defaults are for an x86-64 core: a byte from 14 MB over loopback TCP taking about 14 ms on both
+    sides together; a firing from boards of the laboratory, whose caches are cold when it begins; a
     message is an assumption. With `wire_is_free` the wire's cost does not delay the
     layers, because an accelerator computes while the processor serves the network.
 
@@ -88,6 +91,7 @@ class Device:
     sent_j_per_byte: float = 1e-8
     encode_s_per_byte: float = 1e-9
     engine_overhead: EngineOverhead = ONNX_RUNTIME
+    run_s: float = 0.0
 
     def __post_init__(self) -> None:
         for key in ("macs_per_s", "memory_bytes_per_s", "link_bytes_per_s"):
@@ -149,6 +153,7 @@ def slower(device: Device, factor: float) -> Device:
         macs_per_s=device.macs_per_s / factor,
         memory_bytes_per_s=device.memory_bytes_per_s / factor,
         cut_s_per_byte=device.cut_s_per_byte * factor,
+        run_s=device.run_s * factor,
         firing_s=device.firing_s * factor,
         wire_s_per_message=device.wire_s_per_message * serving,
         wire_s_per_byte=device.wire_s_per_byte * serving,

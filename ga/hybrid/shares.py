@@ -124,8 +124,9 @@ class Shares:
         flows = self._flows(share, has, parts)
         moved = flows.received_bytes + flows.sent_bytes
         counted, rates = has.sum(axis=1).T, self._costs.rates
-        phases = rates.phases_s(compute, moved, np.zeros_like(moved)) + self._correction.busy_s
-        busy, period = self._costs.times(phases, np.minimum(counted, 1.0), flows)
+        phases = np.minimum(counted, 1.0)
+        phases_s = rates.phases_s(compute, moved, np.zeros_like(moved), phases)
+        busy, period = self._costs.times(phases_s + self._correction.busy_s, phases, flows)
         link = rates.link_s(flows.link_sent_bytes, flows.link_received_bytes)
         memory = self._memory(share, has, counted, flows)
         return ShareCosts(

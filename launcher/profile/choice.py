@@ -92,10 +92,13 @@ def made_for(
 
 
 def _described(device: Device) -> dict[str, Any]:
-    """Return a device as data; the memory of its engine follows from the engine, which the profile
-    checks."""
+    """Return a device as data.
+
+    The memory of its engine follows from the engine, which the profile checks, and `run_s` from
+    measurements.
+    """
     data = asdict(device)
-    del data["engine_overhead"]
+    del data["engine_overhead"], data["run_s"]
     return data
 
 

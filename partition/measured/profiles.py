@@ -1,34 +1,14 @@
 """Measurements on the devices, and how they replace the assumptions of the cost model.
 
 - **Layers**, run one by one, give each layer's seconds on each device, for any assignment.
-- **Subnets**, several layers that an engine fuses, correct these sums by the fit below. Where a
-  phase of a plan is exactly a measured subnet, the plan has its measured time.
+- **Subnets**, several layers that an engine fuses, correct these sums and tell what cutting and a
+  run cost (`partition.measured.subnet_fit`). Where a phase of a plan is exactly a measured subnet,
+  the plan has its measured time.
 - **Links** and messages replace the rates of a device's wire.
 - **Batches**, frames streamed through a whole copy on one device, give the speed of a copy
   (`partition.pricing.linear_models`).
 - **Curves**, layers and a whole copy that compute several frames in one firing, give the times of a
   plan in batches (`Profile.in_batches`).
-
-**The fit** is a maximum-likelihood estimate of the seconds of layers and of cuts. A layer measured
-by itself takes longer than among others, because nothing is fused with it and its tensors are
-converted to and from the engine's layout. The factor differs from layer to layer. Meeting the
-measured subnets exactly would not help either, because their own errors would spoil other subnets.
-The model is therefore:
-
-- each layer's true time is the estimate (`partition.pricing.compute_time`), scaled to the device,
-  to within a factor of about `ESTIMATED`;
-- layers measured alone are all too slow by one unknown factor, and each is about `ALONE` off;
-- fused subnets are measured to within about `FUSED`;
-- a subnet takes the sum of its layers, and the bytes that enter or leave it times the device's
-  unknown `cut_s_per_byte`.
-
-All errors are of logarithms (a factor of two up is as likely as one down), normal and independent,
-so the estimate is a nonlinear least-squares problem.
-
-On ten boards, ResNet50, 75 and 68 subnets of five plans each: from layers measured alone, the fit
-predicts subnets to within 7 and 6 % (rms, overall scale apart), where sums of those times are 16
-and 14 % off; with some of the subnets given, it predicts the others to within 7 to 10 and 6 to 7 %.
-The remaining error is not additive: how layers are fused depends on where the network is cut.
 """
 
 from __future__ import annotations
@@ -46,147 +26,12 @@ from cnn.rewrite.rewrites import Rewrite, to_data
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.measured.batch_curves import seconds_at
+from partition.measured.subnet_fit import MeasuredSubnet, fit_to_subnets
 from partition.plan import Plan, PlannedPhase
 from partition.planner import with_measured_phases
 from partition.prediction.run_costs import ThreadCosts
-from partition.pricing.compute_time import layer_seconds
 from partition.pricing.layer_power import LayerWatts
 from partition.pricing.linear_models import LinearTime, fit
-
-Floats = NDArray[np.float64]
-
-ESTIMATED, ALONE, FUSED = 0.5, 0.15, 0.06
-"""Standard deviations of logarithms; see the module's docstring."""
-
-ALONE_TOGETHER, CUTTING = 0.5, 0.7
-"""Standard deviations of the logarithms of the factor by which layers alone are too slow, and of
-`cut_s_per_byte`."""
-
-FREE = 1e-4
-"""A layer that is estimated to cost nothing counts as this part of the mean layer. Its time when it
-runs alone carries no information."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredSubnet:
-    """`layers` run as one model took `seconds` per frame on device number `device`."""
-
-    device: int
-    layers: tuple[str, ...]
-    seconds: float
-
-
-def fit_to_subnets(
-    network: Network,
-    devices: Sequence[Device],
-    layer_s: Floats,
-    measured: Sequence[MeasuredSubnet],
-) -> tuple[tuple[Device, ...], Floats]:
-    """Return the most likely `cut_s_per_byte` of the devices and seconds of layers, given
-    `measured`.
-
-    `layer_s` [layers, devices] are the estimates; the seconds returned leave out what cutting
-    costs.
-
-    Devices without a measured subnet stay as they are. Raises `PartitionError` for a subnet of no
-    or unknown layers, of an unknown device, or of a time that is not above 0.
-    """
-    for subnet in measured:
-        _check(network, devices, subnet)
-    row = {layer.name: number for number, layer in enumerate(network.layers)}
-    found, fitted_devices = layer_s.copy(), list(devices)
-    for number, device in enumerate(devices):
-        own = [subnet for subnet in measured if subnet.device == number]
-        if not own:
-            continue
-        member = np.zeros((len(own), len(row)))
-        for index, subnet in enumerate(own):
-            member[index, [row[name] for name in subnet.layers]] = 1.0
-        sizes = np.array([_cut_bytes(network, subnet) for subnet in own], dtype=np.float64)
-        seconds = np.array([subnet.seconds for subnet in own])
-        found[:, number], cut_s_per_byte = _most_likely(
-            layer_s[:, number], device.cut_s_per_byte, member, sizes, seconds
-        )
-        fitted_devices[number] = replace(device, cut_s_per_byte=cut_s_per_byte)
-    return tuple(fitted_devices), found
-
-
-def _most_likely(
-    estimate: Floats, cut_s_per_byte: float, member: Floats, sizes: Floats, seconds: Floats
-) -> tuple[Floats, float]:
-    """Return the most likely seconds [layers] and seconds per byte cut.
-
-    Subnet i has the layers of row i of `member` [subnets, layers]; `sizes` [subnets] are the bytes
-    that enter or leave it, and `seconds` [subnets] its measured time.
-    """
-    alone = member.sum(axis=1) == 1
-    mean = float(estimate.mean()) or 1.0
-    informative = ~alone | ((member @ estimate) > 0)  # excludes free layers measured alone
-    if not informative.any():
-        informative[:] = True
-    member, sizes, seconds, alone = (
-        array[informative] for array in (member, sizes, seconds, alone)
-    )
-    base = np.maximum(estimate, FREE * mean)
-    scaled_by = np.ones_like(alone) if alone.all() else ~alone
-    scale = seconds[scaled_by].sum() / (member @ base + cut_s_per_byte * sizes)[scaled_by].sum()
-    base, cutting = base * scale, cut_s_per_byte * scale * sizes
-    layers = len(base)
-    priors = np.r_[np.full(layers, 1 / ESTIMATED), 1 / CUTTING, 1 / ALONE_TOGETHER]
-    weight = 1 / np.where(alone, ALONE, FUSED)
-    slowed = alone & (not alone.all())
-
-    def terms(logs: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the seconds of each subnet: of its layers, of cutting, and as measured."""
-        each = member * (base * np.exp(logs[:layers]))
-        cut = cutting * np.exp(logs[layers])
-        return each, cut, (each.sum(axis=1) + cut) * np.exp(np.where(slowed, logs[-1], 0.0))
-
-    def errors(logs: Floats) -> Floats:
-        off = (np.log(terms(logs)[2]) - np.log(seconds)) * weight
-        return np.concatenate((off, logs * priors))
-
-    def slopes(logs: Floats) -> Floats:
-        each, cut, _ = terms(logs)
-        whole = each.sum(axis=1) + cut
-        columns = np.c_[each / whole[:, None], cut / whole, slowed]
-        return np.concatenate((columns * weight[:, None], np.diag(priors)))
-
-    from scipy.optimize import least_squares  # noqa: PLC0415 (slow to import)
-
-    logs = least_squares(errors, np.zeros(layers + 2), jac=slopes, method="lm").x
-    return base * np.exp(logs[:layers]), cut_s_per_byte * scale * float(np.exp(logs[layers]))
-
-
-def _cut_bytes(network: Network, subnet: MeasuredSubnet) -> int:
-    """Return the bytes of the tensors that enter or leave the subnet."""
-    inside = set(subnet.layers)
-    made = {name for layer in subnet.layers for name in network.layer[layer].outputs}
-    read = {name for layer in subnet.layers for name in network.layer[layer].inputs} - made
-    leaving = [
-        name
-        for name in made
-        if name in network.outputs or not inside.issuperset(network.consumers[name])
-    ]
-    return sum(network.tensors[name].bytes for name in (*read, *leaving))
-
-
-def _check(network: Network, devices: Sequence[Device], subnet: MeasuredSubnet) -> None:
-    unknown = [name for name in subnet.layers if name not in network.layer]
-    if unknown or not subnet.layers:
-        named = f"layer {unknown[0]!r}" if unknown else "no layer"
-        raise PartitionError(
-            f"a measured subnet has {named}, which network {network.name!r} does not have; "
-            "was it measured for another model?"
-        )
-    if not 0 <= subnet.device < len(devices):
-        raise PartitionError(f"a measured subnet is of device {subnet.device}, which there is not")
-    if not 0 < subnet.seconds < np.inf:
-        raise PartitionError(
-            f"the subnet that begins with layer {subnet.layers[0]!r} was measured as "
-            f"{subnet.seconds} s; measure it again"
-        )
-
 
 LEAST_S = 1e-9
 """Seconds; a measured time below the resolution of clocks counts as this much."""
@@ -389,12 +234,12 @@ def subnet_time(plan: Plan, phase: PlannedPhase, seconds: float) -> SubnetTime:
 def measured_costs(
     network: Network, devices: Sequence[Device], profile: Profile
 ) -> tuple[tuple[Device, ...], NDArray[np.float64]]:
-    """Return the devices with their measured `cut_s_per_byte`, and the seconds of layers [layers,
-    devices] without the cost of cutting.
+    """Return the devices with their measured `cut_s_per_byte` and `run_s`, and the seconds of
+    layers [layers, devices] without either.
 
     Both serve a search. They follow from the layers measured by themselves and from the fused
-    subnets of the network as it was read (see the module's docstring). Raises `PartitionError` for
-    a device or a layer that was not measured.
+    subnets of the network as it was read (`partition.measured.subnet_fit`). Raises `PartitionError`
+    for a device or a layer that was not measured.
     """
     measured: list[MeasuredSubnet] = []
     for number, device in enumerate(devices):
@@ -413,7 +258,7 @@ def measured_costs(
             for subnet in node.subnets
             if not subnet.rewrites and len(subnet.layers) > 1
         ]
-    return fit_to_subnets(network, devices, layer_seconds(network, devices), measured)
+    return fit_to_subnets(network, devices, measured)
 
 
 def profiled_devices(

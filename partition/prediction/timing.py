@@ -1,14 +1,16 @@
 """Period, latency and energy of a plan, from estimated or measured times of its phases.
 
-**Phases.** A phase takes the seconds of its layers and two costs of dividing the network:
+**Phases.** A phase takes the seconds of its layers and three costs of dividing the network:
 
 - *Cutting.* An engine fuses layers and keeps tensors in a layout of its own. A tensor that enters
   or leaves a phase breaks a fusion, is converted and leaves the caches. It costs its bytes times
   the device's `cut_s_per_byte`, once for each device that reads it (in the phase that reads it
   first) and once where it is made. Of the terms tried (a constant per phase, per tensor, per byte)
-  only the one per byte is needed: ONNX Runtime 1.31 on five networks in 1 to 259 phases takes 0.11
-  ns per byte, which leaves 2 ms (rms) of the cost of cutting unexplained, where whole networks take
-  8 to 292 ms (`python -m benchmarks.cutting`).
+  only the one per byte is needed where one process runs all phases in turn: ONNX Runtime 1.31 on
+  five networks in 1 to 259 phases takes 0.11 ns per byte, which leaves 2 ms (rms) of the cost of
+  cutting unexplained, where whole networks take 8 to 292 ms (`python -m benchmarks.cutting`).
+- *Runs.* On a board each run of a phase costs its `run_s` besides: 1.0 ms on boards of 0.08 core,
+  0.08 ms of processor time. Profiles find it (`partition.measured.subnet_fit`); it is 0 without.
 - *Cache.* Weights beyond a device's cache are fetched anew for each frame
   (`Device.cache_s_per_byte`); its phases share that time by their weights.
 
@@ -60,6 +62,7 @@ def phase_seconds(
                 sum(float(seconds[row[layer], column[phase.device]]) for layer in phase.layers),
                 cut[phase.name],
                 uncached[phase.name],
+                1,
             )
         )
         for phase in dataflow.phases

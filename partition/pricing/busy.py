@@ -5,6 +5,7 @@ For one device, per frame:
     phases_s = seconds of its layers
              + bytes that its phases read or write across their borders × `cut_s_per_byte`
              + bytes of weights beyond its cache                        × `cache_s_per_byte`
+             + phases                                                   × `run_s`
     busy_s   = phases_s + phases × `firing_s`
              + messages × `message_s` + bytes moved × `byte_s`          (0 where the wire is free)
     link_s   = bytes sent or received, whichever are more ÷ `link_bytes_per_s`
@@ -44,6 +45,7 @@ class Rates(Generic[Figure]):
     """
 
     firing_s: Figure
+    run_s: Figure
     cut_s_per_byte: Figure
     cache_bytes: Figure
     cache_s_per_byte: Figure
@@ -66,9 +68,16 @@ class Rates(Generic[Figure]):
         """Return the seconds that tensors which cross the border of a phase cost the engine."""
         return cut_bytes * self.cut_s_per_byte
 
-    def phases_s(self, layer_s: Figure, cut_bytes: Figure, uncached_bytes: Figure) -> Figure:
+    def dividing_s(self, cut_bytes: Figure, phases: Figure) -> Figure:
+        """Return the seconds that the engine takes because the network is divided: for tensors that
+        cross the borders of phases, and for each run of a phase."""
+        return self.cut_s(cut_bytes) + phases * self.run_s
+
+    def phases_s(
+        self, layer_s: Figure, cut_bytes: Figure, uncached_bytes: Figure, phases: Figure
+    ) -> Figure:
         """Return the seconds that the phases take."""
-        return layer_s + self.fetching_s(uncached_bytes) + self.cut_s(cut_bytes)
+        return layer_s + self.fetching_s(uncached_bytes) + self.dividing_s(cut_bytes, phases)
 
     def busy_s(
         self, phases_s: Figure, phases: Figure, messages: Figure, moved_bytes: Figure
@@ -136,6 +145,7 @@ def rates_of(device: Device) -> Rates[float]:
     serves = 0.0 if device.wire_is_free else 1.0
     return Rates(
         device.firing_s,
+        device.run_s,
         device.cut_s_per_byte,
         np.inf if device.cache_bytes is None else float(device.cache_bytes),
         device.cache_s_per_byte,
@@ -162,7 +172,7 @@ def linear_s(
     the device, how often the device sends it). `uncached` is (bytes of a unit, units beyond the
     cache), and its term comes last. A count may be a number or a linear expression over decisions.
     """
-    yield rates.firing_s, phases
+    yield rates.run_s + rates.firing_s, phases
     yield from layers
     for size_bytes, reads, leaves, sends in tensors:
         yield rates.cut_s(size_bytes), reads + leaves

@@ -75,17 +75,24 @@ EIGHT_BITS = frozenset({"int8", "uint8"})
 
 def layer_seconds(network: Network, devices: Sequence[Device]) -> NDArray[np.float64]:
     """Estimate the seconds per frame of every layer on every device: float64 [layers, devices]."""
+    per_byte = [1 / device.memory_bytes_per_s for device in devices]
+    figures = np.array([[1 / device.macs_per_s for device in devices], per_byte, per_byte])
+    return np.asarray(layer_work(network) @ figures)
+
+
+def layer_work(network: Network) -> NDArray[np.float64]:
+    """Return what every layer has to do: float64 [layers, 3], its multiply-accumulates, bytes of
+    weights that they read, and bytes touched; 0 for layers that engines fuse (`fused_layers`)."""
     fused = fused_layers(network)
-    counted = [layer for layer in network.layers if layer.name not in fused]
-    macs = np.array([_work(network, layer) for layer in counted], dtype=np.float64)
-    weights = np.array([_weight_bytes(network, layer) for layer in counted], dtype=np.float64)
-    touched = np.array([_touched_bytes(network, layer) for layer in counted], np.float64)
-    bytes_per_s = np.array([device.memory_bytes_per_s for device in devices])
-    arithmetic = macs[:, None] / np.array([device.macs_per_s for device in devices])
-    seconds = np.zeros((len(network.layers), len(devices)))
-    rows = [number for number, layer in enumerate(network.layers) if layer.name not in fused]
-    seconds[rows] = arithmetic + (weights + touched)[:, None] / bytes_per_s
-    return seconds
+    work = np.zeros((len(network.layers), 3))
+    for number, layer in enumerate(network.layers):
+        if layer.name not in fused:
+            work[number] = (
+                _work(network, layer),
+                _weight_bytes(network, layer),
+                _touched_bytes(network, layer),
+            )
+    return work
 
 
 def fused_layers(network: Network) -> frozenset[str]:

@@ -152,9 +152,9 @@ class Costs:
     otherwise.
 
     - `period_s` [I] and `latency_s` [I] are those of a saturated pipeline, as a plan predicts them.
-    - `compute_s` is the time of a device's layers, and `cut_s` the additional time of cutting;
-      together they are the time of its phases. `busy_s` is all that its processor does per frame:
-      phases, firings and, unless its wire is free, sending and receiving.
+    - `compute_s` is the time of a device's layers, and `dividing_s` the additional time of cutting
+      and of running each phase; together they are the time of its phases. `busy_s` is all that its
+      processor does per frame: phases, firings and, unless its wire is free, sending and receiving.
     - `wire_bytes` [I] counts every tensor that leaves a device or the launcher, once per device
       that receives it.
     - `cache_overrun_bytes` are the weights that exceed a device's cache.
@@ -177,7 +177,7 @@ class Costs:
     latency_s: Floats
     energy_j: Floats
     cache_overrun_bytes: Floats
-    cut_s: Floats
+    dividing_s: Floats
     tensor_bytes: Floats
 
 
@@ -255,7 +255,7 @@ class CostModel:
         durations = self._durations(device_of, levels, compute.max(axis=0))
         flows = self._traffic.flows(device_of, levels, self._machine_of, durations)
         uncached = self._uncached(device_of, weights, flows.received_bytes)
-        phases_s = self.rates.phases_s(compute, flows.cut_bytes, uncached)
+        phases_s = self.rates.phases_s(compute, flows.cut_bytes, uncached, phases)
         busy, period = self.times(phases_s, phases, flows)
         engine = engines_bytes(self.devices, phases)
         tensors = weights + activations + flows.held_bytes
@@ -275,7 +275,7 @@ class CostModel:
             (self.rates.energy_j(busy, period, flows.sent_bytes) * (phases > 0)).sum(axis=0)
             + surplus_j,
             uncached.T,
-            self.rates.cut_s(flows.cut_bytes).T,
+            self.rates.dividing_s(flows.cut_bytes, phases).T,
             tensors.T,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -70,6 +71,18 @@ def test_a_necklace_gives_every_device_its_part_of_work_and_of_bytes() -> None:
     bytes_ = share.T @ (rows.own_bytes + rows.shared_bytes)
     assert work.max() <= 1.1 * work.mean()
     assert bytes_.max() <= 1.1 * bytes_.mean()
+
+
+def test_each_device_with_work_has_a_run() -> None:
+    _, problem, rows = squeezenet()
+    slow = replace(problem, devices=tuple(replace(d, run_s=2.0) for d in problem.devices))
+    state = np.zeros((1, len(rows.units), DEVICES), dtype=np.int16)
+    state[0, :, 0] = rows.grains
+    state[0, ::2, 0], state[0, ::2, 2] = 0, rows.grains[::2]
+    without, with_runs = (
+        Shares(each, rows, np.ones(DEVICES)).evaluate(state).busy_s for each in (problem, slow)
+    )
+    assert (with_runs - without)[:, 0] == pytest.approx([2.0, 0.0, 2.0, 0.0])
 
 
 @given(seed=st.integers(0, 2**32 - 1))

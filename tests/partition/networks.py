@@ -110,6 +110,7 @@ def device_sets(draw: st.DrawFn, max_devices: int = 4) -> tuple[Device, ...]:
             link_bytes_per_s=draw(st.sampled_from((2.0**12, 2.0**20, 2.0**30))),
             host=draw(st.sampled_from((None, None, "box"))),
             host_cores=draw(st.integers(1, 2)),
+            run_s=draw(st.sampled_from((0.0, 2.0**-12))),
             firing_s=2.0**-13,
             wire_s_per_message=2.0**-14,
             wire_s_per_byte=2.0**-31,

@@ -48,7 +48,7 @@ def test_what_depends_on_phases_is_never_more_than_estimated(case: Partitioned) 
     fired = [sum(phase.device == device.name for phase in plan.phases) for device in devices]
     assert (costs.phases[0] >= fired).all()
     merged = costs.phases.sum() - len(plan.phases)
-    estimates = [*(costs.compute_s[0] + costs.cut_s[0]), *costs.busy_s[0]]
+    estimates = [*(costs.compute_s[0] + costs.dividing_s[0]), *costs.busy_s[0]]
     estimates += [costs.period_s[0], costs.energy_j[0]]
     exactly = [load[d.name].compute_s for d in devices] + [load[d.name].busy_s for d in devices]
     exactly += [plan.period_s, energy_j(plan)]

@@ -338,6 +338,12 @@ def test_what_cannot_be_is_refused_with_the_constraint_that_excludes_it(
         Exact().solve(problem)
 
 
+def test_runs_may_cost_far_more_than_layers() -> None:
+    devices = tuple(replace(device, run_s=100.0) for device in equal(2))
+    problem = Problem(chain(10**6, 10**6), devices, {"l0": "d0", "l1": "d1"})
+    assert Exact().solve(problem).assignment == problem.pins
+
+
 def test_siblings_that_are_pinned_apart_are_refused() -> None:
     pins = {"left": "d0", "right": "d1"}
     with pytest.raises(PartitionError, match="'left' to 'd0', 'right' to 'd1', which read what"):
@@ -346,7 +352,8 @@ def test_siblings_that_are_pinned_apart_are_refused() -> None:
 
 def _linear(device: Device) -> Device:
     link = max(device.link_bytes_per_s, 2.0**20)
-    return replace(device, firing_s=0.0, cut_s_per_byte=0.0, link_bytes_per_s=link)
+    costs = {"firing_s": 0.0, "run_s": 0.0, "cut_s_per_byte": 0.0}
+    return replace(device, link_bytes_per_s=link, **costs)
 
 
 class Fixed:

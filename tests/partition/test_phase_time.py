@@ -37,6 +37,13 @@ def test_a_tensor_to_two_devices_is_converted_once_where_it_is_made() -> None:
     assert apart["b/0"] == made + network.tensors["t2"].bytes
 
 
+def test_each_run_of_a_phase_costs_the_engine_the_same() -> None:
+    dataflow = convert(chain(1, 1, 1), {"l0": "d", "l1": "e", "l2": "d"})
+    device = replace(NEVER_BUSY, run_s=0.5)
+    seconds = phase_seconds(dataflow, [device, replace(device, name="e", run_s=2.0)])
+    assert seconds == pytest.approx({"d/0": 0.5, "e/0": 2.0, "d/1": 0.5})
+
+
 def test_measured_seconds_of_layers_replace_the_estimate() -> None:
     dataflow = convert(chain(1, 1), {"l0": "d", "l1": "d"})
     assert phase_seconds(dataflow, [NEVER_BUSY], np.array([[2.0], [3.0]]))["d/0"] == 5.0

@@ -25,7 +25,7 @@ from partition.plan import Plan
 from partition.planner import make_plan
 from tests.partition.networks import chain
 
-NETWORK = chain(10, 20, 30, 40)
+NETWORK = chain(*[number * 2 * 10**7 for number in range(1, 5)])
 A, B = Device("a", cut_s_per_byte=0.0), Device("b", cut_s_per_byte=0.0)
 ALONE = {"l0": 1e-3, "l1": 2e-3, "l2": 3e-3, "l3": 4e-3}
 PROFILE = Profile({"a": NodeProfile(ALONE), "b": NodeProfile(ALONE)})
@@ -44,14 +44,15 @@ def test_layers_take_what_was_measured() -> None:
     assert seconds[:, 1] == pytest.approx([1e-3, 2e-3, 3e-3, 4e-3], rel=0.1)
 
 
-def test_a_fused_subnet_scales_its_layers() -> None:
+def test_a_fused_subnet_scales_its_layers_and_tells_what_a_run_costs() -> None:
     phase = plan().phases[0]
     node = PROFILE.nodes["a"].with_subnets([subnet_time(plan(), phase, 1.5e-3)])
-    _, seconds = measured_costs(
+    (a, b), seconds = measured_costs(
         NETWORK, (A, B), replace(PROFILE, nodes={**PROFILE.nodes, "a": node})
     )
-    assert seconds[:2, 0].sum() == pytest.approx(1.5e-3, rel=0.05)
+    assert seconds[:2, 0].sum() + a.run_s == pytest.approx(1.5e-3, rel=0.05)
     assert seconds[:, 1].sum() == pytest.approx(10e-3, rel=0.02)
+    assert b.run_s == 0.0
 
 
 def test_a_phase_that_was_measured_has_its_own_time() -> None:

@@ -13,6 +13,7 @@ SLOWER = {
     "macs_per_s": 0.5,
     "memory_bytes_per_s": 0.5,
     "cut_s_per_byte": 2.0,
+    "run_s": 2.0,
     "firing_s": 2.0,
     "wire_s_per_message": 2.0,
     "wire_s_per_byte": 2.0,
@@ -29,7 +30,7 @@ def changes(before: Device, after: Device) -> dict[str, float]:
 
 
 def test_a_slower_processor_is_slower_at_all_that_it_does() -> None:
-    devices = (Device("a"), Device("b"))
+    devices = (Device("a"), Device("b", run_s=1e-4))
     found, layer_s = slowed(devices, np.ones((3, 2)), {"b": 2.0})
     assert found[0] == devices[0]
     assert changes(devices[1], found[1]) == SLOWER
@@ -38,7 +39,7 @@ def test_a_slower_processor_is_slower_at_all_that_it_does() -> None:
 
 
 def test_a_slower_accelerator_leaves_the_processor_that_serves_the_network_as_it_is() -> None:
-    device = Device("a", wire_is_free=True)
+    device = Device("a", run_s=1e-4, wire_is_free=True)
     (found,), _ = slowed((device,), None, {"a": 2.0})
     assert changes(device, found) == {
         cost: factor for cost, factor in SLOWER.items() if not cost.startswith(("wire", "encode"))

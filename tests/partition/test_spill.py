@@ -105,7 +105,7 @@ def test_plans_and_populations_are_priced_alike(case: Partitioned, room: int) ->
         each = sum(network.weight_bytes((layer,)) for layer in own)
         assert fetched == each - kept
         planned = sum(p.predicted_s for p in plan.phases if p.device == device.name)
-        estimate = costs.compute_s[0, number] + costs.cut_s[0, number]
+        estimate = costs.compute_s[0, number] + costs.dividing_s[0, number]
         assert planned <= estimate * (1 + 1e-9)
 
 

@@ -75,8 +75,9 @@ class Segments:
         """Seconds that a segment keeps the processor busy: t of Velasco-Montero et al. (2023)."""
         moved = self.received_bytes + self.sent_bytes
         messages = self.received_tensors + self.sent_tensors
-        phases_s = self.rates.phases_s(self.layer_s, moved, self.uncached_bytes)
-        busy = self.rates.busy_s(phases_s, np.ones_like(moved), messages, moved)
+        one = np.ones_like(moved)
+        phases_s = self.rates.phases_s(self.layer_s, moved, self.uncached_bytes, one)
+        busy = self.rates.busy_s(phases_s, one, messages, moved)
         return np.where(self.held_bytes > 0, busy, 0.0)
 
     @cached_property

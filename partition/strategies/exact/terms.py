@@ -176,7 +176,7 @@ class Terms:
 
         def most_s(device: Device) -> float:
             rates = rates_of(device)
-            phases_s = rates.phases_s(0.0, 2 * moved, weights)
+            phases_s = rates.phases_s(0.0, 2 * moved, weights, ways)
             busy_s = rates.busy_s(phases_s, ways, messages, 2 * moved)
             sending = moved * device.sent_j_per_byte / self.watts
             return float(busy_s + rates.link_s(moved, moved) * 2 + sending)

@@ -84,8 +84,9 @@ class LoadEstimate:
         moved = self._moved(numbers, output, bands)
         received, sent = moved.received_bytes[:, None], moved.sent_bytes[:, None]
         through, rates = received + sent, self._problem.costs.rates
-        phases_s = rates.phases_s(busy[:, None], through, rates.uncached_bytes(held[:, None]))
-        busy_s = rates.busy_s(phases_s, phases[:, None], moved.messages[:, None], through)
+        uncached, fired = rates.uncached_bytes(held[:, None]), phases[:, None]
+        phases_s = rates.phases_s(busy[:, None], through, uncached, fired)
+        busy_s = rates.busy_s(phases_s, fired, moved.messages[:, None], through)
         link_s = rates.link_s(sent, received)
         period = period_s(self._shared, busy_s, link_s)
         held_bytes = held + largest + engines_bytes(self._problem.devices, np.ones_like(held))
