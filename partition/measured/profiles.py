@@ -30,6 +30,7 @@ from partition.measured.subnet_fit import MeasuredSubnet, fit_to_subnets
 from partition.plan import Plan, PlannedPhase
 from partition.planner import with_measured_phases
 from partition.prediction.run_costs import ThreadCosts
+from partition.pricing.compute_time import layer_seconds
 from partition.pricing.layer_power import LayerWatts
 from partition.pricing.linear_models import LinearTime, fit
 
@@ -238,8 +239,9 @@ def measured_costs(
     layers [layers, devices] without either.
 
     Both serve a search. They follow from the layers measured by themselves and from the fused
-    subnets of the network as it was read (`partition.measured.subnet_fit`). Raises `PartitionError`
-    for a device or a layer that was not measured.
+    subnets of the network as it was read (`partition.measured.subnet_fit`). A device that computes
+    faster than was assumed has a shorter `firing_s`, too, but none shorter than measured. Raises
+    `PartitionError` for a device or a layer that was not measured.
     """
     measured: list[MeasuredSubnet] = []
     for number, device in enumerate(devices):
@@ -258,7 +260,16 @@ def measured_costs(
             for subnet in node.subnets
             if not subnet.rewrites and len(subnet.layers) > 1
         ]
-    return fit_to_subnets(network, devices, measured)
+    found, layer_s = fit_to_subnets(network, devices, measured)
+    estimated_s = np.maximum(layer_seconds(network, devices).sum(axis=0), LEAST_S)
+    faster = np.minimum(layer_s.sum(axis=0) / estimated_s, 1.0)
+    return tuple(
+        replace(
+            device,
+            firing_s=max(_firing_s(profile.nodes[device.name]), device.firing_s * float(part)),
+        )
+        for device, part in zip(found, faster, strict=True)
+    ), layer_s
 
 
 def profiled_devices(
