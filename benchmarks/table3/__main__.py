@@ -215,7 +215,7 @@ def _options() -> argparse.Namespace:
     add(
         "--cpu",
         type=float,
-        default=0.08,
+        default=0.05,
         help="cores per board; best if all fit onto one CPU less than there are",
     )
     add("--link", type=parse_link, default="1Gbit/s", help="of each board, such as 100Mbit/s")

@@ -34,7 +34,6 @@ smaller window still fills it.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -377,12 +376,14 @@ def blocks_of(sessions: Iterable[Session]) -> dict[str, int]:
     for session in sessions:
         if session.welcome is None:
             continue
-        with contextlib.suppress(EngineLackingError):  # of a node that is not used
+        try:
             choice = resolve(session.engine, session.welcome.engines)
-            found[session.node] = next(
-                device.block
-                for offer in session.welcome.engines
-                for device in offer.devices
-                if (offer.engine, device.device) == (choice.engine, choice.device)
-            )
+        except EngineLackingError:  # of a node that is not used
+            continue
+        found[session.node] = next(
+            device.block
+            for offer in session.welcome.engines
+            for device in offer.devices
+            if (offer.engine, device.device) == (choice.engine, choice.device)
+        )
     return found

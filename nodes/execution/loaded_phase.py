@@ -134,14 +134,14 @@ class LoadedPhase:
                 "less of the network"
             )
 
-    def begin(self, payloads: Mapping[str, object]) -> Firing:
+    def begin(self, payloads: Mapping[str, object]) -> BegunFiring:
         """Bind the tensors that have come from other nodes as they are, while other phases fire."""
         came = {
             tensor: as_array(payload, self.dtypes[tensor], self.inputs[tensor].shape)
             for tensor, payload in payloads.items()
             if tensor not in self.encoded_inputs
         }
-        return Firing(self, payloads, came, self.bind(came))
+        return BegunFiring(self, payloads, came, self.bind(came))
 
     def keep(self, outputs: Mapping[str, Array]) -> None:
         """Store those of a frame's outputs that are the next frame's state."""
@@ -179,7 +179,7 @@ class LoadedPhase:
 
 
 @dataclass(slots=True)
-class Firing:
+class BegunFiring:
     """A firing of a phase: the payloads that came from other nodes, and its bound run."""
 
     phase: LoadedPhase

@@ -30,7 +30,7 @@ from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.deployment import MAX_VARYING_BYTES, borders_in_blocks, fits
 from nodes.execution.encoding import UndecodableError, check_available, encode
-from nodes.execution.loaded_phase import Firing, LoadedPhase
+from nodes.execution.loaded_phase import BegunFiring, LoadedPhase
 from nodes.execution.loading import DroppedError, LoadedAhead, load_phases, rehearse, threads_of
 from nodes.execution.rehearsal import WireCosts
 from nodes.executors.base import Array, ComputesInBlocks, Executor, LoadOptions
@@ -82,7 +82,7 @@ class _Fire:
     epoch: int
     phase: int
     frame: int
-    begun: Firing | Exception
+    begun: BegunFiring | Exception
 
 
 _Job: TypeAlias = _Load | _TakeOver | _CloseAhead | _Fire | _Unload
@@ -194,7 +194,7 @@ class Worker:
         firing before.
         """
         try:
-            begun: Firing | Exception = self._phases[firing.phase].begin(firing.inputs)
+            begun: BegunFiring | Exception = self._phases[firing.phase].begin(firing.inputs)
         except Exception as error:  # noqa: BLE001 - reported as an error of the firing is
             begun = error
         self._jobs.put(_Fire(firing.epoch, firing.phase, firing.frame, begun))
@@ -379,7 +379,7 @@ class Worker:
         )
 
     def _compute(
-        self, phase: LoadedPhase, firing: Firing | Exception, frame: int
+        self, phase: LoadedPhase, firing: BegunFiring | Exception, frame: int
     ) -> tuple[dict[str, Array], float, float, float]:
         if isinstance(firing, Exception):
             raise firing

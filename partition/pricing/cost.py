@@ -198,7 +198,7 @@ class CostModel:
     ... )
     >>> network = Network("net", layers, tensors, {}, ("x",), ("z",))
     >>> model = CostModel(network, [Device("a"), Device("b")])
-    >>> model.evaluate(np.array([[0, 0], [0, 1]])).period_s.round(3)
+    >>> model.evaluate(np.array([[0, 0], [0, 1]])).period_s.round(2)
     array([0.1 , 0.05])
     """
 

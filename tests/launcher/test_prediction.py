@@ -20,7 +20,9 @@ def plan_of(phase_s: float, message_s: float) -> tuple[Plan, Profile]:
     network = chain(10, 10)
     node = NodeProfile({"l0": phase_s, "l1": phase_s}, message_s=message_s)
     profile = Profile({"a": node, "b": node})
-    devices = profiled_devices([Device(name, host=HERE, host_cores=2) for name in "ab"], profile)
+    devices = profiled_devices(
+        [Device(name, host=HERE, host_cores=2, firing_s=2e-4) for name in "ab"], profile
+    )
     plan = make_plan(
         network, "", devices, {"l0": "a", "l1": "b"}, strategy="", explanation="", slack_frames=1
     )
@@ -53,8 +55,8 @@ def test_a_plan_that_is_too_large_to_simulate_at_once_stays_as_it_is(
 
 
 def test_what_a_firing_costs_follows_from_the_measured_message_but_is_not_less_than_usual() -> None:
-    (device,) = profiled_devices([Device("a")], Profile({"a": NodeProfile({}, message_s=1e-3)}))
-    costs = ThreadCosts.measured(1e-3)
+    (device,) = profiled_devices([Device("a")], Profile({"a": NodeProfile({}, message_s=3e-3)}))
+    costs = ThreadCosts.measured(3e-3)
     assert device.firing_s == costs.executor_s + costs.ended_s > Device("a").firing_s
     (quick,) = profiled_devices([Device("a")], Profile({"a": NodeProfile({}, message_s=1e-5)}))
     assert quick.firing_s == Device("a").firing_s
