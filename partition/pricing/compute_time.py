@@ -10,15 +10,12 @@ out of a tensor touches that region only.
 Layers between 8-bit tensors multiply integers, `INTEGER_SPEED` times as fast. An element of 8 bits
 takes as long as one of 32 bits, because arithmetic and not bytes bound the time.
 
-Measured with ONNX Runtime 1.31 on x86-64 (`python -m benchmarks.stage_times`): the standard
-deviation of measured ÷ predicted over contiguous stages is 0.014 for ResNet50 (0.080 where fused
-layers count and weights do not add), 0.025 for SqueezeNet (0.113), 0.011 for VGG19 (0.030), 0.032
-for ShuffleNet (0.137), 0.023 for DenseNet121 (0.027).
+Measured with ONNX Runtime 1.31 on x86-64 with AVX-512 (`python -m benchmarks.stage_times`): the
+standard deviation of measured ÷ predicted over contiguous stages is 0.012 for ResNet50 (0.047 for
+the roofline of before, the larger one of arithmetic with weights and of bytes), 0.023 for VGG19
+(0.097) and DenseNet121 (0.038), 0.065 for SqueezeNet (0.030) and 0.084 for ShuffleNet (0.056).
 `planner.with_measured_phases` replaces the estimate by the measured times of a plan's own subnets,
 and `slowed` scales it for devices that turned out slower than assumed.
-
-Source of rooflines: S. Williams et al., "Roofline: an insightful visual performance model for
-multicore architectures", Communications of the ACM, 2009.
 """
 
 from __future__ import annotations
