@@ -50,10 +50,10 @@ class Device:
     `firing_s`, `wire_s_per_message` and `wire_s_per_byte` are processor time: what the agent spends
     on a phase besides the engine, and what each tensor and each byte sent or received costs. The
     defaults are for an x86-64 core: a byte from 14 MB over loopback TCP taking about 14 ms on both
-    sides together; a firing from boards of the laboratory, whose caches are cold when it begins, with
-    what the engine takes for each run, where that is not measured (`run_s`); a message is an
-    assumption. With `wire_is_free` the wire's cost does not delay the layers, because an accelerator
-    computes while the processor serves the network.
+    sides together; a firing from boards of the laboratory, whose caches are cold when it begins,
+    with what the engine takes for each run where that is not measured (`run_s`); a message is an
+    assumption. With `wire_is_free` the wire's cost does not delay the layers, because an
+    accelerator computes while the processor serves the network.
 
     `cache_bytes` is the room for weights beside the processor (the 8 MiB of an Edge TPU); weights
     that do not fit are fetched anew for each frame, at `cache_s_per_byte`, as in Eq. 8 of Yin et
