@@ -99,9 +99,8 @@ def without_pools(model: bytes) -> bytes:
     return _edited(model, renamed) if renamed else model
 
 
-def _can_be_blocked(value_info: memoryview) -> bool:
-    """Whether a tensor is float32 [frames, channels, rows, columns] with whole blocks of
-    channels."""
+def image_channels(value_info: memoryview) -> int:
+    """Return C of a float32 tensor [N, C, H, W]; 0 if it is unknown, and for any other tensor."""
     kinds = [
         kind
         for tensor in nested(value_info, (ValueInfoField.TYPE, TYPE_TENSOR))
@@ -112,7 +111,13 @@ def _can_be_blocked(value_info: memoryview) -> bool:
     for each in nested(value_info, (ValueInfoField.TYPE, TYPE_TENSOR, TENSOR_SHAPE, SHAPE_DIM)):
         size = [size for key, size in fields(each) if key == DimensionField.DIM_VALUE]
         sizes.append(size[0] if size and isinstance(size[0], int) else 0)
-    return kinds == [_FLOAT] and len(sizes) == 4 and sizes[1] > 0 and sizes[1] % BLOCK == 0
+    return sizes[1] if kinds == [_FLOAT] and len(sizes) == 4 else 0
+
+
+def _can_be_blocked(value_info: memoryview) -> bool:
+    """Whether the channels of an image fill whole blocks."""
+    channels = image_channels(value_info)
+    return channels > 0 and channels % BLOCK == 0
 
 
 def _pool(source: str, target: str) -> bytes:

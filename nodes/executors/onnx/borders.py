@@ -18,22 +18,13 @@ from typing import Any
 import numpy as np
 
 from nodes.executors.base import Array, ExecutorError
+from nodes.executors.onnx.blocking import image_channels
 from nodes.executors.onnx.protobuf import field as bytes_field
-from nodes.executors.onnx.protobuf import (
-    fields,
-    integer_field,
-    nested,
-    parts,
-    submessages,
-    text_field,
-)
+from nodes.executors.onnx.protobuf import integer_field, parts, submessages, text_field
 from nodes.executors.onnx.schema import (
-    SHAPE_DIM,
     TENSOR_ELEMENT_TYPE,
-    TENSOR_SHAPE,
     TYPE_TENSOR,
     AttributeField,
-    DimensionField,
     GraphField,
     ModelField,
     NodeField,
@@ -139,7 +130,7 @@ class _Graph:
                     found.nodes.append(_Node.read(message))
                 elif number in (GraphField.INPUT, GraphField.OUTPUT):
                     of = found.inputs if number == GraphField.INPUT else found.outputs
-                    of[text_field(message, ValueInfoField.NAME) or ""] = _channels(message)
+                    of[text_field(message, ValueInfoField.NAME) or ""] = image_channels(message)
         return found
 
     def take_in_blocks(self, name: str) -> None:
@@ -203,21 +194,6 @@ class _Graph:
 _OPSET = bytes_field(OperatorSetField.DOMAIN, DOMAIN.encode()) + integer_field(
     OperatorSetField.VERSION, 1
 )
-
-
-def _channels(value_info: memoryview) -> int:
-    """Return the length of axis 1 of a float32 tensor of four axes; 0 for any other tensor."""
-    kinds = [
-        kind
-        for tensor in nested(value_info, (ValueInfoField.TYPE, TYPE_TENSOR))
-        for number, kind in fields(tensor)
-        if number == TENSOR_ELEMENT_TYPE
-    ]
-    sizes = []
-    for each in nested(value_info, (ValueInfoField.TYPE, TYPE_TENSOR, TENSOR_SHAPE, SHAPE_DIM)):
-        size = [size for key, size in fields(each) if key == DimensionField.DIM_VALUE]
-        sizes.append(size[0] if size and isinstance(size[0], int) else 0)
-    return sizes[1] if kinds == [_FLOAT] and len(sizes) == 4 else 0
 
 
 def _to_blocks(source: str, target: str) -> _Node:
