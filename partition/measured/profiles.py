@@ -34,6 +34,9 @@ from partition.pricing.compute_time import layer_seconds
 from partition.pricing.layer_power import LayerWatts
 from partition.pricing.linear_models import LinearTime, fit
 
+AGENTS_PART = 0.4
+"""The part of the usual `Device.firing_s` that the agent takes. The engine takes the rest: `run_s`."""
+
 LEAST_S = 1e-9
 """Seconds; a measured time below the resolution of clocks counts as this much."""
 
@@ -239,9 +242,9 @@ def measured_costs(
     layers [layers, devices] without either.
 
     Both serve a search. They follow from the layers measured by themselves and from the fused
-    subnets of the network as it was read (`partition.measured.subnet_fit`). A device that computes
-    faster than was assumed has a shorter `firing_s`, too, but none shorter than measured. Raises
-    `PartitionError` for a device or a layer that was not measured.
+    subnets of the network as it was read (`partition.measured.subnet_fit`). `firing_s` keeps
+    `AGENTS_PART` of what it was, less where a device computes faster than was assumed, but no less
+    than measured. Raises `PartitionError` for a device or a layer that was not measured.
     """
     measured: list[MeasuredSubnet] = []
     for number, device in enumerate(devices):
@@ -266,7 +269,9 @@ def measured_costs(
     return tuple(
         replace(
             device,
-            firing_s=max(_firing_s(profile.nodes[device.name]), device.firing_s * float(part)),
+            firing_s=max(
+                _firing_s(profile.nodes[device.name]), AGENTS_PART * device.firing_s * float(part)
+            ),
         )
         for device, part in zip(found, faster, strict=True)
     ), layer_s
