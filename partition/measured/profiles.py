@@ -35,7 +35,7 @@ from partition.pricing.layer_power import LayerWatts
 from partition.pricing.linear_models import LinearTime, fit
 
 AGENTS_PART = 0.4
-"""The part of the usual `Device.firing_s` that the agent takes; `run_s` has what the engine takes."""
+"""The part of the usual `Device.firing_s` that the agent takes; the rest is that of `run_s`."""
 
 LEAST_S = 1e-9
 """Seconds; a measured time below the resolution of clocks counts as this much."""
