@@ -215,8 +215,8 @@ def _options() -> argparse.Namespace:
     add(
         "--cpu",
         type=float,
-        default=0.05,
-        help="cores per board; best if all fit onto one CPU less than there are",
+        default=0.08,
+        help="cores per board; best if all together take half a core",
     )
     add("--link", type=parse_link, default="1Gbit/s", help="of each board, such as 100Mbit/s")
     add("--profiled", action="store_true", help="measure the boards before searching for plans")
