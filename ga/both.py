@@ -3,10 +3,10 @@
 Of all plans whose period is at most `Problem.within` longer than the shortest, it takes the one
 whose fullest device holds least of its memory limit (in bytes where no device has a limit).
 
-Copies of the whole network are often the fastest and save no memory. Where no plan that divides the
-network is within the tolerance of them, those may be taken that are nearly the fastest of their
-kind (`NEARLY`), if they exceed the tolerance at most once more: plans that take 1.1 to 1.2 times as
-long as copies and hold a quarter are what this objective is for.
+Copies of the whole network are often the fastest plans, and save no memory. If no plan that divides
+the network is within the tolerance of them, the fastest that divides it, and plans that take up to
+`NEARLY` longer, may be taken instead. They must take at most (1 + `Problem.within`)² times as long
+as the copies.
 
 To start an engine takes more than a small subnet does, so many plans are equal in that. Of these,
 those with the fewest bytes of weights, activations and channels on their fullest device come first.

@@ -49,7 +49,7 @@ class LoadedPhase:
             for channel in (*self.inputs.values(), *outgoing)
         }
         """Of all inputs and outputs, by tensor."""
-        self.exact = [
+        self.static_outputs = [
             (channel.tensor, self.dtypes[channel.tensor], channel.shape)
             for channel in outgoing
             if not channel.varies

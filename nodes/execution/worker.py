@@ -387,7 +387,7 @@ class Worker:
         began, cpu = time.perf_counter(), time.thread_time()
         outputs = firing.bound.run(rest)
         cpu_s, busy_s = time.thread_time() - cpu, time.perf_counter() - began
-        for tensor, dtype, shape in phase.exact:
+        for tensor, dtype, shape in phase.static_outputs:
             made = outputs[tensor]
             if made.dtype != dtype or made.shape != shape:
                 raise NodeError(_unfit(phase.outputs[tensor], made))
