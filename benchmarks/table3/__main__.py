@@ -37,7 +37,7 @@ from benchmarks.table3.plot import picture
 from benchmarks.table3.session import fill
 from benchmarks.table3.summary import Summary, summaries
 from benchmarks.table3.table import figures, tables
-from benchmarks.table3.turn import Boards, Refused
+from benchmarks.table3.turn import SUITABLE_CORES, Boards, Refused
 from benchmarks.table3.words import as_text
 from benchmarks.undisturbed import undisturbed
 from ga.strategies import STRATEGIES
@@ -146,10 +146,11 @@ def _title(options: argparse.Namespace) -> str:
     kind = "accelerator" if options.board == "accelerator" else "CPU"
     objectives = {how.partition(":")[2] or DEFAULT_OBJECTIVE for how in options.strategies}
     both = "both" in objectives
+    each = "" if options.cpu is None else f" of {options.cpu:g} core"
     first = ", both columns" if both else f", {' or '.join(sorted(objectives))} first"
     return (
         f"Table 3 of Tang & Stefanov (2021) in the laboratory: {', '.join(options.networks)} on "
-        f"{kind} boards of {options.cpu:g} core{first}"
+        f"{kind} boards{each}{first}"
     )
 
 
@@ -163,8 +164,9 @@ VGG16_NOTE = (
 
 def _notes(found: Sequence[Summary], boards: Boards, *, complete: bool) -> list[str]:
     worst = max(one.difference for one in found)
+    cpu = f"{SUITABLE_CORES:g} core together" if boards.cpu is None else f"{boards.cpu:g} core each"
     return [
-        f"Boards: {boards.board}, {boards.cpu:g} core each, links of "
+        f"Boards: {boards.board}, {cpu}, links of "
         f"{'any rate' if boards.link is None else f'{boards.link * 8 / 1e9:g} Gbit/s'}. Weights "
         "are drawn at random (He-normal, seeded): the architectures are the paper's. Accelerator "
         "boards compute on CPUs of their own, if their slices fit onto fewer than there are.",
@@ -212,12 +214,7 @@ def _options() -> argparse.Namespace:
     add("--repetitions", type=int, help="turns of each cell")
     add("--seconds", type=float, help="of each turn")
     add("--board", choices=("accelerator", "cpu"), default="accelerator")
-    add(
-        "--cpu",
-        type=float,
-        default=0.08,
-        help="cores per board; best if all together take half a core",
-    )
+    add("--cpu", type=float, help="cores per board; left out: all together take half a core")
     add("--link", type=parse_link, default="1Gbit/s", help="of each board, such as 100Mbit/s")
     add("--profiled", action="store_true", help="measure the boards before searching for plans")
     add(

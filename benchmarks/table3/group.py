@@ -62,7 +62,7 @@ def measure(
         name=LAB_NAME,
         undisturbed=True,
         defaults=BoardConfig(board="cpu" if boards.board == "cpu" else "accelerator",
-                             cpu=boards.cpu, link=boards.link),
+                             cpu=boards.cores(count), link=boards.link),
         devices=(DeviceConfig(count=count),),
         cluster={"model": NETWORKS.get(network, network)},
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
-from benchmarks.table3.turn import Cell
+from benchmarks.table3.turn import Boards, Cell
 from partition.objective import DEFAULT_OBJECTIVE
 
 ALONE = "sequential"
@@ -70,15 +70,15 @@ def groups_of(missing: Sequence[Cell], seed: int) -> list[list[Cell]]:
     return groups
 
 
-def guess_s(groups: Sequence[Sequence[Cell]], cpu: float, seconds: float) -> float:
+def guess_s(groups: Sequence[Sequence[Cell]], boards: Boards, seconds: float) -> float:
     """Seconds that all of this takes, about."""
     total = 0.0
     for turns in groups:
-        boards = turns[0].devices
-        frame_s = MACS.get(turns[0].network, 5e9) / (MACS_PER_S * cpu)
+        count = turns[0].devices
+        frame_s = MACS.get(turns[0].network, 5e9) / (MACS_PER_S * boards.cores(count))
         half_s = max(seconds, FEWEST_FRAMES * frame_s)
-        total += GROUP_S + GROUP_S_PER_BOARD * boards + half_s
-        turn_s = TURN_S + TURN_S_PER_BOARD * boards + 2 * half_s + FILLING_FRAMES * frame_s
+        total += GROUP_S + GROUP_S_PER_BOARD * count + half_s
+        turn_s = TURN_S + TURN_S_PER_BOARD * count + 2 * half_s + FILLING_FRAMES * frame_s
         total += len(turns) * turn_s
     return total
 

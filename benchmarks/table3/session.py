@@ -31,7 +31,7 @@ def fill(
     every group failed.
     """
     groups = groups_of(log.missing(cells, boards, repetitions), seed)
-    guess = guess_s(groups, boards.cpu, seconds)
+    guess = guess_s(groups, boards, seconds)
     turns = sum(map(len, groups))
     clock = Clock(guess, turns)
     progress.say(

@@ -8,6 +8,10 @@ from typing import Any
 
 from partition.objective import DEFAULT_OBJECTIVE, WITHIN
 
+SUITABLE_CORES = 0.5
+"""What suits all boards of a laboratory together: with more they wait for one another, with less
+they stand still for so long that their caches go cold (docs/laboratory.md)."""
+
 
 @dataclass(frozen=True, order=True)
 class Cell:
@@ -29,13 +33,19 @@ class Cell:
 class Boards:
     """The boards of a table: kind, cores of one, bytes per second of a link in each direction,
     whether they were measured (`partition profile`) before plans were searched for, and by how much
-    a plan's period may exceed the shortest to save memory (relative, for `both`)."""
+    a plan's period may exceed the shortest to save memory (relative, for `both`).
+
+    If `cpu` is None, the boards of a laboratory share `SUITABLE_CORES`."""
 
     board: str
-    cpu: float
+    cpu: float | None
     link: float | None
     profiled: bool = False
     within: float = WITHIN
+
+    def cores(self, count: int) -> float:
+        """The cores of each one of `count` boards."""
+        return SUITABLE_CORES / count if self.cpu is None else self.cpu
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def test_groups_hold_every_turn_once_in_rounds_and_in_another_order_for_another_
             assert len(set(group[start : start + kinds])) == kinds, "all once before any again"
     assert groups == groups_of(missing, seed=1)
     assert groups != groups_of(missing, seed=2)
-    assert guess_s(groups, 0.12, 12.0) > guess_s(groups, 0.12, 6.0) > len(missing) * 12
+    assert guess_s(groups, BOARDS, 12.0) > guess_s(groups, BOARDS, 6.0) > len(missing) * 12
 
 
 def test_a_pipelines_rate_leaves_out_filling_and_draining() -> None:
@@ -238,3 +238,9 @@ def test_one_layer_of_vgg16_has_more_of_eq_2_than_the_paper_leaves_a_device() ->
     largest_percent = 100 * beta_bytes.max() / beta_bytes.sum()
     assert largest_percent == pytest.approx(VGG16_LARGEST_LAYER_PERCENT, abs=0.05)
     assert 100 - largest_percent < PAPER["vgg16"][10].saving_percent
+
+
+def test_boards_of_no_given_size_share_half_a_core() -> None:
+    shared = Boards("accelerator", None, 125e6)
+    assert [shared.cores(count) for count in (1, 4, 10)] == [0.5, 0.125, 0.05]
+    assert BOARDS.cores(10) == 0.12

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -338,5 +339,22 @@ def is_running(pid: int) -> bool:
     try:
         os.killpg(pid, 0)
     except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until_it_listens(address: str) -> None:
+    """Connect to a daemon's address again and again until it accepts."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    end_s = time.monotonic() + WAIT_S
+    while not _accepts((host, int(port))):
+        assert time.monotonic() < end_s, f"nothing listens at {address}"
+        time.sleep(0.05)
+
+
+def _accepts(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=WAIT_S).close()
+    except ConnectionRefusedError:
         return False
     return True

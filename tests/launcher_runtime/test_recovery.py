@@ -33,6 +33,7 @@ from tests.launcher_runtime.clusters import (
     make_cluster,
     start_daemon,
     stop,
+    wait_until_it_listens,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
@@ -233,11 +234,13 @@ def test_a_daemon_that_is_started_again_is_used_again(three: Cluster, tmp_path: 
 def test_a_node_without_a_part_stands_by_and_takes_over(three: Cluster, tmp_path: Path) -> None:
     two = make_cluster(tmp_path, nodes=2)
     replan = Dealer(two, tmp_path / "again")
-    nodes = three.nodes()
-    with start_agents(nodes, tmp_path / "cache") as agents:
-        take = Strikes({20: (agents["n0"].pid, signal.SIGKILL)})
+    with daemons(three.names, tmp_path / "cache") as running:
+        for address, _ in running.values():  # who still starts at the loss is not planned for
+            wait_until_it_listens(address)
+        nodes = three.nodes({name: address for name, (address, _) in running.items()})
+        take = Strikes({20: (running["n0"][1], signal.SIGKILL)})
         options_ = options(replan, tmp_path / "cache")
-        result = two.run(RandomFrames(FRAMES), take, options_, nodes=nodes, agents=agents)
+        result = two.run(RandomFrames(FRAMES), take, options_, nodes=nodes)
     two.check(take.results.outputs, FRAMES)
     check(result, ("n0",))
     assert replan.asked == [("n1", "n2")]
