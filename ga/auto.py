@@ -164,13 +164,20 @@ def _runs(known: Shortest) -> Strategy:
 
 
 def _ranked(problem: Problem, found: Sequence[_Candidate]) -> list[_Candidate]:
-    """Return the candidates, the best by the problem's objective first."""
+    """Return the candidates, the best by the problem's objective first.
+
+    For `both`, the shortest period that the search over runs has found counts besides those of the
+    candidates, because its choice depends on it. What other strategies found and did not choose is
+    no candidate, so its period does not count.
+    """
     if problem.objective != "both":
         rank = ranking(problem)
         return sorted(found, key=lambda candidate: rank(candidate.plan))
     figures = [columns(problem, candidate.plan) for candidate in found]
-    fronts = (candidate.solution.front for candidate in found if divides(candidate.plan))
-    divided_s = min((each.period_s for front in fronts for each in front), default=math.inf)
+    runs = (each for each in found if each.name == Runs.name and divides(each.plan))
+    divided_s = min(
+        (each.period_s for one in runs for each in one.solution.front), default=math.inf
+    )
     return [found[number] for number in order(problem, figures, Shortest(divided_s))]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from ga import nsga
@@ -16,7 +19,7 @@ from partition.devices import Device
 from partition.errors import PartitionError
 from partition.objective import Objective
 from partition.planner import plan_solution
-from partition.strategies.base import Problem, Solution
+from partition.strategies.base import Candidate, Problem, Solution, Strategy
 from partition.strategies.batch_split import BatchSplit
 from partition.strategies.contiguous.sequential import Sequential
 from tests.partition.networks import chain, residual
@@ -51,6 +54,34 @@ def test_whole_copies_are_taken_where_there_is_nothing_to_cut() -> None:
     assert solution.explanation.startswith("batch-split (compared with sequential")
     assert set(solution.assignment.values()) == {"d0", "d1"}
     assert not divides(plan_solution(problem, solution, model_digest="", strategy=""))
+
+
+class Regretful(Sequential):
+    """Has found a shorter period than that of its choice."""
+
+    period_s = math.inf
+
+    def solve(self, problem: Problem) -> Solution:
+        chosen = super().solve(problem)
+        return replace(chosen, front=(Candidate(chosen.assignment, self.period_s, 0.0, 0.0),))
+
+
+@pytest.mark.slow
+def test_a_plan_that_no_candidate_has_does_not_make_copies_win() -> None:
+    model = chain_model(7, is_heavy=True)
+    devices = tuple(Device(f"d{i}", macs_per_s=1e9, wire_is_free=True) for i in range(2))
+    problem = Problem(model.network, devices, model=model)
+
+    def period_s(strategy: Strategy) -> float:
+        solution = strategy.solve(problem)
+        return plan_solution(problem, solution, model_digest="", strategy="").period_s
+
+    copied_s, limit = period_s(BatchSplit()), 1 + problem.within
+    assert copied_s * limit < period_s(Sequential()) < copied_s * limit**2
+    regretful = Regretful()
+    regretful.period_s = copied_s * limit * 1.001
+    solution = Auto((regretful, BatchSplit()), splitting=Sequential()).solve(problem)
+    assert solution.explanation.startswith("sequential (compared with ")
 
 
 def test_the_choice_and_its_rivals_are_named() -> None:
