@@ -119,8 +119,10 @@ def test_two_clusters_stream_at_the_same_time_and_one_goes_on_when_the_other_clo
 
 
 def test_a_third_cluster_is_refused_because_all_slots_are_taken(digits: Path, small: Path) -> None:
+    impatient = digits.with_name("impatient.yaml")
+    impatient.write_text(digits.read_text() + "run: {start_wait_s: 1}\n")
     with csdf_edge.open(digits), csdf_edge.open(small), pytest.raises(LauncherError) as refused:
-        csdf_edge.open(digits)
+        csdf_edge.open(impatient)
     said = str(refused.value)
     assert re.search(r"node '(left|right)' at \S+ refused: all of its 2 slots are taken", said)
     assert "launcher" in said

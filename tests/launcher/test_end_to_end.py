@@ -188,7 +188,7 @@ def test_an_address_where_nobody_listens_ends_with_2(launcher: Launcher) -> None
         path = launcher.folder / "cluster.yaml"
         path.write_text(
             path.read_text().replace("- name: b", f"- name: b\n    address: {address}")
-            + "run:\n  connect_timeout_s: 0.5\n"
+            + "run:\n  connect_timeout_s: 0.5\n  start_wait_s: 1\n"
         )
         code, out, err = launcher.run("cluster.yaml", "--json")
     assert code == 2

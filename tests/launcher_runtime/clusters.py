@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -344,17 +343,12 @@ def is_running(pid: int) -> bool:
 
 
 def wait_until_it_listens(address: str) -> None:
-    """Connect to a daemon's address again and again until it accepts."""
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
-    end_s = time.monotonic() + WAIT_S
-    while not _accepts((host, int(port))):
-        assert time.monotonic() < end_s, f"nothing listens at {address}"
-        time.sleep(0.05)
-
-
-def _accepts(address: tuple[str, int]) -> bool:
-    try:
-        socket.create_connection(address, timeout=WAIT_S).close()
-    except ConnectionRefusedError:
-        return False
-    return True
+    """Wait until a daemon accepts connections at its address."""
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.DEALER) as client,
+        client.get_monitor_socket(zmq.EVENT_CONNECTED) as connected,
+    ):
+        client.connect(address)  # ZeroMQ tries again until it succeeds
+        assert connected.poll(int(WAIT_S * 1e3)), f"nothing listens at {address}"
+        client.disable_monitor()
