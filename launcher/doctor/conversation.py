@@ -79,6 +79,30 @@ class ConversationReading:
     clock_error: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class ClockAnswer:
+    """What the agent's clock said, between `asked_s` and `answered_s` of ours."""
+
+    asked_s: float
+    said_s: float
+    answered_s: float
+
+
+def compare_clocks(before: ClockAnswer, after: ClockAnswer) -> tuple[float | None, float]:
+    """Return the seconds that the agent's clock advances in one of ours, and the largest error.
+
+    Where in its round trip an answer was given is unknown, and on a busy machine a trip can be
+    long. The rate is None if the two trips took longer than what lies between their middles.
+    """
+    middles_s = [(answer.asked_s + answer.answered_s) / 2 for answer in (before, after)]
+    ours_s = middles_s[1] - middles_s[0]
+    unknown_s = sum((answer.answered_s - answer.asked_s) / 2 for answer in (before, after))
+    if ours_s <= unknown_s:
+        return None, 0.0
+    rate = (after.said_s - before.said_s) / ours_s
+    return rate, rate * unknown_s / (ours_s - unknown_s)
+
+
 def converse(
     node: str,
     address: str,
@@ -169,22 +193,21 @@ class _Talk:
         rate, failure = self._transfer()
         reading = replace(reading, bytes_per_s=rate, failure=failure)
         after = self._clock(2)
-        if before is None or after is None or after[0] == before[0]:
+        if before is None or after is None:
             return reading
-        ours_s, theirs_s = after[0] - before[0], after[1] - before[1]
-        return replace(reading, clock_rate=theirs_s / ours_s, clock_error=2 * min(trips) / ours_s)
+        clock_rate, clock_error = compare_clocks(before, after)
+        return replace(reading, clock_rate=clock_rate, clock_error=clock_error)
 
     def _trip(self) -> float | None:
         began_s = time.monotonic()
         return None if self.ask(Ping(), (Pong,)) is None else time.monotonic() - began_s
 
-    def _clock(self, number: int) -> tuple[float, float] | None:
-        """Return our clock and the agent's at about the same moment."""
-        began_s = time.monotonic()
+    def _clock(self, number: int) -> ClockAnswer | None:
+        asked_s = time.monotonic()
         answer = self.ask(GetTrace(number), (Traced,))
         if not isinstance(answer, Traced):
             return None
-        return (began_s + time.monotonic()) / 2, answer.now_s
+        return ClockAnswer(asked_s, answer.now_s, time.monotonic())
 
     def _transfer(self) -> tuple[float | None, str]:
         """Send chunks for `TRANSFER_S` seconds; return the bytes per second, and a failure.

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from launcher.config.cluster import NodeConfig
 from launcher.doctor.boards import Board, BoardReading, facts_of, judge_board
-from launcher.doctor.conversation import ConversationReading
+from launcher.doctor.conversation import ClockAnswer, ConversationReading, compare_clocks
 from launcher.doctor.path import PathReading, PortReach, Reach
 from launcher.run.access import Access
 from nodes.core.events import LinkChange
@@ -121,6 +123,26 @@ def test_what_is_wrong_with_a_board(reading, severity, what, remedy):
 
 def test_a_clock_that_was_hardly_measured_is_no_finding():
     assert judge_board(board(), with_talk(clock_rate=1.5, clock_error=0.9)) == []
+
+
+moments = st.floats(0, 1)
+
+
+@given(st.floats(0.5, 2), st.lists(moments, min_size=6, max_size=6))
+def test_the_rate_of_a_clock_is_known_to_its_error_however_long_answers_take(rate, moments):
+    asked, said, answered = sorted(moments[:3])
+    before = ClockAnswer(asked, rate * said, answered)
+    asked, said, answered = (1 + moment for moment in sorted(moments[3:]))
+    after = ClockAnswer(asked, rate * said, answered)
+    found, error = compare_clocks(before, after)
+    if found is None:
+        assert error == 0
+    else:
+        assert abs(found - rate) <= error + 1e-6 * (rate + error)
+
+
+def test_clocks_asked_without_delay_have_an_exact_rate():
+    assert compare_clocks(ClockAnswer(1, 10, 1), ClockAnswer(3, 13, 3)) == (1.5, 0)
 
 
 def test_a_way_on_which_long_packets_vanish_explains_why_nothing_came_back():
