@@ -51,9 +51,12 @@ _PROGRESS_STEPS = 100
 
 @dataclass(frozen=True)
 class _Candidate:
+    """What a strategy has chosen, and the shortest period from which it has chosen it."""
+
     name: str
     solution: Solution
     plan: Plan
+    chosen_from_s: float = math.inf
 
 
 RunSearch = Callable[[Shortest], Strategy]
@@ -152,9 +155,11 @@ class Auto:
         if self._runs is not None and problem.objective == "both":
             known = shortest(columns(problem, each.plan) for each in found)
             try:
-                found.append(_candidate(problem, self._runs(known), total - 1, total))
+                chosen = _candidate(problem, self._runs(known), total - 1, total)
             except PartitionError as error:
                 refusals.append(error)
+            else:
+                found.append(replace(chosen, chosen_from_s=_shortest_s(chosen)))
         problem.on_progress(SearchProgress(total * _PROGRESS_STEPS, total * _PROGRESS_STEPS, ""))
         return found, refusals
 
@@ -174,11 +179,14 @@ def _ranked(problem: Problem, found: Sequence[_Candidate]) -> list[_Candidate]:
         rank = ranking(problem)
         return sorted(found, key=lambda candidate: rank(candidate.plan))
     figures = [columns(problem, candidate.plan) for candidate in found]
-    runs = (each for each in found if each.name == Runs.name and divides(each.plan))
-    divided_s = min(
-        (each.period_s for one in runs for each in one.solution.front), default=math.inf
-    )
-    return [found[number] for number in order(problem, figures, Shortest(divided_s))]
+    known = Shortest(min((each.chosen_from_s for each in found), default=math.inf))
+    return [found[number] for number in order(problem, figures, known)]
+
+
+def _shortest_s(runs: _Candidate) -> float:
+    """Return the shortest period on the front of the search over runs if it divides the network."""
+    periods_s = [each.period_s for each in runs.solution.front] if divides(runs.plan) else []
+    return min(periods_s, default=math.inf)
 
 
 def _devices(plan: Plan) -> int:
