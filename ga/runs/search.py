@@ -56,9 +56,7 @@ class RunEffort:
 
     A chain takes `work` / (rounds × chains × tensors × (devices + 3)) steps in a round, but no more
     than `steps_per_tensor` for each tensor, since small networks have few states, and at least
-    `least_steps`. `exact` candidates become plans. Where loads are uneven, `balancing` / layers
-    more plans are made to balance them (`ga.runs.balancing`), but no more than `plans_per_layer`
-    for each layer.
+    `least_steps`. `exact` candidates become plans.
     """
 
     chains: int = 240
@@ -68,17 +66,11 @@ class RunEffort:
     steps_per_tensor: int = 12
     nsga: nsga.Parameters = field(default_factory=lambda: nsga.Parameters(64, 6))
     exact: int = 64
-    balancing: int = 100_000
-    plans_per_layer: int = 8
 
     def steps(self, tensors: int, devices: int) -> int:
         """Return the steps of a round."""
         most = self.work / (self.rounds * self.chains * tensors * (devices + 3))
         return max(self.least_steps, min(int(most), self.steps_per_tensor * tensors))
-
-    def balanced(self, layers: int) -> int:
-        """Return how many plans may be made to balance loads."""
-        return min(self.plans_per_layer * layers, self.balancing // layers)
 
 
 def allowances(within: float) -> Floats:

@@ -4,8 +4,7 @@ A device that computes a run of early layers and a run of late ones has its shar
 the weights with two phases. The search (`ga.runs.search`) looks at assignments in which each device
 has a few runs (`ga.runs.moves`) of genes (`ga.genes`), and finds a front of the period and the
 fullest device's memory. The best candidates become plans, whose exact figures decide: for the
-objective `both` by `ga.both`, for others by `ga.ranking`. Where devices are unevenly loaded because
-layers are whole, some plans on the front are balanced first (`ga.runs.balancing`).
+objective `both` by `ga.both`, for others by `ga.ranking`.
 
 **Seeds** are contiguous cuts, and designs with two runs: the end of the network, which is heavy, is
 dealt out to all devices in equal parts, and each gets as much of the rest as it has time for.
@@ -17,22 +16,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ga.both import UNKNOWN, Columns, Shortest, columns, longest_s, order, shortest
+from ga.both import UNKNOWN, Columns, Shortest, columns, order
 from ga.genes import Genes, genes
 from ga.operators import Population
 from ga.ranking import ranking
-from ga.runs.balancing import Balanced, balanced, is_uneven
 from ga.runs.moves import RunMoves
 from ga.runs.search import Prices, RunEffort, allowances, search
 from ga.runs.splitting import Grains, grains, is_coarse
 from partition.errors import PartitionError
-from partition.objective import PERIOD_FIRST
 from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.prediction.memory_budget import fair_memory
@@ -51,10 +48,6 @@ TOLERANCES = (0.0, 0.05, 0.2)
 
 DESIGNS = 24
 """The number of places at which the seeds with two runs begin the heavy end."""
-
-
-STARTS = 4
-"""The number of plans that are balanced."""
 
 
 class Runs:
@@ -84,10 +77,6 @@ class Runs:
                 optimal=False,
             )
         figures = [columns(problem, plan) for plan in plans]
-        for each in self._balanced(problem, plans, figures):
-            found.append(each.solution)
-            plans.append(each.plan)
-            figures.append(each.figures)
         if problem.objective == "both":
             best = order(problem, figures, self._known)[0]
         else:
@@ -100,7 +89,7 @@ class Runs:
                 f"{len(plans[best].phases)} phases"
             ),
             optimal=False,
-            front=tuple(_candidate(plans[number]) for number in _front(figures)),
+            front=_front(plans, figures),
         )
 
     def _solve(self, problem: Problem) -> tuple[list[Solution], list[Plan]]:
@@ -123,30 +112,6 @@ class Runs:
         total = len(ways) * self._effort.rounds
         problem.on_progress(SearchProgress(total, total, f"{len(plans)} plans"))
         return found or [refused], plans
-
-    def _balanced(
-        self, problem: Problem, plans: Sequence[Plan], figures: Sequence[Columns]
-    ) -> list[Balanced]:
-        """Return plans whose loads are more even than those of the fastest on the front."""
-        if problem.model is None or problem.objective not in PERIOD_FIRST:
-            return []
-        limit_s = longest_s(problem.within, shortest(figures, self._known))
-        starts = [
-            plans[number]
-            for number in _front(figures)
-            if figures[number].period_s <= limit_s and not plans[number].rewrites
-        ]
-        starts = [plan for plan in starts if is_uneven(problem, plan)][:STARTS]
-        steps = self._effort.balanced(len(problem.network.layers)) // max(1, len(starts))
-        if not starts or not steps:
-            return []
-        rounds = self._effort.rounds
-
-        def on_step(step: int) -> None:
-            done = SearchProgress(rounds, rounds, f"balancing: {step * len(starts)} plans")
-            problem.on_progress(done)
-
-        return balanced(problem, problem.model, starts, steps, on_step)
 
     def _states(self, problem: Problem, way: int, ways: int) -> NDArray[np.intp]:
         """Return the assignments of layers that a search has found, the best first."""
@@ -181,25 +146,25 @@ def _solution(problem: Problem, way: Grains | None, numbers: NDArray[np.intp]) -
     return Solution(split.problem.assignment(split.numbers), "", split.rewrites, network)
 
 
-def _front(figures: Sequence[Columns]) -> list[int]:
-    """Return the indices of plans that no other betters in both columns, by ascending period."""
+def _front(plans: list[Plan], figures: list[Columns]) -> tuple[Candidate, ...]:
+    """Return the plans that no other betters in both columns, by ascending period."""
     by_period = sorted(
-        range(len(figures)),
+        range(len(plans)),
         key=lambda n: (figures[n].period_s, figures[n].memory, figures[n].tensors),
     )
-    front: list[int] = []
+    front: list[Candidate] = []
     least = (math.inf, math.inf)
     for number in by_period:
-        own = figures[number]
+        plan, own = plans[number], figures[number]
         if (own.memory, own.tensors) < least:
             least = (own.memory, own.tensors)
-            front.append(number)
-    return front
-
-
-def _candidate(plan: Plan) -> Candidate:
-    fullest = max(each.total_bytes for each in plan.memory.values())
-    return Candidate(plan.assignment, plan.period_s, fullest, plan.bytes_per_frame, plan.rewrites)
+            fullest = max(each.total_bytes for each in plan.memory.values())
+            front.append(
+                Candidate(
+                    plan.assignment, plan.period_s, fullest, plan.bytes_per_frame, plan.rewrites
+                )
+            )
+    return tuple(front)
 
 
 def _sizes(problem: Problem, grouped: Genes) -> NDArray[np.float64]:

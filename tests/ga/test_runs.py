@@ -128,11 +128,11 @@ def test_the_chosen_plan_is_the_least_within_the_tolerance_of_the_front() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "efficiency", "saving"), [(4, 0.95, 0.62), (10, 0.94, 0.73)])
+@pytest.mark.parametrize(("count", "efficiency", "saving"), [(4, 0.93, 0.61), (10, 0.86, 0.74)])
 def test_resnet50_is_nearly_n_times_as_fast_and_saves_most_of_the_memory(
     count: int, efficiency: float, saving: float
 ) -> None:
     row, *_ = rows("tests/fixtures/models/ResNet50.onnx", [count], ["runs"], slack=1)
     assert row.efficiency >= efficiency
     assert row.saving_percent >= 100 * saving
-    assert row.phases <= 2.5 * count
+    assert row.phases <= 2 * count + 1
