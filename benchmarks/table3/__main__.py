@@ -144,13 +144,15 @@ def _report(
 def _title(options: argparse.Namespace) -> str:
     """One for each kind of table, so that a page can show several."""
     kind = "accelerator" if options.board == "accelerator" else "CPU"
+    count = f"{options.devices[0]} " if len(options.devices) == 1 else ""
     objectives = {how.partition(":")[2] or DEFAULT_OBJECTIVE for how in options.strategies}
     both = "both" in objectives
     each = "" if options.cpu is None else f" of {options.cpu:g} core"
     first = ", both columns" if both else f", {' or '.join(sorted(objectives))} first"
+    known = ", with a profile" if options.profiled else ""
     return (
         f"Table 3 of Tang & Stefanov (2021) in the laboratory: {', '.join(options.networks)} on "
-        f"{kind} boards{each}{first}"
+        f"{count}{kind} boards{each}{first}{known}"
     )
 
 
