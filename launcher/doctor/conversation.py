@@ -91,16 +91,15 @@ class ClockAnswer:
 def compare_clocks(before: ClockAnswer, after: ClockAnswer) -> tuple[float | None, float]:
     """Return the seconds that the agent's clock advances in one of ours, and the largest error.
 
-    Where in its round trip an answer was given is unknown, and on a busy machine a trip can be
-    long. The rate is None if the two trips took longer than what lies between their middles.
+    When in its round trip an answer was given is unknown, and on a busy machine a trip can be long.
+    The rate is None if no time passed between the two trips.
     """
-    middles_s = [(answer.asked_s + answer.answered_s) / 2 for answer in (before, after)]
-    ours_s = middles_s[1] - middles_s[0]
-    unknown_s = sum((answer.answered_s - answer.asked_s) / 2 for answer in (before, after))
-    if ours_s <= unknown_s:
+    between_s = after.asked_s - before.answered_s
+    if between_s <= 0:
         return None, 0.0
-    rate = (after.said_s - before.said_s) / ours_s
-    return rate, rate * unknown_s / (ours_s - unknown_s)
+    unknown_s = sum(answer.answered_s - answer.asked_s for answer in (before, after)) / 2
+    rate = (after.said_s - before.said_s) / (between_s + unknown_s)
+    return rate, rate * unknown_s / between_s
 
 
 def converse(
