@@ -51,12 +51,15 @@ _PROGRESS_STEPS = 100
 
 @dataclass(frozen=True)
 class _Candidate:
-    """What a strategy has chosen, and the shortest period from which it has chosen it."""
+    """What a strategy has chosen.
+
+    `shortest_s` is the shortest period that it found, if its choice depends on that.
+    """
 
     name: str
     solution: Solution
     plan: Plan
-    chosen_from_s: float = math.inf
+    shortest_s: float = math.inf
 
 
 RunSearch = Callable[[Shortest], Strategy]
@@ -159,7 +162,7 @@ class Auto:
             except PartitionError as error:
                 refusals.append(error)
             else:
-                found.append(replace(chosen, chosen_from_s=_shortest_s(chosen)))
+                found.append(replace(chosen, shortest_s=_shortest_s(chosen)))
         problem.on_progress(SearchProgress(total * _PROGRESS_STEPS, total * _PROGRESS_STEPS, ""))
         return found, refusals
 
@@ -179,7 +182,7 @@ def _ranked(problem: Problem, found: Sequence[_Candidate]) -> list[_Candidate]:
         rank = ranking(problem)
         return sorted(found, key=lambda candidate: rank(candidate.plan))
     figures = [columns(problem, candidate.plan) for candidate in found]
-    known = Shortest(min((each.chosen_from_s for each in found), default=math.inf))
+    known = Shortest(min((each.shortest_s for each in found), default=math.inf))
     return [found[number] for number in order(problem, figures, known)]
 
 

@@ -81,7 +81,7 @@ class ConversationReading:
 
 @dataclass(frozen=True, slots=True)
 class ClockAnswer:
-    """What the agent's clock said, between `asked_s` and `answered_s` of ours."""
+    """What the agent's clock said, at some moment between `asked_s` and `answered_s` on ours."""
 
     asked_s: float
     said_s: float
