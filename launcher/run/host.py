@@ -16,6 +16,7 @@ from launcher.core.events import Halted, ResultsTaken
 from launcher.core.networks import NetworkStreams
 from launcher.core.stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
+from launcher.inputs.tensors import as_tensor
 from launcher.run.connections import Connections
 from launcher.run.runtime import Array, Frame, PushedNetwork
 from launcher.view.frame_trace import FrameTrace
@@ -265,9 +266,7 @@ def _checked(number: int, frame: Frame, name: str, channel: ChannelSpec) -> Arra
     array = frame.get(name)
     if array is None:
         raise BadInputError(f"frame {number} has no input {name!r}")
-    if (array.dtype.name, array.shape) != (channel.dtype, channel.shape):
-        raise BadInputError(
-            f"frame {number}: input {name!r} is {array.dtype.name}{list(array.shape)}, "
-            f"but the network takes {channel.dtype}{list(channel.shape)}"
-        )
-    return np.ascontiguousarray(array)
+    try:
+        return as_tensor(array, name, channel.dtype, channel.shape)
+    except BadInputError as error:
+        raise BadInputError(f"frame {number}: {error}") from error

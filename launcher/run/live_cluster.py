@@ -14,10 +14,10 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from launcher.errors import BadInputError
+from launcher.errors import BadInputError, shortened
+from launcher.inputs.tensors import as_tensor
 from launcher.progress import ProgressDisplay
 from launcher.run import job
 from launcher.run.request import Request
@@ -91,10 +91,11 @@ class LiveModel:
     """One network of a cluster, which has a stream of frames of its own (`LiveCluster.model`).
 
     All methods may be called from any thread. A frame is a mapping of input names to arrays of the
-    shapes and dtypes in `inputs`, or to nested lists of numbers; wrong ones raise `LauncherError`
-    before anything is sent. Arrays are copied, so they may be written to again at once. A result is
-    a dict of output names to arrays. The loss of a node is got over as `launch` does; what it
-    cannot get over is raised from every call that waits or comes later.
+    shapes and dtypes in `inputs`, in any byte order and layout, or to nested lists of numbers;
+    wrong ones raise `LauncherError` before anything is sent (`launcher.inputs.tensors`). Arrays are
+    copied, so they may be written to again at once. A result is a dict of output names to arrays.
+    The loss of a node is got over as `launch` does; what it cannot get over is raised from every
+    call that waits or comes later.
     """
 
     def __init__(self, networks: Sequence[LiveNetwork], batch: int = 1) -> None:
@@ -201,23 +202,20 @@ class LiveModel:
 
     def _checked(self, frame: Mapping[str, ArrayLike], *, copy: bool) -> dict[str, Array]:
         known = ", ".join(self.inputs)
+        if not isinstance(frame, Mapping):
+            raise BadInputError(
+                f"a frame is a mapping of input names to arrays, not {type(frame).__name__}; "
+                f"the network's inputs are {known}"
+            )
         for name in frame:
             if name not in self.inputs:
-                raise BadInputError(f"the network has no input {name!r}; its inputs are {known}")
+                shown = shortened(repr(name))
+                raise BadInputError(f"the network has no input {shown}; its inputs are {known}")
         checked = {}
         for name, spec in self.inputs.items():
             if name not in frame:
                 raise BadInputError(f"input {name!r} is missing; the network's inputs are {known}")
-            given = frame[name]
-            dtype = given.dtype if isinstance(given, np.ndarray) else np.dtype(spec.dtype)
-            convert = np.array if copy else np.asarray  # it may be sent again after a loss
-            array = convert(given, dtype, order="C")
-            if (array.dtype.name, array.shape) != (spec.dtype, spec.shape):
-                raise BadInputError(
-                    f"input {name!r} is {array.dtype.name}{list(array.shape)}, "
-                    f"but the network takes {spec.dtype}{list(spec.shape)}"
-                )
-            checked[name] = array
+            checked[name] = as_tensor(frame[name], name, spec.dtype, spec.shape, copy=copy)
         return checked
 
 

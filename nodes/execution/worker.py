@@ -393,7 +393,7 @@ class Worker:
                 raise NodeError(_unfit(phase.outputs[tensor], made))
         for tensor in phase.varying:
             channel, made = phase.outputs[tensor], outputs[tensor]
-            if not fits(channel, made.dtype.name, made.shape):
+            if made.dtype != channel.dtype or not fits(channel, channel.dtype, made.shape):
                 raise NodeError(_unfit(channel, made))
         phase.check_values((*firing.came.values(), *rest.values()), outputs)
         for tensor in phase.stored:
@@ -432,7 +432,7 @@ def _encoded(phase: LoadedPhase, outputs: Mapping[str, Array]) -> dict[int, memo
 
 def _unfit(channel: ChannelSpec, made: Array) -> str:
     found = f"{channel.tensor!r} came out as {made.dtype}{list(made.shape)}"
-    if channel.varies and made.dtype.name == channel.dtype:
+    if channel.varies and made.dtype == channel.dtype:
         return (
             f"{found}, and a result of varying shape has {MAX_VARYING_BYTES >> 20} MiB at most: "
             "let the network select fewer"

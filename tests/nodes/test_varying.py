@@ -107,18 +107,30 @@ def test_a_worker_tells_the_shape_that_a_result_has(
 
 
 class Much:
-    """A subnet that makes more than may be sent."""
+    """A subnet that makes more than may be sent, or numbers in another byte order."""
 
     def __init__(self, subnet: LoadedSubnet) -> None:
         self.inputs, self.outputs, self.close = subnet.inputs, subnet.outputs, subnet.close
-        self.is_much = False
+        self.is_much, self.dtype = False, "int64"
 
     def run(self, inputs):
-        return {"z": np.zeros((2, MAX_VARYING_BYTES // 16 + self.is_much), np.int64)}
+        return {"z": np.zeros((2, MAX_VARYING_BYTES // 16 + self.is_much), self.dtype)}
 
 
-def test_a_result_that_is_too_large_ends_its_firing_in_a_sentence(
-    executor: OnnxRuntimeExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("is_much", "dtype", "why"),
+    [
+        (True, "int64", "64 MiB at most: let the network select fewer"),
+        (False, np.dtype("int64").newbyteorder("S"), "instead of int64"),
+    ],
+)
+def test_a_result_that_does_not_fit_ends_its_firing_in_a_sentence(
+    executor: OnnxRuntimeExecutor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_much: bool,
+    dtype: str,
+    why: str,
 ) -> None:
     much = Much(executor.load(places(tmp_path), LoadOptions()))
     monkeypatch.setattr(executor, "load", lambda *_: much)
@@ -128,10 +140,10 @@ def test_a_result_that_is_too_large_ends_its_firing_in_a_sentence(
     while isinstance(event := reported.get(timeout=WAIT_S), ev.LoadProgress):
         pass
     assert isinstance(event, ev.Loaded)
-    much.is_much = True
+    much.is_much, much.dtype = is_much, dtype
     failed = fired(worker, reported, 0, some(1))
     assert isinstance(failed, ev.FiringFailed)
-    assert "64 MiB at most: let the network select fewer" in failed.reason
+    assert why in failed.reason
     assert worker.stop(WAIT_S)
 
 

@@ -63,9 +63,11 @@ def run(model: Path, inputs: Path, outputs: Path, threads: int, *, is_fused: boo
 def _read(path: Path) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile, KeyError) as error:
         raise ExecutorError(f"{path} cannot be read as a frame: {error}") from error
+    # ONNX Runtime reads the bytes of an array of the other byte order as if they were in this one.
+    return {name: a.astype(a.dtype.newbyteorder("="), copy=False) for name, a in arrays.items()}
 
 
 def _write(path: Path, arrays: dict[str, Array]) -> None:
