@@ -54,6 +54,10 @@ class ExecutorError(NodeError):
     """
 
 
+class EngineFailedError(ExecutorError):
+    """The engine itself failed to prepare, load or run a subnet, or crashed."""
+
+
 WORKSPACE = OptionOffer("workspace_bytes", least=1, most=1 << 40, is_whole=True)
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nodes.executors.base import ExecutorError, LoadOptions
+from nodes.executors.base import EngineFailedError, ExecutorError, LoadOptions
 from nodes.executors.onnx.blocking import with_pools, without_pools
 from nodes.executors.onnx.borders import check_block, with_blocked_borders
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
@@ -106,14 +106,17 @@ def optimise(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:
 
 
 def optimise_lightly(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:
-    """Optimise one subnet with little memory in this process, and run it once as `options` say.
+    """Optimise one subnet with little memory, or not at all, and run it once as `options` say.
 
     Raises ExecutorError if ONNX Runtime cannot.
     """
     ort = import_onnxruntime()
     with cache.making(job.key) as folder, engine_errors(ort, job.subnet, "load"):
         model = folder / MODEL
-        _write(ort, job, light_optimising_options(ort, model, _WEIGHTS), packs=False)
+        settings = light_optimising_options(
+            ort, model, _WEIGHTS, optimises=job.optimisation != "off"
+        )
+        _write(ort, job, settings, packs=False)
         _take_in_blocks(ort, job, model, options)
         try_out(ort, job.subnet, model, options, packs=False)
 
@@ -180,11 +183,11 @@ def run_on_synthetic_inputs(ort: Any, subnet: str, session: Any) -> None:
     try:
         with engine_errors(ort, subnet, "run"):
             session.run(None, inputs)
-    except ExecutorError as error:
+    except EngineFailedError as error:
         zeros = ", ".join(name for name, array in inputs.items() if array.dtype.kind in "iu")
         if not zeros:
             raise
-        raise ExecutorError(
+        raise EngineFailedError(
             f"{error}; this was a trial with 0 for {zeros}: if the network needs another value "
             "there, set it under `model: inputs:`"
         ) from error

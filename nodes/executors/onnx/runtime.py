@@ -40,6 +40,7 @@ from nodes.executors.onnx.sessions import (
     shrink_arena,
     tensor_specs,
 )
+from nodes.executors.onnx.signature import read_signature
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.preparing.process import PreparingProcess
 from nodes.host.control_groups import room_bytes
@@ -90,7 +91,7 @@ class OnnxRuntimeExecutor:
         """Load a subnet, preparing it first if the cache lacks it."""
         file = inspect(graph)
         session = self._optimised_session(file, options)
-        subnet = OnnxRuntimeSubnet(self._ort, file.name, session, self._run_options, self._forget)
+        subnet = OnnxRuntimeSubnet(self._ort, file, session, self._run_options, self._forget)
         self._loaded.add(subnet)
         return subnet
 
@@ -113,11 +114,9 @@ class OnnxRuntimeExecutor:
     def _affordable(self, file: OnnxFile, options: LoadOptions) -> Job:
         """Return the job whose result is cached, else the one for which there is memory now."""
         job = self._job(file, options)
-        lighter = job.lighter
-        if lighter is None or self._cache.find(job.key) is not None:
-            return job
-        if self._cache.find(lighter.key) is not None:
-            return lighter
+        for variant in job.variants:
+            if self._cache.find(variant.key) is not None:
+                return variant
         room, needed = room_bytes(), needed_bytes(file)
         if needed <= room:
             return job
@@ -126,12 +125,12 @@ class OnnxRuntimeExecutor:
             "with less memory, which computes more slowly",
             file.name, needed / 1e6, room / 1e6,
         )  # fmt: skip
-        return lighter
+        return job.lighter or job
 
     def _prepared(self, job: Job) -> Path | None:
-        """Return the cached model of `job`, or else of its lighter variant."""
-        for one in (job, job.lighter):
-            entry = None if one is None else self._cache.find(one.key)
+        """Return the cached model of `job`, or else of one that is optimised less."""
+        for one in job.variants:
+            entry = self._cache.find(one.key)
             if entry is not None:
                 return entry / MODEL
         return None
@@ -191,16 +190,22 @@ class OnnxRuntimeSubnet:
     def __init__(
         self,
         ort: Any,
-        name: str,
+        file: OnnxFile,
         session: Any,
         run_options: Any,
         on_close: Callable[[OnnxRuntimeSubnet], None],
     ) -> None:
         self._ort = ort
-        self._name = name
+        self._name = name = file.name
         self._on_close = on_close
+        declared = read_signature(file.path).outputs
         self._inputs = tensor_specs(name, session.get_inputs())
-        self._outputs = tensor_specs(name, session.get_outputs(), may_vary=True)
+        self._outputs = tensor_specs(
+            name,
+            session.get_outputs(),
+            may_vary=True,
+            without_shape={output.name for output in declared if not output.has_shape},
+        )
         self._check = InputCheck(name, self._inputs)
         self._allocator = OutputAllocator(self._outputs)
         self._varying = tuple(name for name, spec in self._outputs.items() if spec.varies)

@@ -22,14 +22,14 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.base import EngineFailedError, ExecutorError, LoadOptions, TensorSpec
 from nodes.protocol.messages import OptionOffer
 
 if TYPE_CHECKING:
@@ -115,10 +115,18 @@ def optimising_options(ort: Any, model: Path, weights_name: str) -> onnxruntime.
     return options
 
 
-def light_optimising_options(ort: Any, model: Path, weights_name: str) -> Any:
-    """Return options like `optimising_options`, but without the optimisations that copy weights."""
+def light_optimising_options(
+    ort: Any, model: Path, weights_name: str, *, optimises: bool = True
+) -> Any:
+    """Return options like `optimising_options`, but without the optimisations that copy weights.
+
+    Unless it `optimises`, the model is written as it is.
+    """
+    level = ort.GraphOptimizationLevel
     options = _session_options(ort, threads=1)
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.graph_optimization_level = (
+        level.ORT_ENABLE_EXTENDED if optimises else level.ORT_DISABLE_ALL
+    )
     options.optimized_model_filepath = str(model)
     options.enable_cpu_mem_arena = False
     for key, value in (
@@ -232,11 +240,14 @@ def _run_smallest_and_shrink(ort: Any) -> None:
     session.run(None, {"x": np.zeros(1, np.float32)}, run_options)
 
 
-def tensor_specs(subnet: str, arguments: Any, *, may_vary: bool = False) -> dict[str, TensorSpec]:
+def tensor_specs(
+    subnet: str, arguments: Any, *, may_vary: bool = False, without_shape: Collection[str] = ()
+) -> dict[str, TensorSpec]:
     """Return the dtypes and shapes of a session's inputs or outputs by name, in order.
 
-    A tensor of dynamic shape is one that varies if `may_vary`. Raises ExecutorError for one
-    otherwise, or for a type that NumPy does not have.
+    A tensor of dynamic shape is one that varies if `may_vary`. ONNX Runtime states the shape of a
+    scalar for a tensor of unknown rank, so the file decides: tensors `without_shape` there have
+    none. Raises ExecutorError for one that may not vary, or for a type that NumPy does not have.
     """
     specs = {}
     for argument in arguments:
@@ -246,7 +257,8 @@ def tensor_specs(subnet: str, arguments: Any, *, may_vary: bool = False) -> dict
                 f'subnet {subnet}: "{argument.name}" is a {argument.type}, which cannot be sent; '
                 "convert the model's tensors to float, integer or bool"
             )
-        if not all(isinstance(dim, int) for dim in argument.shape):
+        is_static = bool(argument.shape) or argument.name not in without_shape
+        if not is_static or not all(isinstance(dim, int) for dim in argument.shape):
             if may_vary:
                 specs[argument.name] = TensorSpec(dtype, (), varies=True)
                 continue
@@ -260,7 +272,7 @@ def tensor_specs(subnet: str, arguments: Any, *, may_vary: bool = False) -> dict
 
 @contextmanager
 def engine_errors(ort: Any, subnet: str, doing: str) -> Iterator[None]:
-    """Translate what ONNX Runtime raises inside the block into an ExecutorError.
+    """Translate what ONNX Runtime raises inside the block into an EngineFailedError.
 
     `doing` is a verb that completes "cannot … it".
     """
@@ -271,7 +283,7 @@ def engine_errors(ort: Any, subnet: str, doing: str) -> Iterator[None]:
 
 
 def raise_engine_error(error: Exception, ort: Any, subnet: str, doing: str) -> NoReturn:
-    """Raise an ExecutorError for what ONNX Runtime raised, and anything else again as it is.
+    """Raise an EngineFailedError for what ONNX Runtime raised, and anything else again as it is.
 
     For code that runs so often that the block of `engine_errors` would count.
     """
@@ -280,7 +292,7 @@ def raise_engine_error(error: Exception, ort: Any, subnet: str, doing: str) -> N
         is_engines or isinstance(error, (RuntimeError, ValueError))
     ):
         raise error
-    raise ExecutorError(
+    raise EngineFailedError(
         f"subnet {subnet}: ONNX Runtime {ort.__version__} cannot {doing} it: " + explain(str(error))
     ) from error
 

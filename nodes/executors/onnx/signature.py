@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nodes.executors.onnx.protobuf import fields, nested, submessages, text_field
 from nodes.executors.onnx.schema import (
+    TENSOR_SHAPE,
     TYPE_TENSOR,
     AttributeField,
     GraphField,
@@ -39,11 +40,12 @@ _DTYPES = {
 class DeclaredTensor:
     """The name and dtype that a file declares for an input or output; NumPy's name if it has one.
 
-    The dtype is "" where the file states none.
+    The dtype is "" where the file states none. Without a shape its rank is unknown.
     """
 
     name: str
     dtype: str
+    has_shape: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,4 +136,5 @@ def _declared(value: memoryview) -> DeclaredTensor:
     types = [_number(tensor, _ELEM_TYPE) for tensor in nested(value, _TENSOR_TYPE)]
     kind = types[-1] if types else 0
     dtype = _DTYPES.get(kind, f"ONNX's type {kind}") if kind else ""
-    return DeclaredTensor(text_field(value, ValueInfoField.NAME) or "", dtype)
+    has_shape = any(True for _ in nested(value, (*_TENSOR_TYPE, TENSOR_SHAPE)))
+    return DeclaredTensor(text_field(value, ValueInfoField.NAME) or "", dtype, has_shape)

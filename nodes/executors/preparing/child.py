@@ -5,8 +5,8 @@ from its standard input, `{"engine": …, "cache": directory, "folders": [direct
 "uses_driver": …}`, and from then on can open only these folders (`nodes.host.sandbox`), unless its
 engine uses the driver of a GPU or NPU. For each subnet it then reads a line `{"engine": …, "cache":
 directory, "options": {…}, "job": {…}, "limit_bytes": …}` and replies with a line `{"done": key}` or
-`{"failed": key, "reason": sentence, "lacks": "room", "memory" or ""}`. It exits when its input is
-closed, so it never outlives the agent that started it.
+`{"failed": key, "reason": sentence, "lacks": "room", "memory", "engine" or ""}`. It exits when its
+input is closed, so it never outlives the agent that started it.
 
 No file that it writes becomes longer than `limit_bytes` (`RLIMIT_FSIZE`), and an entry that takes
 more as a whole is not kept; its two files may take twice that while they are written. The process
@@ -31,7 +31,7 @@ from queue import SimpleQueue
 from typing import Any, TextIO
 
 import nodes.host.single_threaded_blas  # noqa: F401 - before NumPy
-from nodes.executors.base import ExecutorError, LoadOptions
+from nodes.executors.base import EngineFailedError, ExecutorError, LoadOptions
 from nodes.executors.preparing.entries import Job, NoRoomError, PreparedFiles
 from nodes.host.control_groups import room_bytes
 from nodes.host.heap import give_back_at_once, give_back_free_memory
@@ -106,7 +106,7 @@ def _answer(request: dict[str, Any], *, uses_driver: bool) -> dict[str, str]:
         cache = PreparedFiles(
             Path(request["cache"]), limit_bytes=math.inf if limit_bytes is None else limit_bytes
         )
-        make = _maker(request["engine"], is_light=job.is_light)
+        make = _maker(request["engine"], is_light=job.optimisation != "full")
         with _bounds(job, limit_bytes, uses_driver=uses_driver):
             make(job, LoadOptions(**request["options"]), cache)
     except NoRoomError as error:
@@ -115,6 +115,7 @@ def _answer(request: dict[str, Any], *, uses_driver: bool) -> dict[str, str]:
         lacks, reason = "memory", _no_memory(job)
     except ExecutorError as error:
         reason = str(error)
+        lacks = "engine" if isinstance(error, EngineFailedError) else ""
         if any(sign in reason for sign in _OUT_OF_MEMORY):
             lacks, reason = "memory", _no_memory(job)
     else:

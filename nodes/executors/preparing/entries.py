@@ -17,11 +17,11 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from nodes.cache.room import PARTIAL, Room, clear_left_behind, delete_entry
 from nodes.executors.base import ExecutorError
@@ -29,7 +29,9 @@ from nodes.host.private_files import make_folder
 
 _ENTRY = "entry.json"
 _CHUNK = 1 << 20
-_LIGHT = "-light"
+
+Optimisation: TypeAlias = Literal["full", "light", "off"]
+_LESS: Mapping[Optimisation, Optimisation] = {"full": "light", "light": "off"}
 
 _LEAST_FREE_BYTES = 1 << 20
 """A disk with less free space counts as full: no engine could write its model."""
@@ -50,30 +52,41 @@ class NoRoomError(ExecutorError):
 class Job:
     """A subnet to prepare, and the key of the result.
 
-    `is_light`: with little memory. `source_bytes` is the size of its graph and weights. `target` is
-    the processor for which an engine compiles it, in that engine's words; "" is this machine's.
+    `optimisation` is `full`, `light` (with little memory, and without a layout of weights for this
+    processor) or `off`. `source_bytes` is the size of its graph and weights. `target` is the
+    processor for which an engine compiles it, in that engine's words; "" is this machine's.
     `in_blocks` are the inputs and outputs that are in blocks of channels (`LoadOptions.in_blocks`).
     """
 
     graph: Path
     subnet: str
     key: str
-    is_light: bool = False
+    optimisation: Optimisation = "full"
     source_bytes: int = 0
     target: str = ""
     in_blocks: Sequence[str] = ()
 
     @property
     def lighter(self) -> Job | None:
-        """The same subnet prepared with less memory; None if there is no such way."""
-        if self.is_light or not self.key.startswith("onnxruntime-"):
+        """The same subnet optimised less, which takes less memory; None if there is no such way."""
+        less = _LESS.get(self.optimisation)
+        if less is None or not self.key.startswith("onnxruntime-"):
             return None
-        return replace(self, key=self.key + _LIGHT, is_light=True)
+        key = f"{self.key.removesuffix(f'-{self.optimisation}')}-{less}"
+        return replace(self, key=key, optimisation=less)
+
+    @property
+    def variants(self) -> Iterator[Job]:
+        """This job, then the ones that optimise less and less."""
+        job: Job | None = self
+        while job is not None:
+            yield job
+            job = job.lighter
 
     @staticmethod
     def is_light_key(key: str) -> bool:
-        """Return whether a key belongs to a light job."""
-        return key.endswith(_LIGHT)
+        """Return whether a key belongs to a job that is not optimised fully."""
+        return key.endswith(tuple(f"-{less}" for less in _LESS.values()))
 
 
 class PreparedFiles:

@@ -21,15 +21,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import IO, Literal, TypeAlias
 
 from nodes.cache.room import Room
-from nodes.executors.base import ExecutorError, LoadOptions
+from nodes.executors.base import EngineFailedError, ExecutorError, LoadOptions
 from nodes.executors.preparing.entries import Job, NoRoomError, PreparedFiles
+from nodes.protocol.fields import printable
 
 CHILD = (sys.executable, "-m", "nodes.executors.preparing.child")
 """The child's command."""
@@ -37,6 +39,9 @@ CHILD = (sys.executable, "-m", "nodes.executors.preparing.child")
 _ESTIMATE, _ESTIMATE_BYTES = 2, 8 << 20
 """The room that is reserved first: this many times the subnet's size, plus so many bytes. An entry
 is about as large as its subnet, and larger where weights are packed beside the originals."""
+
+_LAST_BYTES = 500
+"""The end of a child's standard error, of which an error quotes the last line."""
 
 Engine: TypeAlias = Literal["onnxruntime", "onnxruntime-provider", "openvino", "tensorrt", "tvm"]
 
@@ -47,11 +52,11 @@ class NoMemoryError(ExecutorError):
     """The child had too little memory: it was killed, or reported it."""
 
 
-_LACKING: Mapping[str, type[ExecutorError]] = {"room": NoRoomError, "memory": NoMemoryError}
-
-
-class CrashedError(ExecutorError):
-    """The engine crashed in the child."""
+_LACKING: Mapping[str, type[ExecutorError]] = {
+    "room": NoRoomError,
+    "memory": NoMemoryError,
+    "engine": EngineFailedError,
+}
 
 
 class PreparingProcess:
@@ -65,7 +70,8 @@ class PreparingProcess:
         self._engine = engine
         self._uses_driver = uses_driver
         self._cache = cache
-        self._children: set[subprocess.Popen[str]] = set()
+        self._children: dict[subprocess.Popen[str], IO[bytes]] = {}
+        """The children that run, each with the file that its standard error goes to."""
         self._is_interrupted = False
         self._is_closed = False
 
@@ -97,9 +103,9 @@ class PreparingProcess:
     ) -> None:
         """Make the entries of `jobs` in order in one child, whatever the cache holds.
 
-        If memory runs out, the remaining jobs are done in their lighter variants; if the engine
-        crashes, only the job with which it crashed. Raises ExecutorError for the first job that
-        fails, and if the child dies for another reason.
+        If memory runs out, the remaining jobs are done in their lighter variants. If the engine
+        crashes, or cannot load what it has written, only this job is. Raises ExecutorError for the
+        first job that fails in all variants, and if the child dies for another reason.
         """
         left = list(jobs)
 
@@ -113,13 +119,16 @@ class PreparingProcess:
                 raise
             log.warning("%s; prepared with less memory instead, which computes more slowly", error)
             lighter = [job.lighter for job in left if job.lighter is not None]
-            self._make(lighter, options, made)
-        except CrashedError as error:
-            lighter_one = left[0].lighter
-            if lighter_one is None:
+            self.make(lighter, options, made)
+        except EngineFailedError as error:
+            if self._is_interrupted or left[0].lighter is None:
                 raise
+            try:
+                self.make([left[0].lighter], options, lambda _: None)
+            except ExecutorError:
+                raise error from None  # that of the usual way says most
             log.warning("%s; optimised less instead, which computes more slowly", error)
-            self._make([lighter_one], options, made)
+            made(left[0])
             if left:
                 self.make(left.copy(), options, made)
 
@@ -127,7 +136,6 @@ class PreparingProcess:
         self, jobs: Sequence[Job], options: LoadOptions, on_done: Callable[[Job], None]
     ) -> None:
         child = self._begin()
-        self._children.add(child)
         if self._is_interrupted:  # `interrupt` kills every child that was added before
             child.kill()
         try:
@@ -136,7 +144,7 @@ class PreparingProcess:
                 self._make_one(child, job, options)
                 on_done(job)
         finally:
-            self._children.discard(child)
+            self._children.pop(child).close()
             _end(child)
             with contextlib.suppress(OSError):
                 self._cache.clear_leftovers()
@@ -159,14 +167,24 @@ class PreparingProcess:
                     return
 
     def _begin(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        try:
+            # The sandbox allows no other place; `_make` closes it.
+            errors = tempfile.TemporaryFile(dir=self._cache.root)  # noqa: SIM115
+        except OSError as error:
+            raise ExecutorError(
+                f"nothing can be written under {self._cache.root}: {error.strerror}; make room or "
+                "choose another cache directory"
+            ) from error
+        child = subprocess.Popen(
             CHILD,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=errors,
             text=True,
             env={**os.environ, "PYTHONPATH": python_path()},
         )
+        self._children[child] = errors
+        return child
 
     def _send_places(self, child: subprocess.Popen[str], jobs: Sequence[Job]) -> None:
         """Send the child, once, the only folders that it may open (`nodes.host.sandbox`)."""
@@ -213,18 +231,18 @@ class PreparingProcess:
         what = f"subnet {job.subnet}: the process that prepares it"
         if self._is_interrupted:
             return ExecutorError(f"{what} was stopped")
-        code = child.wait()
+        code, said = child.wait(), _last_words(self._children[child])
         if code == -signal.SIGKILL:
             return NoMemoryError(
                 f"{what} was killed, most likely for want of memory; give the node a smaller subnet"
             )
         if code < 0:
             name = signal.Signals(-code).name
-            return CrashedError(
+            return EngineFailedError(
                 f"subnet {job.subnet}: {self._engine} crashed ({name}) while it prepared or first "
-                f"ran {job.graph}; another version of it may not"
+                f"ran {job.graph}; another version of it may not{said}"
             )
-        return ExecutorError(f"{what} ended unexpectedly (exit code {code})")
+        return ExecutorError(f"{what} ended unexpectedly (exit code {code}){said}")
 
     def interrupt(self) -> None:
         """End the children that run, and those that start before `resume`; from any thread.
@@ -264,6 +282,15 @@ def _reserved(room: Room, size_bytes: int) -> Iterator[int]:
             f"no room can be reserved in the cache under {room.root}: {error.strerror}; make room "
             "there or choose another cache directory"
         ) from error
+
+
+def _last_words(errors: IO[bytes]) -> str:
+    """Return the last line that a child wrote to its standard error, as the end of a sentence."""
+    size_bytes = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size_bytes - _LAST_BYTES))
+    lines = errors.read().decode("utf-8", "replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f": {printable(last)}" if last else ""
 
 
 def _end(child: subprocess.Popen[str]) -> None:

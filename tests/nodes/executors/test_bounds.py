@@ -212,6 +212,25 @@ def test_a_child_is_confined_and_bounded_unless_it_needs_a_driver(
         child.make([Job(store.derived / "graph", "s", "k")], OPTIONS, lambda _: None)
 
 
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("raise OSError('the card is broken')", r"\(exit code 1\): OSError: the card is broken$"),
+        ("import os, sys; print('a\\nwhat(): b\\n', file=sys.stderr); os.abort()", r"what\(\): b$"),
+        ("import sys; sys.stderr.write('x' * 10**6); sys.exit(3)", r"\(exit code 3\): x{500}$"),
+        ("import sys; sys.exit(3)", r"\(exit code 3\)$"),
+    ],
+)
+def test_the_last_words_of_a_child_that_ends_are_said(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch, script: str, says: str
+) -> None:
+    monkeypatch.setattr(preparing, "CHILD", (sys.executable, "-c", script))
+    child = PreparingProcess("tensorrt", PreparedFiles(store.derived, store.room))
+    with pytest.raises(ExecutorError, match=says):
+        child.make([Job(store.derived / "graph", "s", "k")], OPTIONS, lambda _: None)
+    assert not list(store.derived.iterdir())
+
+
 CHILD = """
 import sys
 from nodes.executors.preparing import child

@@ -106,7 +106,7 @@ def test_nothing_is_converted_at_borders_in_blocks(tmp_path: Path, name: str) ->
 
 def test_a_subnet_that_was_optimised_with_little_memory_is_converted(tmp_path: Path) -> None:
     path = models.save(NETWORKS["a convolution"], tmp_path)
-    job = Job(path, "small", "onnxruntime-0-0-light", is_light=True, in_blocks=("x", "y"))
+    job = Job(path, "small", "onnxruntime-0-0-light", optimisation="light", in_blocks=("x", "y"))
     cache = PreparedFiles(tmp_path / "derived")
     optimise_lightly(job, LoadOptions(block=BLOCK), cache)
     model = onnx.load(tmp_path / "derived" / job.key / MODEL, load_external_data=False)

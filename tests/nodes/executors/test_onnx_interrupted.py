@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 from csdf_edge.testing import executor_models as models
 from csdf_edge.testing.executor_contract import OPTIONS, load, some_inputs
 from nodes.executors.base import ExecutorError
+from nodes.executors.onnx.file import inspect
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor, OnnxRuntimeSubnet
 from nodes.executors.onnx.sessions import loading_options
 
@@ -75,9 +76,8 @@ def test_a_run_without_end_is_interrupted_and_others_go_on(
         loading_options(onnxruntime, OPTIONS, optimised=True),
         providers=["CPUExecutionProvider"],
     )
-    long = OnnxRuntimeSubnet(
-        onnxruntime, proto.graph.name, session, cpu._run_options, lambda _: None
-    )
+    file = inspect(models.save(proto, tmp_path))
+    long = OnnxRuntimeSubnet(onnxruntime, file, session, cpu._run_options, lambda _: None)
     errors: list[ExecutorError] = []
 
     def run() -> None:

@@ -80,7 +80,7 @@ class ProviderExecutor:
             self._device,
             self._cache.root,
         )
-        subnet = OnnxRuntimeSubnet(self._ort, file.name, session, self._run_options, self._forget)
+        subnet = OnnxRuntimeSubnet(self._ort, file, session, self._run_options, self._forget)
         self._loaded.add(subnet)
         return subnet
 
