@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from csdf.timing.latency import Latency, latency
     from csdf.timing.schedule import Schedule, periodic_schedule
     from csdf.timing.slack import slack
-    from csdf.timing.throughput import Throughput, throughput
+    from csdf.timing.throughput import Throughput, actor_periods, throughput
 
 __all__ = [
     "Actor",
@@ -90,6 +90,7 @@ __all__ = [
     "Throughput",
     "Timeline",
     "TooLargeError",
+    "actor_periods",
     "analyze",
     "check_liveness",
     "convert",
@@ -149,7 +150,7 @@ _MODULES = {
     "timing.latency": ("Latency", "latency"),
     "timing.schedule": ("Schedule", "periodic_schedule"),
     "timing.slack": ("slack",),
-    "timing.throughput": ("Throughput", "throughput"),
+    "timing.throughput": ("Throughput", "actor_periods", "throughput"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -14,12 +14,12 @@ from csdf.errors import (
     TooLargeError,
 )
 from csdf.execution.liveness import Deadlock, Remedy, check_liveness, remedies_together
-from csdf.model.consistency import firings, repetition_vector
+from csdf.model.consistency import connected_parts, firings, repetition_vector
 from csdf.model.graph import Graph
 from csdf.timing.cycle_ratio import EFFORT
 from csdf.timing.latency import Latency
 from csdf.timing.slack import slack
-from csdf.timing.throughput import CycleStep, throughput
+from csdf.timing.throughput import CycleStep, actor_periods, require_live, throughput
 
 SLACK_WORK = 300_000
 """Work up to which `analyze` computes slack (see `csdf.timing.slack`)."""
@@ -37,6 +37,10 @@ class Analysis:
       even liveness is known.
     - `slack` is as in `csdf.timing.slack`; None if it was not computed. `latency` is None unless
       the caller adds it.
+    - `parts` are the parts of the graph that no channel joins, if it has several: each is its
+      actors and its period. Their iterations have nothing to do with each other.
+    - `throughput` has, for graphs of several parts or where the caller asks for it, the firings of
+      each actor per unit of time in the long run (None: nothing bounds them).
     - `untimed` are actors without execution times. If there are any, only consistency and liveness
       are analysed.
     """
@@ -52,6 +56,8 @@ class Analysis:
     unknown: str | None = None
     bounds: tuple[Fraction, Fraction | None] | None = None
     untimed: Sequence[str] = ()
+    parts: Sequence[tuple[Sequence[str], Fraction]] = ()
+    throughput: Mapping[str, Fraction | None] | None = None
 
     @property
     def live(self) -> bool | None:
@@ -81,8 +87,12 @@ class Analysis:
                 }
                 for step in self.critical
             ],
-            "slack": self._slack_as_json(),
+            "slack": _exact(self.slack),
             "latency": None if self.latency is None else self.latency.as_json(),
+            "parts": [
+                {"actors": list(actors), "period": str(period)} for actors, period in self.parts
+            ],
+            "throughput": _exact(self.throughput),
             "deadlock": _deadlock_as_json(self.deadlock),
             "untimed": list(self.untimed),
         }
@@ -93,10 +103,11 @@ class Analysis:
         least, most = self.bounds
         return {"at_least": str(least), "at_most": None if most is None else str(most)}
 
-    def _slack_as_json(self) -> dict[str, str | None] | None:
-        if self.slack is None:
-            return None
-        return {name: None if one is None else str(one) for name, one in self.slack.items()}
+
+def _exact(values: Mapping[str, Fraction | None] | None) -> dict[str, str | None] | None:
+    if values is None:
+        return None
+    return {name: None if one is None else str(one) for name, one in values.items()}
 
 
 def analyze(
@@ -104,11 +115,14 @@ def analyze(
     slack_work: int = SLACK_WORK,
     effort: int = EFFORT,
     untimed: Sequence[str] = (),
+    *,
+    each_actor: bool = False,
 ) -> Analysis:
     """Analyse consistency, liveness, throughput and, within `slack_work` steps, slack of `graph`.
 
     `effort` is as in `csdf.timing.throughput`. If the actors `untimed` have no execution times,
-    only consistency and liveness are analysed.
+    only consistency and liveness are analysed. The throughput of each actor is computed if
+    `each_actor`, or if the graph has several parts that no channel joins.
 
     Raises `TooLargeError` if the numbers of the repetition vector are too large for any analysis.
 
@@ -137,7 +151,7 @@ def analyze(
     except TooLargeError as error:
         bounds = (error.at_least, error.at_most) if isinstance(error, PeriodBoundsError) else None
         return Analysis(None, repetitions, count, None, None, (), unknown=str(error), bounds=bounds)
-    return Analysis(
+    result = Analysis(
         None,
         repetitions,
         count,
@@ -146,15 +160,32 @@ def analyze(
         found.critical,
         _slack(graph, slack_work, found.period),
     )
+    joined = connected_parts(graph)
+    if len(joined) == 1 and not each_actor:
+        return result
+    try:
+        periods = actor_periods(graph, effort)
+    except PeriodBoundsError as error:  # of a component that is not the slowest
+        return replace(result, unknown=str(error), bounds=(found.period, found.period))
+    rates = {
+        actor.name: repetitions[actor.name] * actor.phases / periods[actor.name]
+        if periods[actor.name]
+        else None
+        for actor in graph.actors
+    }
+    parts = [(names, max(periods[name] for name in names)) for names in joined]
+    return replace(result, throughput=rates, parts=parts if len(parts) > 1 else ())
 
 
 def _untimed(graph: Graph, consistent: Analysis) -> Analysis:
     """Return `consistent`, the analysis so far, completed by whether the graph is live."""
     try:
-        deadlock = check_liveness(graph)
+        require_live(graph)
+    except DeadlockError as error:
+        return replace(consistent, deadlock=_diagnosis(graph, str(error)))
     except TooLargeError as error:
         return replace(consistent, unknown=str(error))
-    return replace(consistent, deadlock=None if deadlock is None else _remedied(graph, deadlock))
+    return consistent
 
 
 def stuck(graph: Graph, sentence: str) -> Analysis:
@@ -221,6 +252,7 @@ def _remedies_as_json(remedies: Sequence[Remedy]) -> list[dict[str, object]]:
             "now": remedy.now,
             "needed": remedy.needed,
             "reverse_channel": remedy.reverse,
+            "capacity_needed": remedy.room,
         }
         for remedy in remedies
     ]

@@ -72,6 +72,12 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     command.add_argument(
         "--slack", action="store_true", help="report the slack of all actors, even if that is slow"
     )
+    command.add_argument(
+        "--throughput",
+        action="store_true",
+        help="report the firings per unit of time of each actor, which may exceed those that the "
+        "period allows where channels are unbounded",
+    )
     _add_order(command)
     command.add_argument(
         "--effort",
@@ -105,7 +111,8 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     command.add_argument(
         "--resize",
         action="store_true",
-        help="find new capacities for bounded channels too, also those bounded by reverse channels",
+        help="find new capacities for bounded channels too, also for those bounded by a reverse "
+        "channel, which has the channel's name with _space or _bp behind it",
     )
     command.add_argument(
         "--effort",
@@ -292,7 +299,12 @@ def _analyze(options: argparse.Namespace, graph: Graph) -> int:
         result = stuck(graph, str(error))
     else:
         graph = placed.graph if isinstance(placed, Ordered) else placed
-        result = analyze(graph, effort=options.effort, untimed=options.untimed)
+        result = analyze(
+            graph,
+            effort=options.effort,
+            untimed=options.untimed,
+            each_actor=options.throughput,
+        )
     if options.slack and result.period is not None:
         result = replace(result, slack=slack(graph, period=result.period))
     if options.source is not None and result.period is not None:

@@ -39,6 +39,7 @@ def analysis_text(graph: Graph, result: Analysis) -> str:
         return "\n".join([*lines, *_deadlock(result.deadlock)])
     lines += ["live        not known" if result.live is None else "live        yes"]
     lines += _period(result)
+    lines += _parts(result)
     if result.critical:
         lines.append(f"held by     {_cut(_steps(result.critical), ' → ')}")
     if result.slack is not None:
@@ -84,6 +85,24 @@ def _period(result: Analysis) -> list[str]:
     return [f"period      at least {exact(least)}{above} per iteration"]
 
 
+def _parts(result: Analysis) -> list[str]:
+    """Return the periods of parts that no channel joins, and the throughputs of actors."""
+    lines = []
+    if result.parts:
+        lines.append(
+            f"parts       {len(result.parts)} that no channel joins, each with its own iteration; "
+            "the period of each:"
+        )
+        lines += _column([f"{_cut(own, ', ')}: {exact(time)}" for own, time in result.parts])
+    if result.throughput is not None:
+        listed = [
+            f"{name} {'unlimited' if rate is None else rate}"
+            for name, rate in result.throughput.items()
+        ]
+        lines.append(f"throughput  {_cut(listed, ', ')} (firings per unit of time)")
+    return lines
+
+
 def _latency(found: Latency) -> list[str]:
     way = f"from {found.source} to {found.sink}"
     if found.distance:
@@ -125,7 +144,7 @@ def _steps(critical: Sequence[CycleStep]) -> list[str]:
     return shown
 
 
-def _cut(parts: list[str], separator: str) -> str:
+def _cut(parts: Sequence[str], separator: str) -> str:
     more = f"{separator}… {len(parts) - MOST} more" if len(parts) > MOST else ""
     return separator.join(parts[:MOST]) + more
 

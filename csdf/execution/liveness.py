@@ -9,8 +9,8 @@ the deadlock adds tokens or space to a channel of that cycle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from csdf.errors import TooLargeError
 from csdf.execution.untimed import STEP_LIMIT, Execution, waiting_cycle
@@ -57,7 +57,8 @@ class Remedy:
 
     The numbers are the channel's capacity if `is_capacity`, otherwise its initial tokens. If the
     capacity is expressed as a reverse channel, that is `reverse`, whose initial tokens have to grow
-    by `needed` − `now`.
+    by `needed` − `now`. Tokens occupy places: `room` is the capacity that the channel needs with
+    its new tokens, if it is more than the present one.
     """
 
     channel: str
@@ -65,6 +66,7 @@ class Remedy:
     now: int
     needed: int
     reverse: str | None = None
+    room: int | None = None
 
     def __str__(self) -> str:
         """Describe the change in a sentence."""
@@ -73,7 +75,11 @@ class Remedy:
                 f"Channel {self.channel!r} needs a capacity of {self.needed} instead of {self.now}."
             )
         tokens = "1 token" if self.needed == 1 else f"{self.needed} tokens"
-        return f"Channel {self.channel!r} would have to start with {tokens} instead of {self.now}."
+        more = "" if self.room is None else f", and needs a capacity of {self.room} then"
+        return (
+            f"Channel {self.channel!r} would have to start with {tokens} instead of "
+            f"{self.now}{more}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +139,9 @@ def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | Non
         return None
     bounded = reverse_channels(graph)
     cycle = waiting_cycle(execution)
-    remedies = [
-        _describe_remedy(lowered.arcs[arc], amount, bounded)
-        for _, arc, _ in cycle
-        if (amount := _needed(execution, arc, wanted)) is not None
-    ]
+    around = dict.fromkeys(arc for _, arc, _ in cycle)
+    remedies = [one for arc in around for one in _remedies(execution, arc, wanted, bounded)]
+    remedies = list(dict.fromkeys(remedies))  # both arcs of a channel may be on the cycle
     return Deadlock(
         tuple(
             _wait(execution, actor, arc, missing, bounded)
@@ -168,13 +172,63 @@ def _wait(
     )
 
 
-def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
-    """Return the fewest more tokens in `arc` that let the iteration complete; None if none do."""
+def _remedies(
+    stuck: Execution, arc: int, wanted: list[int], bounded: Mapping[str, Channel]
+) -> list[Remedy]:
+    """Return the changes of the channel of `arc`, which is on a cycle of waits, that free all.
+
+    Tokens that are added to a channel of limited capacity take places from it. So the smallest
+    number of tokens with the present capacity is a least fixed point: every round adds the tokens
+    that are needed with the room that those of the round before have left. Where neither capacity
+    nor tokens alone help, both may: then the fewest tokens, and the least capacity for these.
+    """
+    graph = stuck.state.graph
+    channel = graph.arcs[arc].channel
+    assert channel is not None  # noqa: S101 (bounds on concurrency are not lowered here)
+    if channel.capacity is None:
+        more = _needed(stuck, arc, wanted, {})
+        return [] if more is None else [_describe_remedy(graph.arcs[arc], more, bounded)]
+    tokens = arc if graph.arcs[arc].origin is Origin.TOKENS else arc - 1
+    space, found = tokens + 1, []
+    room = _needed(stuck, space, wanted, {})
+    if room is not None:
+        found.append(_describe_remedy(graph.arcs[space], room, bounded))
+    free, more, before = channel.capacity - channel.initial_tokens, 0, -1
+    while more != before:
+        before = more
+        added = _needed(stuck, tokens, wanted, {space: -more})
+        if added is None or added > free:
+            break
+        more = added
+    else:
+        return [*found, _describe_remedy(graph.arcs[tokens], more, bounded)]
+    if room is None:
+        plenty = wanted[graph.arcs[tokens].source] * max(channel.production)
+        fewest = _needed(stuck, tokens, wanted, {space: plenty})
+        if fewest is not None:
+            least = _needed(stuck, space, wanted, {tokens: fewest, space: -free})
+            assert least is not None  # noqa: S101 (that much room is enough)
+            capacity = max(channel.capacity, channel.initial_tokens + fewest + least)
+            alone = _describe_remedy(graph.arcs[tokens], fewest, bounded)
+            found.append(replace(alone, room=capacity))
+    return found
+
+
+def _needed(
+    stuck: Execution, arc: int, wanted: list[int], changed: Mapping[int, int]
+) -> int | None:
+    """Return the fewest more tokens in `arc` that let the iteration complete; None if none do.
+
+    Beforehand, every arc in `changed` holds so many tokens more or less.
+    """
     execution = Execution(stuck.state.graph, wanted)
-    execution.state.tokens = list(stuck.state.tokens)
-    execution.state.fired = list(stuck.state.fired)
+    if all(amount >= 0 for amount in changed.values()):  # what has been fired can still be
+        execution.state.tokens = list(stuck.state.tokens)
+        execution.state.fired = list(stuck.state.fired)
+    for other, amount in changed.items():
+        execution.state.tokens[other] += amount
     added = 0
-    while True:
+    while not execution.run():
         # A change of one channel helps only if that channel is in every cycle of waits.
         missing = next(
             (missing for _, found, missing in waiting_cycle(execution) if found == arc), None
@@ -183,22 +237,14 @@ def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
             return None
         added += missing
         execution.state.tokens[arc] += missing
-        if execution.run():
-            return added
-
-
-def _frees(graph: Lowered, wanted: list[int], added: Mapping[int, int]) -> bool:
-    execution = Execution(graph, wanted)
-    for arc, amount in added.items():
-        execution.state.tokens[arc] += amount
-    return execution.run()
+    return added
 
 
 def _is_capacity(arc: Arc, bounded: Mapping[str, Channel]) -> bool:
     return arc.origin is Origin.SPACE or (arc.channel is not None and arc.channel.name in bounded)
 
 
-def _describe_remedy(arc: Arc, amount: int, bounded: dict[str, Channel]) -> Remedy:
+def _describe_remedy(arc: Arc, amount: int, bounded: Mapping[str, Channel]) -> Remedy:
     channel = arc.channel
     assert channel is not None  # noqa: S101 (bounds on concurrency are not lowered here)
     if arc.origin is Origin.SPACE:
@@ -215,41 +261,81 @@ def _describe_remedy(arc: Arc, amount: int, bounded: dict[str, Channel]) -> Reme
 def remedies_together(graph: Graph, effort: int = 1_000_000) -> tuple[Remedy, ...]:
     """Return changes of several channels that together remove a deadlock.
 
-    For one cycle of waits after another, the function adds what is missing in one channel: capacity
-    rather than initial tokens, and where least is missing. Then it makes each change as small as
-    the others allow, until `effort` firings are spent. It returns no change if the first part alone
+    First the function adds the initial tokens without which no capacities suffice, then the
+    capacities that are needed with these. In both cases it adds what is missing in one channel of a
+    cycle of waits after another, where least is missing, and then makes each change as small as the
+    others allow, until `effort` firings are spent. It returns no change if the first part alone
     needs more firings.
     """
     repetitions = repetition_vector(graph)
     lowered, bounded = lower(graph, concurrency=False), reverse_channels(graph)
     wanted = [repetitions[actor.name] * actor.phases for actor in graph.actors]
-    capacities = [_is_capacity(arc, bounded) for arc in lowered.arcs]
-    added: dict[int, int] = {}
+    search = _Together(lowered, wanted, effort)
+    arcs = range(len(lowered.arcs))
+    capacities = [arc for arc in arcs if _is_capacity(lowered.arcs[arc], bounded)]
+    plenty = {arc: search.plenty(arc) for arc in capacities}
     try:
-        execution = Execution(lowered, wanted, effort)
-        while not execution.run():
-            around = (
-                (not capacities[arc], missing, arc) for _, arc, missing in waiting_cycle(execution)
-            )
-            _, missing, arc = min(around)
-            added[arc] = added.get(arc, 0) + missing
-            execution.state.tokens[arc] += missing
+        tokens = search.smallest(sorted(set(arcs) - set(capacities)), plenty)
+        # Added tokens occupy places that were free.
+        occupied = {
+            arc + 1: -min(amount, lowered.arcs[arc + 1].tokens)
+            for arc, amount in tokens.items()
+            if arc + 1 in plenty and lowered.arcs[arc + 1].origin is Origin.SPACE
+        }
+        room = search.smallest(capacities, {**tokens, **occupied})
     except TooLargeError:
         return ()
-    left = effort
-    for arc in sorted(added, key=lambda arc: (-added[arc], arc)):
-        low, high = 0, added[arc]
-        while low < high and left >= sum(wanted):
-            left -= sum(wanted)
-            added[arc] = (low + high) // 2
-            if _frees(lowered, wanted, added):
-                high = added[arc]
-            else:
-                low = added[arc] + 1
-        added[arc] = high
-    described = [
-        _describe_remedy(lowered.arcs[arc], amount, bounded)
-        for arc, amount in added.items()
-        if amount
-    ]
+    described = []
+    for arc, amount in tokens.items():
+        one = _describe_remedy(lowered.arcs[arc], amount, bounded)
+        channel = lowered.arcs[arc].channel
+        if arc + 1 in occupied and channel is not None and channel.capacity is not None:
+            capacity = channel.capacity + amount + occupied[arc + 1] + room.pop(arc + 1, 0)
+            one = replace(one, room=capacity if capacity > channel.capacity else None)
+        described.append(one)
+    described += [_describe_remedy(lowered.arcs[arc], room[arc], bounded) for arc in room]
     return tuple(sorted(described, key=lambda r: (not r.is_capacity, r.needed - r.now, r.channel)))
+
+
+class _Together:
+    """The search for the smallest changes of several arcs; `effort` counts firings."""
+
+    def __init__(self, graph: Lowered, wanted: Sequence[int], effort: int) -> None:
+        self._graph, self._wanted = graph, wanted
+        self._effort = self._left = effort
+
+    def plenty(self, arc: int) -> int:
+        """Return so many tokens that nothing waits for more of them in an iteration."""
+        one = self._graph.arcs[arc]
+        return self._wanted[one.target] * max(one.consumption)
+
+    def smallest(self, arcs: Sequence[int], given: Mapping[int, int]) -> dict[int, int]:
+        """Return small changes of `arcs` that let an iteration complete with the changes `given`.
+
+        They must exist. Raises `TooLargeError`.
+        """
+        execution, added = self._changed(given), dict[int, int]()
+        while not execution.run():
+            around = [(missing, arc) for _, arc, missing in waiting_cycle(execution)]
+            missing, arc = min((missing, arc) for missing, arc in around if arc in arcs)
+            added[arc] = added.get(arc, 0) + missing
+            execution.state.tokens[arc] += missing
+        firings = sum(self._wanted)
+        for arc in sorted(added, key=lambda arc: (-added[arc], arc)):
+            low, high = 0, added[arc]
+            while low < high and self._left >= firings:
+                self._left -= firings
+                added[arc] = (low + high) // 2
+                if self._changed(given, added).run():
+                    high = added[arc]
+                else:
+                    low = added[arc] + 1
+            added[arc] = high
+        return {arc: amount for arc, amount in added.items() if amount}
+
+    def _changed(self, *changes: Mapping[int, int]) -> Execution:
+        execution = Execution(self._graph, self._wanted, self._effort)
+        for change in changes:
+            for arc, amount in change.items():
+                execution.state.tokens[arc] += amount
+        return execution

@@ -189,8 +189,6 @@ def marked(graph: Graph, critical: Sequence[CycleStep] = ()) -> Marked:
         for step in critical
         if step.channel is not None
     }
-    # A reverse channel that has a capacity itself is drawn as it is.
-    channels |= {step.channel for step in critical if step.channel in drawn.channel}
     actors = frozenset(step.actor for step in critical)
     return Marked(drawn, actors, frozenset(name for name in channels if name in drawn.channel))
 

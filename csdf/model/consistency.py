@@ -44,19 +44,31 @@ def repetition_vector(graph: Graph) -> dict[str, int]:
     >>> repetition_vector(Graph("g", actors, (Channel("t", "p", "c", (2,), (3, 1)),)))
     {'p': 2, 'c': 1}
     """
+    rate: dict[str, Fraction] = {}
+    _parts(graph, rate)
+    return {actor.name: int(rate[actor.name]) for actor in graph.actors}
+
+
+def connected_parts(graph: Graph) -> list[list[str]]:
+    """Return the actors of each part of a consistent graph that no channel joins to the others."""
+    return _parts(graph, {})
+
+
+def _parts(graph: Graph, rate: dict[str, Fraction]) -> list[list[str]]:
+    """Give every actor its repetition count, and return the connected components."""
     touching: dict[str, list[_Link]] = {actor.name: [] for actor in graph.actors}
     for channel in graph.channels:
         link = _Link(channel, sum(channel.production), sum(channel.consumption))
         touching[channel.source].append(link)
         if channel.target != channel.source:
             touching[channel.target].append(link)
-    rate: dict[str, Fraction] = {}
     reached_by: dict[str, Channel] = {}
+    parts = []
     for actor in graph.actors:
         if actor.name not in rate:
-            component = _walk(actor.name, touching, rate, reached_by)
-            _make_smallest(component, rate)
-    return {name: int(rate[name]) for name in touching}
+            parts.append(_walk(actor.name, touching, rate, reached_by))
+            _make_smallest(parts[-1], rate)
+    return parts
 
 
 class _Link(NamedTuple):

@@ -16,6 +16,7 @@ Liveness is decided by executing an iteration, or, if that is long, by finding a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,7 +27,7 @@ from csdf.execution.liveness import check_liveness
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
 from csdf.model.graph_algorithms import components
-from csdf.model.lowered import Lowered, Origin, lower
+from csdf.model.lowered import Arc, Lowered, Origin, lower, readable
 from csdf.timing import cycle_ratio, event_graph, selftimed
 from csdf.timing.cycle_ratio import EFFORT, CriticalLink, Growth, critical_cycle
 
@@ -91,7 +92,12 @@ def throughput(graph: Graph, method: Method = "auto", effort: int = EFFORT) -> T
         raise ValueError(f"firings of {lowered.names[min(unordered)]!r} may overtake each other")
     _require_live(graph, lowered, counts)
     if not unordered and method != "state space":
-        return _by_cycle_ratio(lowered, counts, method, effort)
+        try:
+            return _by_cycle_ratio(lowered, counts, method, effort)
+        except PeriodBoundsError as error:
+            most = _one_by_one(lowered, counts)
+            most = most if error.at_most is None else min(most, error.at_most)
+            raise PeriodBoundsError(str(error), error.at_least, most) from None
     parts = [(part, [counts[a] for a in members]) for part, members in components(lowered)]
     if method == "state space":
         periods = [selftimed.period(part, own) for part, own in parts]
@@ -99,15 +105,52 @@ def throughput(graph: Graph, method: Method = "auto", effort: int = EFFORT) -> T
     return _slowest(parts, effort)
 
 
+def actor_periods(graph: Graph, effort: int = EFFORT) -> dict[str, Fraction]:
+    """Return, by actor, how long its firings of one iteration take in the long run (0: no time).
+
+    An actor can be faster than the whole graph, because only what lies before it slows it down: its
+    period is the longest of any strongly connected component from which a path of channels, or of
+    room, leads to it. Divided by these periods, the repetition counts are the actors' throughputs.
+    Raises as `throughput` does.
+
+    >>> from csdf import Actor, Channel
+    >>> actors = Actor("fast", (Fraction(1),), 1), Actor("slow", (Fraction(3),), 1)
+    >>> channel = Channel("c", "fast", "slow", (1,), (1,))
+    >>> found = actor_periods(Graph("g", actors, (channel,)))
+    >>> found["fast"], found["slow"]
+    (Fraction(1, 1), Fraction(3, 1))
+    """
+    repetitions = repetition_vector(graph)
+    lowered = lower(graph)
+    counts = [repetitions[name] for name in lowered.names]
+    _require_live(graph, lowered, counts)
+    behind: list[list[int]] = [[] for _ in counts]
+    for arc in lowered.arcs:
+        behind[arc.source].append(arc.target)
+    found: dict[int, Fraction] = {}
+    parts = [
+        (_slowest([(part, [counts[a] for a in members])], effort).period, members)
+        for part, members in components(lowered)
+    ]
+    for period, members in sorted(parts, reverse=True):
+        waiting = [actor for actor in members if actor not in found]
+        while waiting:
+            actor = waiting.pop()
+            if actor not in found:
+                found[actor] = period
+                waiting += behind[actor]
+    return {name: found.get(actor, Fraction(0)) for actor, name in enumerate(lowered.names)}
+
+
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Bounds on a component's period: that of `least`, and `most` (None: not known).
+    """Bounds on a component's period: that of `least`, and `most`.
 
     `why` is a sentence that says why the exact period was not found; empty if it was.
     """
 
     least: Throughput
-    most: Fraction | None
+    most: Fraction
     why: str = ""
 
 
@@ -119,16 +162,13 @@ def _slowest(parts: Sequence[tuple[Lowered, list[int]]], effort: int) -> Through
     found = [_bounds(part, counts, effort) for part, counts in parts]
     surest = max((one.least for one in found), key=_period, default=_UNBOUNDED)
     for place, (part, counts) in enumerate(parts):
-        most = found[place].most
-        if (most is None or most > surest.period) and overtaking(part):
+        if found[place].most > surest.period and overtaking(part):
             found[place] = _by_execution(part, counts, found[place])
             surest = max(surest, found[place].least, key=_period)
-    open_ = [one for one in found if one.most is None or one.most > surest.period]
+    open_ = [one for one in found if one.most > surest.period]
     if not open_:
         return surest
-    most_ = [one.most for one in open_ if one.most is not None]
-    at_most = max(most_) if len(most_) == len(open_) else None
-    raise PeriodBoundsError(open_[0].why, surest.period, at_most)
+    raise PeriodBoundsError(open_[0].why, surest.period, max(one.most for one in open_))
 
 
 _UNBOUNDED = Throughput(Fraction(0), ())
@@ -138,16 +178,30 @@ def _period(one: Throughput) -> Fraction:
     return one.period
 
 
+def _one_by_one(graph: Lowered, counts: Sequence[int]) -> Fraction:
+    """Return the time of all firings of an iteration, one after the other, of any component.
+
+    It bounds the period of a live graph from above, also where firings overtake each other.
+    """
+    return max(
+        sum((counts[a] * sum(graph.times[a], Fraction(0)) for a in members), Fraction(0))
+        for _, members in components(graph)
+    )
+
+
 def _bounds(part: Lowered, counts: Sequence[int], effort: int) -> _Bounds:
     """Return bounds by cycle ratios; they agree unless firings overtake or are too many."""
-    quick = _with_equal_times(part, min)
-    most: Fraction | None
+    quick, one_by_one = _with_equal_times(part, min), _one_by_one(part, counts)
     try:
         least = _by_cycle_ratio(quick, counts, "auto", effort)
+    except PeriodBoundsError as error:
+        most = one_by_one if error.at_most is None or overtaking(part) else error.at_most
+        return _Bounds(Throughput(error.at_least, ()), min(most, one_by_one), str(error))
+    try:
         most = _by_cycle_ratio(_with_equal_times(part, max), counts, "auto", effort).period
     except PeriodBoundsError as error:
-        most = None if overtaking(part) else error.at_most
-        return _Bounds(Throughput(error.at_least, ()), most, str(error))
+        most = one_by_one if error.at_most is None else error.at_most
+        return _Bounds(Throughput(least.period, ()), min(most, one_by_one), str(error))
     place = {name: actor for actor, name in enumerate(part.names)}
     ends = [(place[step.actor], step.phase) for step in least.critical]
     if any(part.times[actor][phase] != quick.times[actor][phase] for actor, phase in ends):
@@ -163,14 +217,24 @@ def _by_execution(part: Lowered, counts: Sequence[int], known: _Bounds) -> _Boun
     return _Bounds(Throughput(period, ()), period)
 
 
+def require_live(graph: Graph) -> None:
+    """Raise `DeadlockError` if the graph deadlocks, `TooLargeError` if that takes too long.
+
+    Raises `InconsistentGraphError` too. Other than `check_liveness`, it does not need to execute an
+    iteration.
+    """
+    repetitions = repetition_vector(graph)
+    _require_live(graph, lower(graph), [repetitions[actor.name] for actor in graph.actors])
+
+
 def _require_live(graph: Graph, lowered: Lowered, counts: Sequence[int]) -> None:
-    """Raise `DeadlockError` if the graph deadlocks, `TooLargeError` if that takes too long."""
     firings = sum(q * len(times) for q, times in zip(counts, lowered.times, strict=True))
     if firings > EXECUTED_AT_FIRST and cycle_ratio.has_schedule(lowered, counts):
         return
     try:
         deadlock = check_liveness(graph, EXECUTION_LIMIT)
     except TooLargeError:
+        _require_room(lowered)
         links = cycle_ratio.cycle_of_deadlock(lowered, counts)
         if links:
             around = ", ".join(dict.fromkeys(repr(lowered.names[link.actor]) for link in links))
@@ -178,6 +242,35 @@ def _require_live(graph: Graph, lowered: Lowered, counts: Sequence[int]) -> None
         return
     if deadlock is not None:
         raise DeadlockError(str(deadlock))
+
+
+def _require_room(graph: Lowered) -> None:
+    """Raise `DeadlockError` if two actors deadlock, whatever the others do.
+
+    If p tokens are put and c taken at a time, and g = gcd(p, c), then the tokens and the free
+    places of a channel, both rounded down to multiples of g, must be p + c − g together.
+    """
+    opposite: dict[tuple[int, int, tuple[int, ...], tuple[int, ...]], Arc] = {}
+    for arc in graph.arcs:
+        if arc.source == arc.target or len(arc.production) > 1 or len(arc.consumption) > 1:
+            continue
+        put, taken = arc.production[0], arc.consumption[0]
+        grain = math.gcd(put, taken)
+        other = opposite.get((arc.target, arc.source, arc.consumption, arc.production))
+        least = put + taken - grain
+        if other is not None and (arc.tokens // grain + other.tokens // grain) * grain < least:
+            ends = f"{graph.names[arc.source]!r} and {graph.names[arc.target]!r}"
+            names = [one.channel.name for one in (other, arc) if one.channel is not None]
+            there = " and ".join(map(repr, dict.fromkeys(names)))
+            multiples = "" if grain == 1 else f", in multiples of {grain}"
+            raise DeadlockError(
+                f"deadlock: {ends} wait for each other: at rates of {readable(put)} and "
+                f"{readable(taken)}, {there} must have {readable(least)} tokens and places "
+                f"together{multiples}, and not {readable(arc.tokens + other.tokens)}"
+            )
+        own = (arc.source, arc.target, arc.production, arc.consumption)
+        if own not in opposite or arc.tokens < opposite[own].tokens:
+            opposite[own] = arc
 
 
 def _with_equal_times(

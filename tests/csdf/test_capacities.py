@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from csdf.execution.liveness import check_liveness
 from csdf.formats import sdf3
 from csdf.model.channels import fold_reverse_channels
 from csdf.model.consistency import repetition_vector
-from csdf.model.graph import Graph
+from csdf.model.graph import Channel, Graph
 from csdf.timing.throughput import throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
@@ -174,6 +175,43 @@ def test_reverse_channels_fold_into_capacities() -> None:
     found = fold_reverse_channels(sdf3.read(REFERENCE / "residual_skip4.xml"))
     assert {c.name: c.capacity for c in found.channels if c.capacity} == {"m": 4, "k": 4, "skip": 4}
     assert throughput(found).period == 8
+
+
+FEEDBACK = (
+    ("x", "A", "B", (1,), (1,), 0),
+    ("y", "B", "A", (1,), (1,), 1),
+)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_feedback_is_not_taken_for_a_capacity(order: int) -> None:
+    """One token goes around, so A and B fire in turn, whatever room there is."""
+    actors = graph({"A": (2,), "B": (3,)}).actors
+    found = Graph("loop", actors, tuple(Channel(*about) for about in FEEDBACK[::order]))
+    assert fold_reverse_channels(found) == found
+    assert unbounded(found) == [name for name, *_ in FEEDBACK[::order]]
+    point = CapacitySearch(found, ["x", "y"]).smallest().point
+    assert (point.capacities, point.period) == ({"x": 1, "y": 1}, 5)
+
+
+@given(consistent_graphs(), st.data())
+def test_only_what_its_name_says_is_a_capacity(found: Graph, data: st.DataObject) -> None:
+    assert fold_reverse_channels(found) == found
+    bounded = [c for c in found.channels if c.capacity is not None and c.source != c.target]
+    written = sdf3.parse(sdf3.write(replace(found, channels=tuple(bounded))).encode())
+    folded = fold_reverse_channels(written)
+    assert {c.name: c.capacity for c in folded.channels if c.source != c.target} == {
+        c.name: c.capacity for c in bounded
+    }
+    renamed = data.draw(st.sampled_from(("{}0", "{}ack", "back_{}", "{}_space0")))
+    others = tuple(
+        replace(c, name=renamed.format(c.name.removesuffix("_space")))
+        if c.name.endswith("_space")
+        else c
+        for c in written.channels
+    )
+    other = replace(written, channels=others)
+    assert fold_reverse_channels(other) == other
 
 
 def test_high_rates_are_stepped_over() -> None:

@@ -88,6 +88,8 @@ def test_json_is_one_object_and_nothing_else(capsys: pytest.CaptureFixture[str])
         ],
         "slack": {"d0": "0", "link": "0", "d1": "6"},
         "latency": None,
+        "parts": [],
+        "throughput": None,
         "deadlock": None,
         "untimed": [],
     }
@@ -98,13 +100,36 @@ def test_what_would_take_too_long_is_bounded(capsys: pytest.CaptureFixture[str])
     file = str(REFERENCE / "sample_b_8_9_5.xml")
     assert main(["analyze", "--effort", "10", file]) == 3
     printed = capsys.readouterr()
-    assert "live        yes\nperiod      at least 20 per iteration\n" in printed.out
+    assert "live        yes\nperiod      at least 20 and at most 38 per iter" in printed.out
     assert printed.err.count("\n") == 1
     assert "at most 10 are allowed (--effort)" in printed.err
     assert main(["analyze", "--effort", "40", "--json", file]) == 3
     found = json.loads(capsys.readouterr().out)
     assert (found["live"], found["period"]) == (True, None)
     assert found["period_bounds"] == {"at_least": "20", "at_most": "36"}
+
+
+def test_parts_and_throughputs_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "two.json"
+    found = graph(
+        {"A": (3,), "B": (1,), "C": (7,), "D": (1,)},
+        ("A", "B", (1,), (1,)),
+        ("C", "D", (1,), (3,)),
+    )
+    file.write_text(json_format.write(found))
+    assert main(["analyze", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[4:9] == [
+        "period      21 per iteration",
+        "parts       2 that no channel joins, each with its own iteration; the period of each:",
+        "            A, B: 3",
+        "            C, D: 21",
+        "throughput  A 1/3, B 1/3, C 1/7, D 1/21 (firings per unit of time)",
+    ]
+    assert main(["analyze", "--throughput", "--json", str(REFERENCE / "twodev_2_3.xml")]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["parts"], printed["throughput"]["link"]) == ([], "1/6")
 
 
 def test_a_deadlock_is_described_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,6 +163,7 @@ def test_json_of_what_is_not_live(capsys: pytest.CaptureFixture[str]) -> None:
         "now": 3,
         "needed": 4,
         "reverse_channel": "skip_bp",
+        "capacity_needed": None,
     }
     assert main(["analyze", "--json", str(REFERENCE / "inconsistent_par.xml")]) == 1
     found = json.loads(capsys.readouterr().out)

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from csdf.analysis import analyze
 from csdf.errors import DeadlockError, PeriodBoundsError
 from csdf.execution.liveness import check_liveness
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
-from csdf.timing.throughput import Method, throughput
+from csdf.timing.throughput import Method, require_live, throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph, may_overtake
@@ -85,6 +86,44 @@ def test_bounds_say_what_they_are_and_how_to_get_more() -> None:
     assert caught.value.at_least == 103
     assert caught.value.at_most is not None
     assert caught.value.at_least < throughput(coprime).period < caught.value.at_most
+
+
+def test_no_bound_is_worse_than_one_firing_after_the_other() -> None:
+    put, taken = 10000019, 9999991
+    coprime = graph({"A": (1,), "B": (1,)}, ("A", "B", (put,), (taken,), 0, put + taken - 1))
+    assert bounds(coprime, 1_000_000) == (put, put + taken)
+
+
+@examples(60, 500)
+def test_two_actors_without_the_room_for_their_rates_deadlock(tries: int) -> None:
+    """Also where nobody executes an iteration."""
+    rate, few = st.integers(1, 12), st.integers(0, 9)
+
+    @given(rate, rate, few, st.integers(0, 30), st.booleans())
+    def check(put: int, taken: int, tokens: int, room: int, feedback: bool) -> None:
+        ends: list[tuple[object, ...]] = [("A", "B", (put,), (taken,), tokens, tokens + room)]
+        if feedback:
+            ends = [("A", "B", (put,), (taken,), tokens), ("B", "A", (taken,), (put,), room)]
+        found = graph({"A": (1,), "B": (0,)}, *ends)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("csdf.timing.throughput.EXECUTED_AT_FIRST", 0)
+            patch.setattr("csdf.timing.throughput.EXECUTION_LIMIT", 0)
+            patch.setattr("csdf.timing.cycle_ratio.EFFORT", 0)
+            try:
+                require_live(found)
+            except DeadlockError:
+                assert not oracle.executes(found, repetition_vector(found))
+            else:
+                assert oracle.executes(found, repetition_vector(found))
+
+    holds(tries, check)
+
+
+def test_without_times_liveness_is_decided_in_the_same_way() -> None:
+    put, taken = 10000019, 9999991
+    for less, live in ((1, True), (2, False)):
+        found = graph({"A": (0,), "B": (0,)}, ("A", "B", (put,), (taken,), 0, put + taken - less))
+        assert analyze(found, untimed=("A", "B")).live is live
 
 
 @examples(30, 200)

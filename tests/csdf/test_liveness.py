@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import assume, given
 from csdf.errors import InconsistentGraphError, TooLargeError
 from csdf.execution.liveness import Remedy, check_liveness, remedies_together
 from csdf.model.consistency import repetition_vector
-from csdf.model.graph import Graph
+from csdf.model.graph import Channel, Graph
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
@@ -56,31 +57,74 @@ def test_every_wait_is_real_and_the_cycle_closes(tries: int) -> None:
 
 
 @examples(40, 200)
-def test_a_remedy_frees_the_graph_and_one_token_less_does_not(tries: int) -> None:
+def test_a_remedy_frees_the_graph_and_no_smaller_change_does(tries: int) -> None:
     @given(consistent_graphs())
     def check(found: Graph) -> None:
         deadlock = check_liveness(found)
-        if deadlock is None:
-            return
-        for remedy in deadlock.remedies:
-            for amount, frees in ((remedy.needed, True), (remedy.needed - 1, False)):
-                assert (check_liveness(applied(found, remedy, amount)) is None) == frees
+        for remedy in () if deadlock is None else deadlock.remedies:
+            assert is_live(applied(found, remedy))
+            for smaller in smaller_than(found, remedy):
+                assert not is_live(applied(found, smaller)), smaller
 
     holds(tries, check)
 
 
-def applied(found: Graph, remedy: Remedy, amount: int) -> Graph:
-    channel = found.channel[remedy.channel]
+def is_live(found: Graph) -> bool:
+    return oracle.executes(found, repetition_vector(found))
+
+
+def applied(found: Graph, remedy: Remedy) -> Graph:
+    """The graph with the change that the sentence says, and no other."""
     if remedy.reverse is not None:
         reverse = found.channel[remedy.reverse]
-        tokens = reverse.initial_tokens + amount - remedy.now
-        capacity = None if reverse.capacity is None else reverse.capacity + amount - remedy.now
-        return oracle.with_change(found, replace(reverse, initial_tokens=tokens, capacity=capacity))
+        tokens = reverse.initial_tokens + remedy.needed - remedy.now
+        return oracle.with_change(found, replace(reverse, initial_tokens=tokens))
+    channel = found.channel[remedy.channel]
     if remedy.is_capacity:
-        return oracle.with_change(found, replace(channel, capacity=amount))
-    more = amount - channel.initial_tokens
-    capacity = None if channel.capacity is None else channel.capacity + more
-    return oracle.with_change(found, replace(channel, initial_tokens=amount, capacity=capacity))
+        return oracle.with_change(found, replace(channel, capacity=remedy.needed))
+    capacity = channel.capacity if remedy.room is None else remedy.room
+    return oracle.with_change(
+        found, replace(channel, initial_tokens=remedy.needed, capacity=capacity)
+    )
+
+
+def smaller_than(found: Graph, remedy: Remedy) -> list[Remedy]:
+    """All changes with no more tokens and no more room, one of them less."""
+    if remedy.is_capacity or remedy.room is None:
+        return [replace(remedy, needed=needed) for needed in range(remedy.now, remedy.needed)]
+    capacity = found.channel[remedy.channel].capacity
+    assert capacity is not None
+    return [
+        replace(remedy, needed=needed, room=room)
+        for needed in range(remedy.now, remedy.needed + 1)
+        for room in range(max(capacity, needed), remedy.room + 1)
+        if (needed, room) != (remedy.needed, remedy.room)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("production", "consumption", "tokens", "capacity", "advice"),
+    [
+        (1, 1, 0, 1, "start with 1 token instead of 0, and needs a capacity of 2 then."),
+        (2, 2, 1, 3, "start with 2 tokens instead of 1, and needs a capacity of 4 then."),
+        (2, 2, 1, 4, "start with 2 tokens instead of 1."),
+    ],
+)
+def test_tokens_occupy_a_bounded_self_channel(
+    production: int, consumption: int, tokens: int, capacity: int, advice: str
+) -> None:
+    found = graph({"A": (1,)}, ("A", "A", (production,), (consumption,), tokens, capacity))
+    deadlock = check_liveness(found)
+    assert deadlock is not None
+    assert deadlock.advice() == f"Channel 'c1' would have to {advice}"
+
+
+def test_where_more_room_helps_more_tokens_that_would_fill_it_are_no_remedy() -> None:
+    """Rates 3 and 2 with 2 places: 2 tokens more would fill them, and so on."""
+    found = graph({"A": (1,), "B": (1,)}, ("A", "B", (3,), (2,), 0, 2))
+    deadlock = check_liveness(found)
+    assert deadlock is not None
+    assert deadlock.remedies == (Remedy("c1", True, 2, 4),)
 
 
 @examples(40, 200)
@@ -90,13 +134,19 @@ def test_several_changes_free_it_together_and_none_could_be_smaller(tries: int) 
         assume(check_liveness(found) is not None)
         changes = remedies_together(found)
         assert changes
-        for smaller in (None, *changes):
-            changed = found
-            for change in changes:
-                changed = applied(changed, change, change.needed - (change is smaller))
-            assert (check_liveness(changed) is None) == (smaller is None)
+        assert is_live(together(found, changes))
+        for place, change in enumerate(changes):
+            for smaller in smaller_than(found, change):
+                changed = [*changes[:place], smaller, *changes[place + 1 :]]
+                assert not is_live(together(found, changed)), smaller
 
     holds(tries, check)
+
+
+def together(found: Graph, changes: Sequence[Remedy]) -> Graph:
+    for change in changes:
+        found = applied(found, change)
+    return found
 
 
 def test_changes_of_several_channels_are_described_where_one_is_not_enough() -> None:
@@ -123,18 +173,24 @@ def test_a_search_for_changes_ends() -> None:
 
 
 @given(consistent_graphs(max_actors=3, max_channels=4))
-def test_without_a_remedy_no_single_channel_frees_it(found: Graph) -> None:
+def test_without_a_remedy_no_change_of_a_single_channel_frees_it(found: Graph) -> None:
     deadlock = check_liveness(found)
     if deadlock is None:
         return
-    capacities = {r.channel for r in deadlock.remedies if r.is_capacity}
-    tokens = {r.channel for r in deadlock.remedies if not r.is_capacity}
-    tokens |= {r.reverse for r in deadlock.remedies if r.reverse is not None}
+    named = {remedy.channel for remedy in deadlock.remedies}
+    with_room = {remedy.channel for remedy in deadlock.remedies if remedy.is_capacity}
+    with_tokens = named - with_room | {
+        remedy.channel for remedy in deadlock.remedies if not remedy.is_capacity
+    }
     for c in found.channels:
-        if c.name not in tokens:
-            assert check_liveness(applied(found, Remedy(c.name, False, 0, 0), 999)) is not None
-        if c.capacity is not None and c.name not in capacities:
-            assert check_liveness(applied(found, Remedy(c.name, True, 0, 0), 999)) is not None
+        if c.name not in named:
+            roomy = replace(c, initial_tokens=999, capacity=None if c.capacity is None else 1999)
+            assert not is_live(oracle.with_change(found, roomy))
+        if c.name not in with_room and c.capacity is not None:
+            assert not is_live(oracle.with_change(found, replace(c, capacity=999)))
+        if c.name not in with_tokens and c.capacity is not None:
+            for tokens in range(c.initial_tokens, c.capacity + 1):
+                assert not is_live(oracle.with_change(found, replace(c, initial_tokens=tokens)))
 
 
 def test_the_diagnosis_reads_well() -> None:
@@ -154,10 +210,14 @@ def test_the_diagnosis_reads_well() -> None:
 
 
 def test_a_capacity_written_as_a_reverse_channel_is_called_a_capacity() -> None:
-    found = graph({"A": (1,), "B": (1,)}, ("A", "B", (2,), (3,)), ("B", "A", (3,), (2,), 3))
-    deadlock = check_liveness(found)
-    assert deadlock is not None
-    assert deadlock.remedies == (Remedy("c1", True, 3, 4, "c2"), Remedy("c1", False, 0, 1))
+    forward = Channel("c", "A", "B", (2,), (3,))
+    actors = graph({"A": (1,), "B": (1,)}).actors
+    for name, known in (("c_space", True), ("d", False)):
+        reverse = Channel(name, "B", "A", (3,), (2,), 3)
+        deadlock = check_liveness(Graph("pair", actors, (forward, reverse)))
+        assert deadlock is not None
+        room = Remedy("c", True, 3, 4, name) if known else Remedy(name, False, 3, 4)
+        assert set(deadlock.remedies) == {room, Remedy("c", False, 0, 1)}
 
 
 def test_high_rates_cost_nothing() -> None:

@@ -8,11 +8,12 @@ from fractions import Fraction
 import pytest
 from hypothesis import assume, given
 
+from csdf.analysis import analyze
 from csdf.errors import DeadlockError
 from csdf.execution.liveness import check_liveness
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
-from csdf.timing.throughput import Throughput, throughput
+from csdf.timing.throughput import Throughput, actor_periods, throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import connected_parts, consistent_graphs, graph, may_overtake
@@ -172,3 +173,58 @@ def test_times_that_fit_64_bits_while_their_sum_does_not() -> None:
     long = 2 * 10**18
     found = graph({"A": (long,) * 7, "B": (long,) * 5}, ("A", "B", (1,) * 7, (1, 1, 1, 1, 3), 0, 3))
     assert periods(found) == {8 * long}
+
+
+@examples(30, 300)
+def test_each_actor_is_as_fast_as_a_plain_execution_shows(tries: int) -> None:
+    """Over so many iterations that what initial tokens save or a first wait costs is little."""
+    many = 60
+
+    @given(consistent_graphs(max_actors=3, max_channels=4))
+    def check(found: Graph) -> None:
+        assume(check_liveness(found) is None and not may_overtake(found))
+        repetitions = repetition_vector(found)
+        firings = oracle.timed(found, repetitions, 2 * many)
+        once = sum(repetitions[a.name] * sum(a.execution_times) for a in found.actors)
+        for name, period in actor_periods(found).items():
+            ends = [end for actor, _, end in firings if actor == name]
+            taken = max(ends) - max(ends[: len(ends) // 2])
+            assert abs(taken - many * period) <= 9 * once
+
+    holds(tries, check)
+
+
+@given(consistent_graphs())
+def test_the_slowest_actor_has_the_period_of_the_graph(found: Graph) -> None:
+    assume(check_liveness(found) is None)
+    assert max(actor_periods(found).values()) == throughput(found).period
+
+
+def test_parts_that_no_channel_joins_have_periods_of_their_own() -> None:
+    found = graph(
+        {"A": (3,), "B": (1,), "C": (7,), "D": (1,)},
+        ("A", "B", (1,), (1,)),
+        ("C", "D", (1,), (3,)),
+    )
+    assert actor_periods(found) == {"A": 3, "B": 3, "C": 21, "D": 21}
+    result = analyze(found)
+    assert (result.period, result.parts) == (21, [(["A", "B"], 3), (["C", "D"], 21)])
+    assert result.throughput == {
+        "A": Fraction(1, 3),
+        "B": Fraction(1, 3),
+        "C": Fraction(1, 7),
+        "D": Fraction(1, 21),
+    }
+
+
+@examples(60, 1000)
+def test_a_part_is_analysed_as_if_it_were_alone(tries: int) -> None:
+    @given(consistent_graphs())
+    def check(found: Graph) -> None:
+        assume(check_liveness(found) is None)
+        together = actor_periods(found)
+        alone = [actor_periods(part) for part in connected_parts(found)]
+        assert together == {name: period for part in alone for name, period in part.items()}
+        assert len(analyze(found).parts) == (0 if len(alone) == 1 else len(alone))
+
+    holds(tries, check)
