@@ -39,7 +39,7 @@ from nodes.host.energy.opening import OFF, open_meter
 from nodes.host.given_sockets import GivenSockets, given_sockets
 from nodes.host.heap import give_back_free_memory
 from nodes.host.logs import begin_json_log
-from nodes.host.process import exit_at_once, restart_in_place
+from nodes.host.process import exit_at_once, own_command, python_command, restart_in_place
 from nodes.host.sandbox import sandbox_agent
 from nodes.host.systemd import ServiceManager
 from nodes.host.time_slice import ask_for_short_slices
@@ -62,7 +62,7 @@ from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import HOST, PROTOCOL
 from nodes.protocol.sizes import parse_bytes
 from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
-from nodes.slots.settings import DEFAULT_IDLE_S, Settings, become_parent, own_command
+from nodes.slots.settings import DEFAULT_IDLE_S, Settings, become_parent
 
 if TYPE_CHECKING:
     from nodes.net.metrics import MetricsServer
@@ -327,12 +327,14 @@ def _settings(
             f"{options.slots} slots at {options.listen} would need ports up to {last}; "
             f"ports end at {MOST_PORT}"
         )
+    # With arguments, it was called by a program and not by a command line.
+    command = own_command() if arguments is None else python_command("nodes.cli", *arguments)
     return Settings(
         name=options.name,
         version=VERSION,
         slots=options.slots,
         address=options.listen,
-        command=own_command(arguments),
+        command=tuple(command),
         idle_s=DEFAULT_IDLE_S if options.exit_idle is None else options.exit_idle,
         rereads_keys=rereads,
         exits_with_parent=options.exit_with_parent,

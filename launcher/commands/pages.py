@@ -26,6 +26,8 @@ from launcher.commands.front import PlanFront
 from launcher.files import write_text
 from launcher.plan.front import fullest_bytes
 
+mpl.rcdefaults()  # it has read a `matplotlibrc` of the current folder, which may be a stranger's
+
 
 def as_svg(drawing: Figure) -> str:
     """Return a figure as an `<svg>` element, without a date and random identifiers."""

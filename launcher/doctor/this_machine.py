@@ -11,12 +11,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 
 from launcher.config.cluster import NodeConfig
 from nodes.core.engines import AUTO
 from nodes.doctor.findings import Checked, Finding, Severity, checked_from_json
+from nodes.host.process import install_command, python_command
 
 LIMIT_S = 120.0
 """How long the process may take; every check of it has a limit of its own."""
@@ -50,7 +50,7 @@ def examine_this_machine(nodes: Sequence[NodeConfig]) -> list[Checked]:
 
 
 def _examined(engine: str, device: str) -> tuple[Checked, ...]:
-    command = [sys.executable, "-m", "nodes.cli", "--doctor", "--json"]
+    command = python_command("nodes.cli", "--doctor", "--json")
     command += ["--listen", "tcp://127.0.0.1:0", "--engine", engine, "--device", device]
     with subprocess.Popen(
         command,
@@ -76,6 +76,6 @@ def _failed(why: str) -> Checked:
         Severity.ERROR,
         "node-agent --doctor",
         f"An agent could not be started to examine this machine: {why}.",
-        f"{sys.executable} -m pip install 'csdf-edge[run,cpu]'",
+        install_command("csdf-edge[run,cpu]"),
     )
     return Checked(NAME, "agent", 0.0, (finding,))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,6 +19,7 @@ from cnn.model import Model
 from launcher.errors import BadInputError
 from launcher.plan.subnet_files import cut_subnets
 from launcher.scratch import scratch_folder
+from nodes.host.process import python_command
 from partition.plan import Plan, PlannedPhase
 
 
@@ -114,13 +114,11 @@ class _Found:
 
 def _build(folder: Path, graphs: Sequence[str], on_done: Callable[[int, int], None]) -> _Found:
     """Build engines from files in a process of its own, up to the first that fails."""
-    command = (sys.executable, "-m", "nodes.executors.tensor_rt.check", str(folder / "engines"))
+    command = python_command("nodes.executors.tensor_rt.check", str(folder / "engines"), *graphs)
     lines: list[dict[str, Any]] = []
     with (
         (folder / "check.log").open("w+", encoding="utf-8") as log,
-        subprocess.Popen(
-            (*command, *graphs), stdout=subprocess.PIPE, stderr=log, text=True
-        ) as process,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
     ):
         try:
             for line in process.stdout or ():

@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +25,7 @@ from launcher.scratch import NAME_BYTES, scratch_folder
 from launcher.signals import unwinding_on_signals
 from nodes.core.engines import AUTO
 from nodes.host.control_groups import group_folders
+from nodes.host.process import python_command
 from nodes.protocol.addresses import host_of
 
 TAIL_BYTES = 4096
@@ -73,7 +73,7 @@ class LocalAgent:
         """Start the process; raises `RunFailedError` if that is impossible."""
         self.name = name
         self.address = address
-        command = [sys.executable, "-m", "nodes.cli", "--listen", address, "--name", name]
+        command = python_command("nodes.cli", "--listen", address, "--name", name)
         try:
             self._process = subprocess.Popen(
                 [*command, "--exit-with-parent", *arguments],

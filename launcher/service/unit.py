@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from launcher.errors import BadInputError, RunFailedError, shortened
 from launcher.files import cannot_write, write_whole
+from nodes.host.process import python_command
 
 Manager = Literal["user", "system"]
 
@@ -46,14 +46,7 @@ class SystemdUnit:
     @property
     def text(self) -> str:
         """The unit file."""
-        command = [
-            sys.executable,
-            "-m",
-            "launcher.commands.launch",
-            "up",
-            "--state",
-            str(self.state),
-        ]
+        command = python_command("launcher.commands.launch", "up", "--state", str(self.state))
         if self.log_format == "json":
             command += ["--log-format", "json"]
         target = "multi-user.target" if self.manager == "system" else "default.target"

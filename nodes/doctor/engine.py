@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,8 +18,8 @@ from nodes.core.engines import AUTO, EngineLackingError, resolve
 from nodes.doctor.findings import Finding, Severity
 from nodes.doctor.setup import AgentSetup
 from nodes.executors.base import ExecutorError
-from nodes.executors.preparing.process import python_path
 from nodes.executors.registry import offers
+from nodes.host.process import install_command, python_command
 from nodes.protocol.messages import EngineChoice, EngineOffer
 
 TRIAL_S = 60.0
@@ -58,14 +57,13 @@ def read_engine(engine: str, device: str) -> EngineReading:
 
 def _trial(chosen: EngineChoice) -> str:
     """Return why an engine fails to compute; empty if it computes correctly."""
-    command = [sys.executable, "-m", "nodes.doctor.engine_trial"]
-    command += [chosen.engine, chosen.device, chosen.precision]
+    module = "nodes.doctor.engine_trial"
+    command = python_command(module, chosen.engine, chosen.device, chosen.precision)
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": python_path()},
         start_new_session=True,
     ) as process:
         try:
@@ -120,15 +118,15 @@ PACKAGES = {
 def _install(engine: str, found: Sequence[EngineOffer]) -> str:
     """Return the command that installs the engine, or shows what can be had instead."""
     if engine in PACKAGES:
-        return f"{sys.executable} -m pip install '{PACKAGES[engine]}'"
+        return install_command(PACKAGES[engine])
     if engine == AUTO and all(offer.missing for offer in found):
-        return f"{sys.executable} -m pip install '{PACKAGES['onnxruntime']}'"
+        return install_command(PACKAGES["onnxruntime"])
     return "node-agent --describe"
 
 
 def _reinstall(engine: str) -> str:
     package = {"tvm": "apache-tvm"}.get(engine, engine if engine in PACKAGES else "onnxruntime")
-    return f"{sys.executable} -m pip install --force-reinstall {package}"
+    return install_command("--force-reinstall", package)
 
 
 def check_engine(setup: AgentSetup) -> list[Finding]:

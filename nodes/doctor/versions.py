@@ -9,6 +9,7 @@ from importlib import metadata
 
 from nodes.doctor.findings import Finding, Severity
 from nodes.doctor.setup import AgentSetup
+from nodes.host.process import install_command
 from nodes.net.curve import new_pair
 from nodes.net.keys import KeysError
 from nodes.protocol.messages import PROTOCOL
@@ -74,7 +75,7 @@ def judge_versions(reading: VersionsReading) -> list[Finding]:
                 PACKAGE,
                 f"Version {installed} is installed, but the code that runs is of "
                 f"{reading.running}: two installations are mixed.",
-                f"{sys.executable} -m pip install --force-reinstall {PACKAGE}=={reading.running}",
+                install_command("--force-reinstall", f"{PACKAGE}=={reading.running}"),
             )
         )
     for name, oldest in NEEDED.items():
@@ -87,7 +88,7 @@ def judge_versions(reading: VersionsReading) -> list[Finding]:
                     name,
                     f"It is {'not installed' if version is None else f'version {version}'}; "
                     f"{wanted} or newer is needed.",
-                    f"{sys.executable} -m pip install '{name}>={wanted}'",
+                    install_command(f"{name}>={wanted}"),
                 )
             )
     if not reading.has_curve:
@@ -96,7 +97,7 @@ def judge_versions(reading: VersionsReading) -> list[Finding]:
                 Severity.ERROR,
                 "pyzmq",
                 "Its ZeroMQ was built without CURVE and cannot encrypt.",
-                f"{sys.executable} -m pip install --force-reinstall pyzmq",
+                install_command("--force-reinstall", "pyzmq"),
             )
         )
     return found

@@ -1,4 +1,7 @@
-"""Restart or end a process whose engine hangs.
+"""Start Python in other processes, and restart or end one whose engine hangs.
+
+Every process that runs a module of ours is started by `python_command`, so that none takes modules
+from the folder that the user is in (`nodes.host.start`).
 
 A thread in a call that never returns ends only with its process, or when execve(2) replaces the
 program: then all other threads end, and the process keeps its PID, its standard files and its
@@ -11,11 +14,30 @@ systemd's watchdog ends the process (`nodes.host.systemd`).
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 _FIRST_FILE, _MOST_FILES = 3, 1 << 20
+
+START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "start.py")
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """Return the command line that runs a module in another process."""
+    return [sys.executable, START, module, *arguments]
+
+
+def install_command(*arguments: str) -> str:
+    """Return what a user can type to install packages for the Python that runs this."""
+    safe = ("-P",) if sys.version_info >= (3, 11) else ()
+    return shlex.join((sys.executable, *safe, "-m", "pip", "install", *arguments))
+
+
+def own_command() -> list[str]:
+    """Return the command line that started this process."""
+    return [sys.executable, *sys.orig_argv[1:]]
 
 
 def restart_in_place(more: Sequence[str] = (), kept: int = 0) -> NoReturn:
@@ -28,7 +50,7 @@ def restart_in_place(more: Sequence[str] = (), kept: int = 0) -> NoReturn:
     for descriptor in range(_FIRST_FILE, _FIRST_FILE + kept):
         os.set_inheritable(descriptor, True)
     os.closerange(_FIRST_FILE + kept, _MOST_FILES)
-    command = [sys.executable, *sys.orig_argv[1:], *more]
+    command = [*own_command(), *more]
     os.execv(command[0], command)  # noqa: S606 - the command line that started us
 
 

@@ -1,8 +1,8 @@
 """What the parent process of a node's slots is told, and how a process becomes that parent.
 
 `node-agent --slots N` checks its arguments with all of its modules imported, which take 40 MB. It
-then replaces itself by `python -m nodes.slots SETTINGS`, which keeps its PID, its user, its limits,
-its standard files and its place in systemd.
+then replaces itself by `nodes.slots`, which keeps its PID, its user, its limits, its standard files
+and its place in systemd.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import NoReturn
 
-from nodes.host.process import flush
+from nodes.host.process import flush, python_command
 
 DEFAULT_IDLE_S = 60.0
 """How long a slot's agent waits for a launcher before it ends."""
@@ -49,21 +47,11 @@ class Settings:
         return cls(**{**given, "command": tuple(given["command"])})
 
 
-def own_command(arguments: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the command line that started this process, or one of `node-agent` with `arguments`.
-
-    With arguments, `node-agent` was called by a program and not by a command line.
-    """
-    if arguments is None:
-        return (sys.executable, *sys.orig_argv[1:])
-    return (sys.executable, "-m", "nodes.cli", *arguments)
-
-
 def become_parent(settings: Settings) -> NoReturn:
     """Replace this process by the parent of the slots.
 
     Raises OSError if the interpreter cannot be started again.
     """
     flush()
-    command = [sys.executable, "-m", "nodes.slots", json.dumps(asdict(settings))]
+    command = python_command("nodes.slots", json.dumps(asdict(settings)))
     os.execv(command[0], command)  # noqa: S606 - our own module

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from cnn.rewrite.views import Bounds
 from launcher.errors import RunFailedError
 from launcher.results.comparison.tolerance import Numbers
 from launcher.run.runtime import Array
+from nodes.host.process import python_command
 
 How: TypeAlias = Literal["alike", "mixed", "evenly"]
 """How an input is moved, see `nodes.executors.onnx.replay`."""
@@ -121,7 +121,7 @@ class Tape:
 
     def _carry_out(self, job: Path) -> None:
         """Run the steps in a file (`nodes.executors.onnx.replay`)."""
-        command = [sys.executable, "-m", "nodes.executors.onnx.replay", str(job)]
+        command = python_command("nodes.executors.onnx.replay", str(job))
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
             lines = ran.stderr.strip().splitlines()

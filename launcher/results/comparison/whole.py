@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import shutil
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import Replay
 from launcher.results.comparison.tolerance import FirstDifference, Numbers, strict
 from launcher.run.runtime import Array, Frame, SubnetFiles
+from nodes.host.process import python_command
 from partition.plan import Plan
 from partition.wire import LOSSY
 
@@ -102,10 +102,10 @@ def _run(
     *,
     is_fused: bool,
 ) -> None:
-    module = "nodes.executors.onnx.reference"
     nice = shutil.which("nice")  # it waits for whatever streams or serves meanwhile
     yielding = [] if nice is None else [nice, "-n", "10"]
-    command = [*yielding, sys.executable, "-m", module, str(model), str(given), str(wanted)]
+    reference = python_command("nodes.executors.onnx.reference", *map(str, (model, given, wanted)))
+    command = [*yielding, *reference]
     if not is_fused:
         command.append("--unfused")
     with (

@@ -20,20 +20,19 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import IO, Literal, TypeAlias
 
 from nodes.cache.room import Room
 from nodes.executors.base import EngineFailedError, ExecutorError, LoadOptions
 from nodes.executors.preparing.entries import Job, NoRoomError, PreparedFiles
+from nodes.host.process import python_command
 from nodes.protocol.fields import printable
 
-CHILD = (sys.executable, "-m", "nodes.executors.preparing.child")
+CHILD = tuple(python_command("nodes.executors.preparing.child"))
 """The child's command."""
 
 _ESTIMATE, _ESTIMATE_BYTES = 2, 8 << 20
@@ -181,7 +180,6 @@ class PreparingProcess:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**os.environ, "PYTHONPATH": python_path()},
         )
         self._children[child] = errors
         return child
@@ -301,9 +299,3 @@ def _end(child: subprocess.Popen[str]) -> None:
         if pipe is not None:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-
-
-def python_path() -> str:
-    """Return a PYTHONPATH by which the child finds this package from any directory."""
-    here = str(Path(__file__).resolve().parents[3])
-    return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +14,7 @@ from nodes.executors.onnx.engine import open_tensorrt
 from nodes.executors.onnx.providers.probing import devices_of, is_in_wheel
 from nodes.executors.onnx.providers.table import TENSORRT
 from nodes.executors.preparing.entries import PreparedFiles
-from nodes.executors.preparing.process import python_path
+from nodes.host.process import python_command
 from nodes.protocol.messages import DeviceOffer, OptionOffer
 
 
@@ -83,11 +81,10 @@ def rtx_refuses(capability: tuple[int, int]) -> str | None:
     A child asks it, because an agent that loaded the library (234 MB) would keep it.
     """
     child = subprocess.run(
-        [sys.executable, "-m", "nodes.executors.tensor_rt.library", *map(str, capability)],
+        python_command("nodes.executors.tensor_rt.library", *map(str, capability)),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": python_path()},
         check=False,
     )
     if child.returncode:

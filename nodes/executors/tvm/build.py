@@ -31,6 +31,7 @@ from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.tvm.compiled import LIBRARY, WEIGHTS, CompiledTensors, lay_out, tuning_s
 from nodes.executors.tvm.runtime import load_runtime, run_once
 from nodes.executors.tvm.tune import tune
+from nodes.host.process import python_command
 
 _LEAST_LIFTED_BYTES = 1024
 """Constants below this size stay inside the library."""
@@ -240,7 +241,7 @@ def find_linker(machine: CompileTarget) -> tuple[str, ...]:
             return (found,)
     if find_spec("ziglang") is not None:
         target = f"{machine.architecture}-linux-gnu"
-        return (sys.executable, "-m", "ziglang", "cc", "-target", target)
+        return tuple(python_command("ziglang", "cc", "-target", target))
     raise ExecutorError(
         f"TVM needs a linker for {machine.architecture}, and there is none: install gcc "
         f"({names[0]} for another machine), or `pip install ziglang`"

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -27,9 +25,11 @@ from nodes.executors.base import ExecutorError
 from nodes.executors.cuda import cuda_devices
 from nodes.executors.onnx.providers.table import COUNTED_BY_CUDA, DeviceKind, Provider
 from nodes.executors.preparing.entries import PreparedFiles
-from nodes.executors.preparing.process import python_path
+from nodes.host.process import python_command
 from nodes.host.processor import processor_kind
 from nodes.protocol.messages import DeviceOffer, EngineMemory
+
+_PROBE = "nodes.executors.onnx.providers.probe"
 
 _FORMAT = 2
 """A number to increase whenever a test would test something else."""
@@ -143,13 +143,11 @@ def _tested(
 @cache
 def _test(word: str, device: str, precisions: tuple[str, ...]) -> Tested:
     """Run the test in a child."""
-    command = [sys.executable, "-m", "nodes.executors.onnx.providers.probe"]
     try:
         child = subprocess.run(
-            [*command, word, device, *precisions],
+            python_command(_PROBE, word, device, *precisions),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            env={**os.environ, "PYTHONPATH": python_path()},
             timeout=_LONGEST_S,
             check=False,
         )
