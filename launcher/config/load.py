@@ -58,8 +58,14 @@ def _close(wrong: str, known: str) -> bool:
 
 
 def validated(source: ParsedFile) -> ClusterConfig:
-    """Return the configuration in `source`; raises `BadInputError` for its first mistake."""
-    return validated_as(source, ClusterConfig, partial(_keys, source.data))
+    """Return the configuration in `source`; raises `BadInputError` for its first mistake.
+
+    Keys `x-…` of the file itself hold what its anchors name, and mean nothing by themselves.
+    """
+    data = source.data
+    if isinstance(data, dict):
+        data = {key: value for key, value in data.items() if not key.startswith("x-")}
+    return validated_as(replace(source, data=data), ClusterConfig, partial(_keys, data))
 
 
 def validated_as(
@@ -84,7 +90,12 @@ def validated_as(
         if misspelt:
             raise source.error(misspelt[0], f"unknown key; did you mean {missing!r}?")
         raise source.error(where, f"the key {missing!r} is missing")
-    raise source.error(location, _what(first, location, keys))
+    what = _what(first, location, keys)
+    if (written := source.written.get(location)) is not None:
+        what = what.replace(f", not {brief(first['input'])}", f", not {written}")
+        if first["type"] == "string_type":
+            what += "; put it in quotes"
+    raise source.error(location, what)
 
 
 def _with_tuples(data: object) -> object:
@@ -209,16 +220,9 @@ def _what(
         return str(context.get("error", problem["msg"]))
     if kind in _REQUIRED:
         return f"{_required(location, kind)}, not {_shown(given, location)}"
-    if kind in ("greater_than_equal", "greater_than"):
-        bound = context.get("ge", context.get("gt", 0))
-        return (
-            f"must be {'at least' if 'ge' in context else 'above'} {int(bound)}, not {brief(given)}"
-        )
-    if kind in ("less_than_equal", "less_than"):
-        bound = context.get("le", context.get("lt", 0))
-        return (
-            f"must be {'at most' if 'le' in context else 'below'} {int(bound)}, not {brief(given)}"
-        )
+    for word, relation in _RELATIONS.items():
+        if word in context:
+            return f"must be {relation} {_number(context[word])}, not {brief(given)}"
     if kind == "literal_error":
         return f"must be {context['expected']}, not {brief(given)}"
     if kind in ("too_short", "string_too_short"):
@@ -226,6 +230,21 @@ def _what(
             return "lists no node; a cluster needs at least one"
         return "must not be empty"
     return str(problem["msg"])
+
+
+_RELATIONS = {
+    "ge": "at least",
+    "gt": "above",
+    "le": "at most",
+    "lt": "below",
+    "multiple_of": "a multiple of",
+}
+"""Pydantic's names of bounds."""
+
+
+def _number(bound: float) -> str:
+    """A bound as a file can have it."""
+    return str(int(bound)) if float(bound).is_integer() else repr(bound)
 
 
 def _required_form(location: Location, given: object) -> str | None:

@@ -41,6 +41,7 @@ def cluster_schema() -> dict[str, Any]:
     source = schema["$defs"][InputConfig.__name__]["properties"]["source"]
     source["anyOf"] = [text, form, {"type": "null"}]
     schema["$defs"] |= definitions
+    schema["patternProperties"] = {"^x-": {}}
     return {"$schema": GenerateJsonSchema.schema_dialect, **schema}
 
 

@@ -1,13 +1,16 @@
 """Reads a YAML file as plain data and remembers the line of every key, for error messages.
 
-It accepts less than YAML allows: one document, text as keys, no key twice, no timestamps, no merge
-keys, and no value that contains itself.
+It accepts less than YAML allows: one document, text as keys, no key twice, no timestamps, and no
+value that contains itself. Numbers are those of YAML 1.2, as people write them: `1e-3` is a number,
+where YAML 1.1 and PyYAML read text, `010` is 10, and `1:30` is text. A number in powers of ten that
+is whole, such as `1e6`, is an integer.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -25,16 +28,24 @@ MOST_VALUES = 100_000
 MOST_YAML_NODES = 2 * MOST_VALUES + 1
 """Keys and values that may stand in a file; those behind an alias count once."""
 
-_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_WHOLE, _FLOAT = _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_MERGE = "tag:yaml.org,2002:merge"
+_OTHERS = (*_NUMBERS, "tag:yaml.org,2002:timestamp")
+
+_BASES = {"0x": 16, "0o": 8, "0b": 2}
+
+_MOST_WHOLE = 1e18
+"""The largest number in powers of ten that is an integer."""
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that leaves dates as text and bounds the number of YAML nodes."""
+    """SafeLoader that leaves dates as text, reads numbers as YAML 1.2 does, and bounds the number
+    of YAML nodes."""
 
     nodes = 0
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own class attribute
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in _OTHERS]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -49,13 +60,42 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that puts text into quotes which this module would read as a number."""
+
+
+for _resolvers in (_Loader, _Dumper):
+    _resolvers.add_implicit_resolver(
+        _WHOLE,
+        re.compile(r"(?:[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+|0b[01]+)\Z", re.ASCII),
+        list("-+0123456789"),
+    )
+    _resolvers.add_implicit_resolver(
+        _FLOAT,
+        re.compile(
+            r"(?:[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z",
+            re.ASCII,
+        ),
+        list("-+.0123456789"),
+    )
+
+
+def source_text(data: object) -> str:
+    """Return the text of a file that has this data."""
+    text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return str(text)
+
+
 @dataclass(frozen=True)
 class ParsedFile:
-    """A file's data and the line of each part of it; `name` is the file as the user wrote it."""
+    """A file's data and the line of each part of it; `name` is the file as the user wrote it, and
+    `written` has the numbers as the user wrote them."""
 
     name: str
     data: object
     lines: Mapping[Location, int]
+    written: Mapping[Location, str] = field(default_factory=dict)
 
     def where(self, location: Location = ()) -> str:
         """Return `cluster.yaml, line 7, nodes[1].memory`; a missing key has the nearest line."""
@@ -117,12 +157,12 @@ def parse_source(text: str, name: str) -> ParsedFile:
             loader.dispose()
     if root is None:
         raise BadInputError(f"{name}: is empty")
-    lines: dict[Location, int] = {}
+    reader = _Reader(name)
     try:
-        data = _Reader(name, lines).read(root, (), ())
+        data = reader.read(root, (), ())
     except RecursionError:
         raise BadInputError(f"{name}: is nested too deeply") from None
-    return ParsedFile(name, data, lines)
+    return ParsedFile(name, data, reader.lines, reader.written)
 
 
 def _syntax_sentence(error: yaml.MarkedYAMLError, name: str) -> str:
@@ -137,7 +177,8 @@ def _syntax_sentence(error: yaml.MarkedYAMLError, name: str) -> str:
 @dataclass
 class _Reader:
     name: str
-    lines: dict[Location, int]
+    lines: dict[Location, int] = field(default_factory=dict)
+    written: dict[Location, str] = field(default_factory=dict)
     values: int = 0
 
     def read(self, node: yaml.Node, at: Location, within: tuple[int, ...]) -> object:
@@ -159,8 +200,12 @@ class _Reader:
         self, node: yaml.MappingNode, at: Location, within: tuple[int, ...]
     ) -> dict[str, object]:
         data: dict[str, object] = {}
+        merged: dict[str, object] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
+            if key_node.tag == _MERGE:
+                merged |= self._merged(value_node, at, within)
+                continue
             if not isinstance(key_node, yaml.ScalarNode):
                 raise BadInputError(f"{self.name}, line {line}: a key must be text")
             key = str(key_node.value)
@@ -173,7 +218,19 @@ class _Reader:
                 )
             self.lines[here] = line
             data[key] = self.read(value_node, here, within)
-        return data
+        return {**merged, **data}
+
+    def _merged(self, node: yaml.Node, at: Location, within: tuple[int, ...]) -> dict[str, object]:
+        """Return what the merge key `<<` adds to the mapping `at`, whose own keys count more."""
+        members = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        found: dict[str, object] = {}
+        for member in members:
+            data = self.read(member, at, within)
+            if not isinstance(data, dict):
+                line = node.start_mark.line + 1
+                raise BadInputError(f"{self.name}, line {line}: `<<` must name a mapping")
+            found = {**data, **found}
+        return found
 
     def _scalar(self, node: yaml.Node, at: Location) -> object:
         loader = _Loader("")
@@ -182,6 +239,9 @@ class _Reader:
                 raise ValueError("a text must not contain the character \\0")
             if node.tag in _NUMBERS and (what := too_long(str(node.value))):
                 raise ValueError(what)
+            if node.tag in _NUMBERS:
+                self.written[at] = str(node.value)
+                return _number(str(node.value), is_whole=node.tag == _WHOLE)
             return loader.construct_object(node)
         except Exception as error:  # noqa: BLE001 - PyYAML raises KeyError and others for bad tags
             problem = getattr(error, "problem", None) or reason(error)
@@ -190,3 +250,14 @@ class _Reader:
             raise BadInputError(f"{self.name}, line {line}{place}: {problem}") from None
         finally:
             loader.dispose()
+
+
+def _number(text: str, *, is_whole: bool) -> int | float:
+    """Return a number of YAML 1.2; raises `ValueError`."""
+    digits = text.replace("_", "").lower()
+    if is_whole:
+        return int(digits, _BASES.get(digits[:2], 10))
+    value = float(digits.replace(".inf", "inf").replace(".nan", "nan"))
+    if "e" in digits and value.is_integer() and abs(value) <= _MOST_WHOLE:
+        return int(value)
+    return value

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from launcher.errors import BadInputError
 from launcher.run.request import MOST_BATCH
-from nodes.protocol.sizes import brief, parse_bytes
+from nodes.protocol.sizes import NUMBER, brief, parse_bytes
 
 __all__ = [
     "AUTO_BATCH",
@@ -35,10 +35,11 @@ __all__ = [
 Value = TypeVar("Value")
 
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_LINK = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b)\s*(?:/\s*s)?\s*", re.IGNORECASE)
-_SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*")
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s)\s*", re.IGNORECASE)
-_RATE = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmgt]?)\s*", re.IGNORECASE)
+_FLAGS = re.IGNORECASE | re.ASCII
+_LINK = re.compile(rf"\s*{NUMBER}\s*([kmgt]?)(bit|bps|b)\s*(?:/\s*s)?\s*", _FLAGS)
+_SHARE = re.compile(rf"\s*{NUMBER}\s*(%?)\s*", _FLAGS)
+_DURATION = re.compile(rf"\s*{NUMBER}\s*(ms|s)\s*", _FLAGS)
+_RATE = re.compile(rf"\s*{NUMBER}\s*([kmgt]?)\s*", _FLAGS)
 
 
 def parse_link(value: object) -> float:
@@ -59,8 +60,7 @@ def parse_link(value: object) -> float:
 def parse_speed(value: object) -> float:
     """Return the operations per second of a number or of text such as `20G` or `2e10`.
 
-    Raises `ValueError` with a message that continues the key's name. (YAML 1.1 reads `2e10` as
-    text.)
+    Raises `ValueError` with a message that continues the key's name.
     """
     if isinstance(value, str) and (match := _RATE.fullmatch(value)):
         speed = float(match[1]) * _DECIMAL[match[2].lower()]

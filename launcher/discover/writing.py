@@ -90,7 +90,7 @@ def _value(root: yaml.Node | None, key: str) -> yaml.Node | None:
 def _entry(node: dict[str, str]) -> str:
     """Return a node as YAML on one line; names of digits only would be numbers without quotes."""
     name, address = node["name"], node["address"]
-    shown = name if isinstance(yaml.safe_load(name), str) else f"'{name}'"
+    shown = name if isinstance(parse_source(name, name).data, str) else f"'{name}'"
     return f"{{name: {shown}, address: '{address}'}}"
 
 

@@ -24,13 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cnn.errors import ModelError
 from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite, from_data, to_data
 from launcher.config.kinds import file_names
 from launcher.config.load import Cluster, is_file_name, suggestion
+from launcher.config.source import source_text
 from launcher.errors import BadInputError, reason
 from launcher.files import cannot_write, read_json, write_whole
 from partition.plan import Plan
@@ -360,4 +359,4 @@ def cluster_text(cluster: Cluster, *, keeps_token: bool = False) -> str:
         elif not own.is_random:
             entry["files"] = [str(cluster.path(pattern).absolute()) for pattern in own.files]
     ordered = {key: data[key] for key in type(config).model_fields if key in data}
-    return str(yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True, width=100))
+    return source_text(ordered)

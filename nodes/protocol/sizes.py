@@ -10,7 +10,10 @@ LONGEST_SHOWN = 100
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
     "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
 }  # fmt: skip
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE | re.ASCII)
+NUMBER = r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"
+"""A number above zero as people write it, such as 2e9, 0.5 or .5."""
+
+_SIZE = re.compile(rf"\s*{NUMBER}\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE | re.ASCII)
 
 
 def parse_bytes(value: object) -> int:
