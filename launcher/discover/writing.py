@@ -19,7 +19,7 @@ from nodes.protocol.announcements import Announcement
 NEW = """\
 # `launch discover` has found the nodes. Name your own network and its input; docs/cluster-yaml.md
 # has all keys. Make the keys of the nodes with `launch cluster.yaml --make-keys`.
-model: builtin:digits
+model: builtin:yolov2
 input: random
 nodes:
 """

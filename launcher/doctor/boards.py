@@ -16,10 +16,11 @@ from launcher.doctor.conversation import ConversationReading, converse
 from launcher.doctor.path import PathReading, PortReach, Reach, reach, read_path
 from launcher.run.access import Access, barred
 from launcher.run.runner import greeting
+from launcher.upgrade.boards import bracketed
 from nodes.core.engines import AUTO, EngineLackingError, resolve
 from nodes.doctor.findings import Finding, Severity
 from nodes.protocol.addresses import data_address, host_of
-from nodes.protocol.messages import PROTOCOL, Welcome
+from nodes.protocol.messages import PROTOCOL, Welcome, is_understood
 from partition.prediction.memory_budget import START_UP_BYTES
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _judge_talk(board: Board, talk: ConversationReading, *, is_explained: bool) 
                 _send_keys(board),
             )
         ]
-    if talk.refused is not None and talk.refused.protocol != PROTOCOL:
+    if talk.refused is not None and not is_understood(talk.refused.protocol):
         return [_other_protocol(board, f"protocol {talk.refused.protocol}")]
     if talk.refused is not None:
         return [
@@ -237,7 +238,7 @@ def _send_keys(board: Board) -> str:
     """Return the command that makes what keys are missing and copies the board's to it."""
     folder = shlex.quote(str(board.access.keys / board.node.name))
     make = f"launch {shlex.quote(str(board.file))} --make-keys"
-    return f"{make} && rsync -a --delete {folder}/ {board.host}:csdf-keys/"
+    return f"{make} && rsync -a --delete {folder}/ {bracketed(board.host)}:csdf-keys/"
 
 
 def _other_protocol(board: Board, theirs: str) -> Finding:
@@ -245,9 +246,19 @@ def _other_protocol(board: Board, theirs: str) -> Finding:
         Severity.ERROR,
         board.address,
         f"The agent speaks {theirs}, and this launcher protocol {PROTOCOL}: install the same "
-        "version on both, and start the agent again.",
-        _there(board, f"pip install csdf-edge=={board.version}"),
+        "version on both, and start the agent again (deploy/README.md).",
+        f"scp {_wheel(board)} {bracketed(board.host)}: && "
+        + _there(
+            board,
+            f"sudo /opt/csdf-edge/current/bin/pip install ./{_wheel(board).name} && "
+            "sudo systemctl restart node-agent",
+        ),
     )
+
+
+def _wheel(board: Board) -> Path:
+    """Return the wheel of this version, which no package index has: docs/install.md builds it."""
+    return Path("dist") / f"csdf_edge-{board.version}-py3-none-any.whl"
 
 
 def _judge_welcome(board: Board, welcome: Welcome) -> list[Finding]:
@@ -259,7 +270,8 @@ def _judge_welcome(board: Board, welcome: Welcome) -> list[Finding]:
                 board.address,
                 f"The agent is of version {welcome.version}, and this launcher of "
                 f"{board.version}. They understand each other, but were not tested together.",
-                _there(board, f"pip install csdf-edge=={board.version}"),
+                f"launch upgrade {shlex.quote(str(board.file))} --wheel {_wheel(board)} "
+                f"--node {shlex.quote(board.node.name)}",
             )
         )
     try:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from launcher.core.events import MessageMalformed, MessageReceived
 from launcher.run.connections import Barred, Connections
 from nodes.core.events import LinkChange
+from nodes.core.session import older_hello
 from nodes.net.keys import Keyring
 from nodes.net.sockets import AddressError
 from nodes.protocol.messages import (
@@ -118,6 +119,8 @@ def converse(
         except AddressError as error:
             return ConversationReading(malformed=str(error))
         answer = talk.ask(hello, (Welcome, Refused))
+        if isinstance(answer, Refused) and (again := older_hello(hello, answer)) is not None:
+            answer = talk.ask(again, (Welcome, Refused))
         reading = ConversationReading(
             barred=talk.barred, malformed=talk.malformed, reached=talk.reached
         )

@@ -67,10 +67,11 @@ def boards_of(cluster: Cluster, wanted: Sequence[str] = ()) -> list[SshBoard]:
 
 def ssh_target(node: NodeConfig) -> SshTarget:
     """Return where ssh reaches the board of a node that has an address."""
-    return _target(node.ssh or _bracketed(host_of(node.address or "") or ""))
+    return _target(node.ssh or bracketed(host_of(node.address or "") or ""))
 
 
-def _bracketed(host: str) -> str:
+def bracketed(host: str) -> str:
+    """Return a host as ssh, scp and rsync take it before a colon."""
     return f"[{host}]" if ":" in host else host
 
 

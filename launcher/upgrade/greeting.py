@@ -95,7 +95,8 @@ def wait_until_healthy(
 
 def _leave_alone(seconds: float) -> None:
     with Connections() as nothing:
-        nothing.wait(seconds)
+        for _ in nothing.wait(seconds):
+            pass
 
 
 def _free(welcome: Welcome) -> Health:

@@ -75,7 +75,11 @@ def judge_versions(reading: VersionsReading) -> list[Finding]:
                 PACKAGE,
                 f"Version {installed} is installed, but the code that runs is of "
                 f"{reading.running}: two installations are mixed.",
-                install_command("--force-reinstall", f"{PACKAGE}=={reading.running}"),
+                install_command(
+                    "--force-reinstall",
+                    "--no-deps",
+                    f"dist/csdf_edge-{reading.running}-py3-none-any.whl",
+                ),
             )
         )
     for name, oldest in NEEDED.items():

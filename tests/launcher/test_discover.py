@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+import cnn
 from launcher.commands.discover import write_nodes
 from launcher.config.load import load_cluster
 from launcher.config.source import parse_source
@@ -79,6 +81,27 @@ def test_a_new_file_can_be_launched(tmp_path):
         "tcp://[2001:db8::7]:5600",
     ]
     assert write_nodes(path, [OTHER, BOARD]) == []
+    assert cnn.read(load_cluster(path).models[0].path).network.layers
+
+
+NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", fullmatch=True) | st.sampled_from(
+    ["true", "NO", "null", "1e3", "0x10", "1_000", "2026-01-01", "host", "launcher", "a" * 63]
+)
+HEARD = st.tuples(NAMES, st.integers(1, 9), st.integers(1, 65535) | st.sampled_from([65534, 65535]))
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(HEARD, min_size=1, max_size=4))
+def test_whatever_is_heard_a_new_file_has_nodes_that_a_launch_takes(found):
+    texts = [({b"name": name.encode()}, f"192.0.2.{host}", port) for name, host, port in found]
+    agents = [heard([host], port, given) for given, host, port in texts]
+    usable = [agent for agent in agents if agent is not None]
+    assume(usable)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "cluster.yaml"
+        write_nodes(path, usable)
+        nodes = load_cluster(path).config.nodes
+    assert {node.address for node in nodes} == {agent.address for agent in usable}
 
 
 FORMS = {

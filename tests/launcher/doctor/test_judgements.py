@@ -18,6 +18,7 @@ from nodes.core.events import LinkChange
 from nodes.doctor.findings import Severity
 from nodes.protocol.messages import PROTOCOL, DeviceOffer, EngineOffer, Welcome
 
+WHEEL = "csdf_edge-1.0-py3-none-any.whl"
 ADDRESS, DATA = "tcp://192.0.2.9:5500", "tcp://192.0.2.9:5501"
 WELCOME = Welcome(
     PROTOCOL, "a", "1.0", DATA, "ONNX Runtime", "a Pi", 4, 40_000_000,
@@ -93,7 +94,8 @@ def test_a_sound_board():
             without_answer(malformed="version 99"),
             Severity.ERROR,
             "cannot read (version 99)",
-            "ssh 192.0.2.9 'pip install csdf-edge==1.0'",
+            f"scp dist/{WHEEL} 192.0.2.9: && ssh 192.0.2.9 'sudo /opt/csdf-edge/current/bin/pip "
+            f"install ./{WHEEL} && sudo systemctl restart node-agent'",
         ),
         (
             without_answer(),

@@ -6,17 +6,23 @@ import json
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from launcher.commands.make_keys import make_keys
 from launcher.config.load import load_cluster
-from launcher.doctor.boards import Board, judge_board, read_board
+from launcher.core.events import MessageReceived
+from launcher.doctor.boards import LEASE_S, Board, judge_board, read_board
 from launcher.doctor.cluster_file import check_cluster_file
 from launcher.doctor.cluster_keys import check_cluster_keys
 from launcher.run.access import LAUNCHER, Access
+from launcher.run.connections import Connections
+from launcher.run.runner import greeting
 from nodes.doctor.findings import Finding, Severity
 from nodes.net.keys import KeyFolder
-from nodes.protocol.messages import PROTOCOL, Refused
+from nodes.protocol.messages import OLDEST_PROTOCOL, PROTOCOL, Refused
 from tests.launcher_runtime.clusters import foreign_agent, free_port
 from tests.nodes.doctor.examined import agent, apply, doctor, on_board
 
@@ -179,7 +185,33 @@ def test_an_agent_of_another_protocol(tmp_path):
     with foreign_agent(Refused("this agent speaks protocol 3", 3)) as address:
         (found,) = examined(write_cluster(tmp_path, address))
     assert f"speaks protocol 3, and this launcher protocol {PROTOCOL}" in found.what
-    assert shlex.split(found.remedy) == ["ssh", "127.0.0.1", "pip install csdf-edge==0.1.0"]
+    wheel = "csdf_edge-0.1.0-py3-none-any.whl"  # no index has the package
+    assert found.remedy.startswith(f"scp dist/{wheel} 127.0.0.1: && ssh 127.0.0.1 ")
+    assert f"pip install ./{wheel} &&" in shlex.split(found.remedy)[-1]
+
+
+@pytest.mark.slow
+def test_an_agent_of_the_version_before_is_examined_as_any_other(tmp_path):
+    """A launch takes it, so the doctor must not tell anybody to install another version."""
+    with agent("--listen", HERE, "--cache", tmp_path / "a", module="tests.nodes.older_agent") as at:
+        path = write_cluster(tmp_path, at)
+        assert examined(path) == []
+        with Connections() as others:
+            others.open_control("a", at)
+            others.send("a", replace(greeting(LEASE_S), protocol=OLDEST_PROTOCOL))
+            arrivals = (each for _ in range(100) for each in others.wait(0.1))
+            next(each for each in arrivals if isinstance(each, MessageReceived))
+            (found,) = examined(path)
+    assert found.severity is Severity.NOTE
+    assert "in use" in found.what
+
+
+@pytest.mark.parametrize("protocol", [OLDEST_PROTOCOL - 1, PROTOCOL + 1])
+def test_the_doctor_refuses_the_protocols_that_a_launch_refuses(tmp_path, protocol):
+    with foreign_agent(Refused("another protocol", protocol)) as address:
+        (found,) = examined(write_cluster(tmp_path, address))
+    assert found.severity is Severity.ERROR
+    assert f"speaks protocol {protocol}" in found.what
 
 
 def test_an_agent_of_another_version_with_too_little_of_everything(tmp_path):
@@ -187,6 +219,7 @@ def test_an_agent_of_another_version_with_too_little_of_everything(tmp_path):
         path = write_cluster(tmp_path, address, node=", engine: openvino, memory: 99TB")
         version, engine, memory = examined(path, version="9.9")
     assert "of version 0.1.0, and this launcher of 9.9" in version.what
+    assert version.remedy.startswith("launch upgrade ")
     assert (engine.severity, engine.remedy.endswith("'")) == (Severity.ERROR, True)
     assert "cluster.yaml lets it use 99000000 MB" in memory.what
 

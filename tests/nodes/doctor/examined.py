@@ -82,9 +82,11 @@ def examined(check: str, *arguments: object) -> list[Finding]:
 
 
 @contextmanager
-def agent(*arguments: object, prefix: Sequence[str] = ()) -> Iterator[str]:
+def agent(
+    *arguments: object, prefix: Sequence[str] = (), module: str = "nodes.cli"
+) -> Iterator[str]:
     """A `node-agent` that is ready; yields its control address."""
-    command = [*prefix, sys.executable, "-m", "nodes.cli", *map(str, arguments)]
+    command = [*prefix, sys.executable, "-m", module, *map(str, arguments)]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
