@@ -350,23 +350,31 @@ class Cluster:
         return self.source.error(location, what)
 
 
-def load_cluster(path: Path, name: str | None = None) -> Cluster:
+def load_cluster(path: Path, name: str | None = None, *, may_be_pipe: bool = True) -> Cluster:
     """Read and check a `cluster.yaml`, which messages call `name`; raises `BadInputError`.
 
-    The files that it names must exist. The strategy and the pinned layers are checked later, when
-    the strategies are imported and the network is read (`launcher.plan.planning`).
+    See `checked_cluster`.
     """
     if path.suffix.lower() == ".onnx" and path.is_file():
         raise BadInputError(
             f"{name or path}: is a model; name a cluster.yaml instead, a file with the keys model "
             f"and nodes, such as `model: {path.name}` and `nodes: [{{name: a}}, {{name: b}}]`"
         )
-    source = read_source(path, name)
+    return checked_cluster(read_source(path, name, may_be_pipe=may_be_pipe), path.parent)
+
+
+def checked_cluster(source: ParsedFile, folder: Path) -> Cluster:
+    """Check what a `cluster.yaml` holds, whose relative paths are in `folder`.
+
+    The files that it names must exist. The strategy and the pinned layers are checked later, when
+    the strategies are imported and the network is read (`launcher.plan.planning`). Raises
+    `BadInputError`.
+    """
     if not isinstance(source.data, dict):
         raise source.error(
             (), "must be a mapping with the keys model and nodes; see docs/cluster-yaml.md"
         )
-    cluster = Cluster(validated(source), source, path.parent)
+    cluster = Cluster(validated(source), source, folder)
     _check_nodes(cluster)
     _check_pins(cluster)
     _check_standby(cluster)

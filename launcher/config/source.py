@@ -125,11 +125,11 @@ def dotted(location: Location) -> str:
     return text
 
 
-def read_source(path: Path, name: str | None = None) -> ParsedFile:
+def read_source(path: Path, name: str | None = None, *, may_be_pipe: bool = True) -> ParsedFile:
     """Read a YAML (or JSON) file; raises `BadInputError` naming file and line."""
     shown = name or str(path)
     try:
-        text = read_small(path, may_be_pipe=True).decode("utf-8-sig")
+        text = read_small(path, may_be_pipe=may_be_pipe).decode("utf-8-sig")
     except FileNotFoundError:
         raise BadInputError(f"{shown}: there is no such file") from None
     except UnicodeDecodeError as error:

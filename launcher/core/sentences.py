@@ -54,17 +54,23 @@ def unreachable(sessions: Iterable[Session], waited_s: float) -> LauncherError:
     return BadInputError(sentence)
 
 
-def refused(session: Session, answer: Refused) -> LauncherError:
-    """The agent refused to open a session."""
+def refused(session: Session, answer: Refused, own: str) -> LauncherError:
+    """The agent refused to open a session; `own` is the id of this process."""
     if not is_understood(answer.protocol):
         return other_protocol(session, answer.protocol)
+    is_ours = bool(own) and answer.holder == own
+    reason = "another deployment of this launcher has it" if is_ours else answer.reason
     if session.slots > 1:
         return LacksRoomError(
             f"{where(session)} refused: all of its {session.slots} slots are taken (the last one: "
-            f"{answer.reason}); start its agent with more --slots, and write so many into "
-            "cluster.yaml"
+            f"{reason}); start its agent with more --slots, and write so many into cluster.yaml"
         )
-    return LacksRoomError(f"{where(session)} refused: {answer.reason}")
+    if is_ours:
+        reason += (
+            ", and it takes one at a time; to have two beside each other, start its agent with "
+            "--slots 2, and write slots: 2 for it into cluster.yaml"
+        )
+    return LacksRoomError(f"{where(session)} refused: {reason}")
 
 
 def other_protocol(session: Session, theirs: int) -> LauncherError:

@@ -453,7 +453,7 @@ class Supervisor:
         self, session: Session, answer: Refused, state: SessionState, now_s: float
     ) -> list[Action]:
         if state is SessionState.CONNECTING:
-            error = sentences.refused(session, answer)
+            error = sentences.refused(session, answer, self._hello.process)
             if not is_understood(answer.protocol):
                 return self._unusable(session, error, now_s)
             return self._handle_losses([(session, error)], now_s, strikes=0.0)

@@ -133,7 +133,7 @@ class _RollCall:
                 self._connections.redial_control(node, session.address)
                 self._greet(node, self._hello)
             else:
-                self.miss(node, sentences.refused(session, answer))
+                self.miss(node, sentences.refused(session, answer, self._hello.process))
             return
         if not isinstance(answer, Welcome):
             what = f"it answered {type(answer).__name__}"

@@ -16,6 +16,9 @@ MOST_CONTROL_BYTES = 1 << 20
 class Control(Protocol):
     """Answers the server's own API, at `CONTROL_PATH`."""
 
+    state_problem: str
+    """Why the service's state cannot be written; empty if all of it is."""
+
     def is_operator(self, authorization: str | bytes | None) -> bool:
         """Whether a header has the token of those who may change the service."""
         ...

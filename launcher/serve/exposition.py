@@ -69,7 +69,10 @@ class RunsCollector:
         views: Callable[[], Sequence[RunView]],
         models: Callable[[], Sequence[ServedModel]],
         version: str,
+        state_is_written: bool | None = None,
     ) -> None:
+        """`state_is_written` is None where there is no state to be written."""
+        self._state_is_written = state_is_written
         self._views = views
         self._models = models
         self._version = version
@@ -79,6 +82,12 @@ class RunsCollector:
         yield InfoMetricFamily(
             "csdf_edge_build", "Version of the server.", {"version": self._version}
         )
+        if self._state_is_written is not None:
+            yield GaugeMetricFamily(
+                "csdf_edge_state_written",
+                "0 while the service's state cannot be written, as on a full disk.",
+                self._state_is_written,
+            )
         by_labels = {_labels(view): view for view in self._views()}  # of equal ones the last
         yield from _of_runs(by_labels)
         yield from _of_nodes(by_labels)

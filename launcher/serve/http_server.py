@@ -164,7 +164,8 @@ async def _control(service: Service, control: Control, request: web.BaseRequest)
     if not control.is_operator(authorization):
         if request.method != "GET":
             raise RequestError(
-                "this needs the control token: send the header 'Authorization: Bearer TOKEN'",
+                "this needs the operator's token, which is in control.json in the state folder of "
+                "the service: send the header 'Authorization: Bearer TOKEN'",
                 Refusal.UNAUTHENTICATED,
             )
         service.check_token(authorization)

@@ -51,7 +51,12 @@ def _show(service: Service) -> Response:
 async def _metrics(service: Service, headers: Headers) -> Response:
     if not service.metrics_are_open:
         service.check_token(headers.get("Authorization"))
-    collector = RunsCollector(service.views, lambda: service.repository.models, service.version)
+    collector = RunsCollector(
+        service.views,
+        lambda: service.repository.models,
+        service.version,
+        None if service.control is None else not service.control.state_problem,
+    )
     made = await asyncio.to_thread(exposition, collector, headers.get("Accept", ""))
     return Response(200, (made[0],), content_type=made[1])
 

@@ -39,7 +39,11 @@ class ControlFile:
         path = folder / CONTROL
         path.unlink(missing_ok=True)
         path.touch(0o600)
-        write_whole(path, json.dumps(asdict(self)))
+        try:
+            write_whole(path, json.dumps(asdict(self)))
+        except OSError:
+            path.unlink()
+            raise
 
 
 class NotRunningError(LauncherError):

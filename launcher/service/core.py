@@ -18,7 +18,9 @@ It promises, for every history of events (`tests/service/test_core.py`):
 - A release that fails leaves the former one in place. Where nothing serves a model, the last
   release that was good is loaded instead, while the wanted one is tried again.
 - What failed is tried again later and later; what disagreed with its whole model is not. What
-  could not be compared with it has failed.
+  could not be compared with it has failed. What cannot fit before another release is closed is
+  tried again then.
+- A generation has served once the releases that it wants serve at the same time.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from launcher.service.events import (
     ModelRelease,
     Note,
     NoteGood,
+    NoteServed,
     Open,
     ReleaseChecked,
     ReleaseFailed,
@@ -99,6 +102,10 @@ class _Life:
     retry_s: float | None = None
     """When it is tried again after a failure; None for never."""
     lacks_room: bool = False
+    must_wait: bool = False
+    """Whether it cannot be loaded before another release is closed."""
+    closings: int = 0
+    """How many others had been closed when it was opened last."""
     has_failed: bool = False
     """Whether it becomes FAILED, and not forgotten, once it is closed."""
 
@@ -131,6 +138,10 @@ class ServiceCore:
         """`good` are the releases that served last, of an earlier process."""
         self.generation = 0
         self.is_stopping = False
+        self._closings = 0
+        """Releases that have been closed."""
+        self._served = 0
+        """The last generation that has served."""
         self._good = {release.model: release for release in good}
         self._models: dict[str, _Model] = {}
         self._actions: list[Action] = []
@@ -171,6 +182,13 @@ class ServiceCore:
             return "degraded"
         return "starting" if any(model.current is None for model, _ in wanted) else "ok"
 
+    @property
+    def serving(self) -> Mapping[str, ModelRelease]:
+        """The release of each model that answers requests."""
+        return {
+            name: model.current for name, model in self._models.items() if model.current is not None
+        }
+
     def states(self) -> Mapping[ModelRelease, ReleaseState]:
         """The state of every release that the core knows."""
         return {
@@ -204,6 +222,7 @@ class ServiceCore:
                     self._happened(event, of, life, now_s)
         for model in list(self._models.values()):
             self._settle(model, now_s)
+        self._note_served()
         is_left = any(model.alive for model in self._models.values())
         if self.is_stopping and not is_left and not self._has_stopped:
             self._has_stopped = True
@@ -225,7 +244,27 @@ class ServiceCore:
             if release is None:
                 model.since_s = now_s
             elif (life := model.lives.get(release)) is not None and life.has_failed:
-                life.retry_s, life.failures = now_s, 0  # whoever applies it wants it tried
+                life.failures = 0  # whoever applies it wants it tried
+                makes_room_first = life.must_wait and event.may_gap and model.current is not None
+                life.retry_s = None if makes_room_first else now_s
+
+    def _note_served(self) -> None:
+        wanted = [model for model in self._models.values() if model.wanted is not None]
+        if (
+            wanted
+            and self.generation != self._served
+            and all(model.current == model.wanted for model in wanted)
+        ):
+            self._served = self.generation
+            self._actions.append(NoteServed(self.generation))
+
+    def _made_room(self, now_s: float) -> None:
+        """A release is closed: try again what waits for that."""
+        self._closings += 1
+        for model in self._models.values():
+            for life in model.lives.values():
+                if life.state is _S.FAILED and life.must_wait:
+                    life.retry_s = now_s
 
     def _renew(self, name: str) -> None:
         model = self._models.get(name)
@@ -244,11 +283,13 @@ class ServiceCore:
             case ReleaseLoaded(), _S.LOADING:
                 life.state, life.since_s = _S.CHECKING, now_s
                 self._actions.append(CheckRelease(life.release))
-            case ReleaseFailed(reason=reason, lacks_room=lacks_room), _S.LOADING:
-                life.lacks_room = lacks_room
+            case ReleaseFailed(reason=reason), _S.LOADING:
+                life.lacks_room = event.lacks_room
+                life.must_wait = event.must_wait and life.closings == self._closings
                 self._fail(life, reason, now_s)
                 self._failed(life, now_s)
             case ((ReleaseFailed() | Closed()), _S.CLOSING):
+                self._made_room(now_s)
                 self._note("info", f"{life.release} is closed")
                 if life.has_failed:
                     self._failed(life, now_s)
@@ -261,6 +302,7 @@ class ServiceCore:
                 life.retry_s = None if was_compared else life.retry_s
                 self._close(model, life, now_s)
             case ReleaseFailed(reason=reason), (_S.CHECKING | _S.SERVING | _S.DRAINING):
+                self._made_room(now_s)
                 self._fail(life, reason, now_s)
                 self._unroute(model, life)
                 self._failed(life, now_s)
@@ -339,7 +381,8 @@ class ServiceCore:
         if life is None:
             life = model.lives[release] = _Life(release, _S.LOADING, now_s)
         life.state, life.since_s = _S.LOADING, now_s
-        life.lacks_room = life.has_failed = False
+        life.lacks_room = life.must_wait = life.has_failed = False
+        life.closings = self._closings
         self._note("info", f"{release} is being loaded")
         self._actions.append(Open(release))
 
@@ -385,7 +428,8 @@ class ServiceCore:
     def _fail(self, life: _Life, reason: str, now_s: float) -> None:
         life.reason, life.has_failed = reason, True
         life.failures += 1
-        life.retry_s = now_s + pause_s(life.failures, FIRST_RETRY_S, LONGEST_RETRY_S)
+        pause = pause_s(life.failures, FIRST_RETRY_S, LONGEST_RETRY_S)
+        life.retry_s = None if life.must_wait else now_s + pause
         self._note("error", f"{life.release} has failed: {reason}")
 
     def _failed(self, life: _Life, now_s: float) -> None:

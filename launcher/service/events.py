@@ -79,12 +79,14 @@ class ReleaseLoaded:
 class ReleaseFailed:
     """A release could not be loaded, or its thread has ended with an error: it holds nothing.
 
-    `lacks_room` says that it may fit once another release is closed.
+    `lacks_room` says that it may fit once another release is closed, `must_wait` that it cannot
+    fit before.
     """
 
     release: ModelRelease
     reason: str
     lacks_room: bool = False
+    must_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,13 @@ class NoteGood:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteServed:
+    """Everything that a generation wants serves, so a rollback may go back to it."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something that the history tells: `info`, `warning` or `error`.
 
@@ -212,5 +221,14 @@ class ServiceStopped:
 
 
 Action: TypeAlias = (
-    Open | CheckRelease | Route | Drain | Close | Forget | NoteGood | Note | ServiceStopped
+    Open
+    | CheckRelease
+    | Route
+    | Drain
+    | Close
+    | Forget
+    | NoteGood
+    | NoteServed
+    | Note
+    | ServiceStopped
 )

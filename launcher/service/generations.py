@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,17 +19,25 @@ from typing import Any
 
 from cnn.errors import CnnError
 from cnn.merge import SEPARATOR
+from cnn.reading.regular_files import open_regular
 from cnn.reading.source import model_files
 from launcher.config.cluster import InputConfig, ModelConfig
-from launcher.config.load import Cluster, ModelFile, is_file_name, load_cluster
+from launcher.config.load import (
+    Cluster,
+    ModelFile,
+    checked_cluster,
+    is_file_name,
+    load_cluster,
+)
+from launcher.config.source import parse_source
 from launcher.errors import BadInputError
-from launcher.files import with_advice, write_whole
+from launcher.files import with_advice
 from launcher.plan.engines import check_precisions
 from launcher.plan.files import cluster_text
 from launcher.plan.planning import check_strategy, nodes_of, planned_model, read_model, wire_of
 from launcher.serve.listening import check_stateless, tls_files
 from launcher.service.events import ModelRelease
-from launcher.service.store import DRAFT, Generation, KeptModel, Store
+from launcher.service.store import APPLIED, DRAFT, Generation, KeptModel, Store
 from launcher.sources.clock import now_s
 
 _OF_RUNS = {"input", "inputs", "frames", "rate", "on_overload", "queue_frames", "journal",
@@ -49,14 +57,15 @@ class NextGeneration:
 
 
 def read_generation(
-    path: Path, store: Store, known: list[Generation], *, checks: bool = True
+    path: Path, store: Store, known: list[Generation], *, may_be_pipe: bool = False
 ) -> NextGeneration:
     """Read and check a cluster.yaml, and copy its models into the store's folder.
 
-    `known` are the kept generations, of which the last one is the present one. Raises
-    `BadInputError` for the first mistake; nothing is changed then.
+    `known` are the kept generations, of which the last one is the present one. A running service
+    reads regular files only, because a pipe would keep it waiting. Raises `BadInputError` for the
+    first mistake; nothing is changed then.
     """
-    cluster = load_cluster(path)
+    cluster = load_cluster(path, may_be_pipe=may_be_pipe)
     _check(cluster)
     former = known[-1] if known else None
     kept = [_kept(cluster, model, store.files) for model in cluster.models]
@@ -68,7 +77,7 @@ def read_generation(
         digest = _digest([content, str(model.config.version), _deployment_keys(single)])
         entry = KeptModel(model.name, str(model.config.version), digest, content, files)
         _check_version(cluster, model, entry, known)
-        if checks and not any(entry in generation.models for generation in known):
+        if not any(entry in generation.models for generation in known):
             planned_model(single, read_model(single))
         entries.append((entry, config))
     changed = cluster.changed(
@@ -151,15 +160,34 @@ def _notes(cluster: Cluster, former: Generation | None, store: Store) -> tuple[s
 
 def cluster_of(store: Store, generation: Generation) -> Cluster:
     """Read a generation's cluster.yaml again; raises `BadInputError`."""
-    path = store.folder / f"generation-{generation.number}.yaml"
-    try:
-        write_whole(path, generation.text)
-        path.chmod(0o600)
-        return load_cluster(path, f"generation {generation.number}")
-    except OSError as error:
-        raise BadInputError(f"{path}: {with_advice(error, 'name another folder')}") from None
-    finally:
-        path.unlink(missing_ok=True)
+    return checked_cluster(
+        parse_source(generation.text, f"generation {generation.number}"), store.folder
+    )
+
+
+def rollback_target(known: Sequence[Generation], to: int | None) -> Generation:
+    """Return the generation to go back to: that of the number, or the last one that has served and
+    differs from the present one.
+
+    A rollback that has not served yet is the present one itself, which is tried again: what it was
+    to replace serves still, and whoever asks once more wants the same. Raises `BadInputError`.
+    """
+    present = known[-1]
+    if to is None:
+        if present.origin != APPLIED and not present.has_served:
+            return present
+        for generation in reversed(known):
+            if generation.has_served and generation.models != present.models:
+                return generation
+        raise BadInputError(
+            "no earlier generation that is kept has served and differs from the present one; "
+            "launch apply changes what is wanted"
+        )
+    for generation in known:
+        if generation.number == to:
+            return generation
+    numbers = ", ".join(str(generation.number) for generation in known)
+    raise BadInputError(f"generation {to} is not kept; these are: {numbers}")
 
 
 def release_cluster(store: Store, known: list[Generation], release: ModelRelease) -> Cluster:
@@ -197,7 +225,11 @@ def _deployment_keys(cluster: Cluster) -> Mapping[str, Any]:
     data["most_in_flight"] = cluster.config.serve.most_in_flight
     data["keys"] = str(cluster.access.keys)
     if cluster.config.profile is not None:
-        data["profile"] = _file_digest(cluster.path(cluster.config.profile))
+        path = cluster.path(cluster.config.profile)
+        try:
+            data["profile"] = _file_digest(path)
+        except OSError as error:
+            raise cluster.error(("profile",), f"{path}: cannot be read: {error.strerror}") from None
     return data
 
 
@@ -225,7 +257,7 @@ def _kept(cluster: Cluster, model: ModelFile, folder: Path) -> tuple[str, str]:
     except CnnError as error:
         raise cluster.error(model.location, str(error)) from error
     except OSError as error:
-        what = with_advice(error, "name another folder by --state")
+        what = with_advice(error, "move the state folder to another disk while no service runs")
         raise cluster.error(model.location, f"{error.filename}: {what}") from error
     return named, path.name
 
@@ -244,7 +276,7 @@ def _copy(files: Mapping[str, Path], target: Path) -> None:
 
 def _file_digest(path: Path) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while data := file.read(_CHUNK_BYTES):
             digest.update(data)
     return digest.hexdigest()

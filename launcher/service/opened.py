@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster
 from launcher.errors import LacksRoomError, LauncherError, shortened
 from launcher.progress import ProgressDisplay
@@ -85,11 +86,12 @@ class OpenedRelease:
         cluster: Callable[[], Cluster],
         *,
         turns: Turns,
-        held: Callable[[], Mapping[str, int]],
+        held: Callable[[], Mapping[str, Sequence[int]]],
         report: Report,
         say: Say,
     ) -> None:
-        """`cluster` reads how it runs; `held` returns the bytes that others hold on each node."""
+        """`cluster` reads how it runs; `held` returns the bytes of each release that has a node,
+        by node."""
         self.release = release
         self.live: LiveCluster | None = None
         self.stage = ""
@@ -99,8 +101,9 @@ class OpenedRelease:
         self._held = held
         self._report = report
         self._say = say
-        self._shares_agents = False
-        """Whether another release holds an agent that may take one launcher's session only."""
+        self._nodes: Sequence[NodeConfig] = ()
+        self._taken: Sequence[NodeConfig] = ()
+        """Nodes with an address all of whose slots other releases have."""
         self._wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._is_given_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"csdf-edge {release}", daemon=True)
@@ -122,11 +125,13 @@ class OpenedRelease:
         self._wanted.put("close")
 
     def held_bytes(self) -> Mapping[str, int]:
-        """The memory that its plan takes, by node, once it is loaded."""
+        """The memory that its plan takes, by node, once it is loaded; 0 on a node that only stands
+        by for it, whose agent it has as well."""
         live = self.live
         if live is None:
             return {}
-        return {node: memory.total_bytes for node, memory in live.plan.memory.items()}
+        planned = {node: memory.total_bytes for node, memory in live.plan.memory.items()}
+        return {node.name: 0 for node in self._nodes if node.address is not None} | planned
 
     # ------------------------------------------------------------ its thread
 
@@ -146,8 +151,9 @@ class OpenedRelease:
             pass
         except LauncherError as error:
             if not self._is_given_up.is_set():
-                lacks_room = isinstance(error, LacksRoomError) or self._shares_agents
-                event = ReleaseFailed(release, str(error), lacks_room)
+                lacks_room = isinstance(error, LacksRoomError) or bool(self._taken)
+                all_taken = len(self._taken) == len(self._nodes)
+                event = ReleaseFailed(release, str(error), lacks_room, lacks_room and all_taken)
         except Exception as error:  # noqa: BLE001 - the service goes on, and tells of it
             text = shortened(f"{type(error).__name__}: {error}")
             if not self._is_given_up.is_set():
@@ -160,9 +166,12 @@ class OpenedRelease:
         progress = _Progress(self)
         with self._turns.mine(lambda: not self._is_given_up.is_set()):
             cluster, held = self._cluster(), self._held()
-            self._shares_agents = any(
-                node.address is not None and node.name in held for node in cluster.config.nodes
-            )
+            self._nodes = cluster.config.nodes
+            self._taken = [
+                node
+                for node in self._nodes
+                if node.address is not None and len(held.get(node.name, ())) >= node.slots
+            ]
             cluster = _within(_impatient(cluster), held)
             live = stack.enter_context(
                 job.open_live(
@@ -247,17 +256,18 @@ def _impatient(cluster: Cluster) -> Cluster:
     return cluster.changed(run=run.model_copy(update={"start_wait_s": START_WAIT_S}))
 
 
-def _within(cluster: Cluster, held: Mapping[str, int]) -> Cluster:
+def _within(cluster: Cluster, held: Mapping[str, Sequence[int]]) -> Cluster:
     """Return the cluster with the memory that others leave. Raises `LacksRoomError`."""
     nodes = []
     for node in cluster.config.nodes:
-        if node.memory is None or node.name not in held:
+        others = sum(held.get(node.name, ()))
+        if node.memory is None or not others:
             nodes.append(node)
             continue
-        left = node.memory - held[node.name]
+        left = node.memory - others
         if left <= 0:
             raise LacksRoomError(
-                f"node {node.name!r}: other models hold {held[node.name] / 1e6:.0f} MB of its "
+                f"node {node.name!r}: other models hold {others / 1e6:.0f} MB of its "
                 f"{node.memory / 1e6:.0f} MB"
             )
         nodes.append(node.model_copy(update={"memory": left}))

@@ -12,10 +12,11 @@ import contextlib
 import gc
 import hmac
 import json
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +37,7 @@ from launcher.service.events import (
     ModelRelease,
     Note,
     NoteGood,
+    NoteServed,
     Open,
     ReleaseLoaded,
     Renewed,
@@ -43,7 +45,12 @@ from launcher.service.events import (
     ServiceStopped,
     StopService,
 )
-from launcher.service.generations import cluster_of, read_generation, release_cluster
+from launcher.service.generations import (
+    cluster_of,
+    read_generation,
+    release_cluster,
+    rollback_target,
+)
 from launcher.service.nodes import node_statuses, restart_there
 from launcher.service.opened import OpenedRelease, Turns
 from launcher.service.store import Generation, Store, StoredEvent
@@ -55,6 +62,9 @@ from nodes.host.systemd import ServiceManager
 EVENTS_SHOWN = 20
 EVENTS_KEPT = 1000
 """In memory; the database has more."""
+
+WRITE_AGAIN_S = 5.0
+"""How often it is tried again to write what could not be written."""
 
 FOLLOWED_S = 20.0
 """How long a command waits for the next event before it asks again."""
@@ -68,17 +78,17 @@ class RunningService:
     def __init__(
         self,
         store: Store,
-        tokens: tuple[str, ...],
+        token: str,
         say: Callable[..., None],
         manager: ServiceManager | None = None,
     ) -> None:
-        """Each of `tokens` is an operator's; `say` logs the history as it happens, each event with
-        its level, and by name the nodes and the run that it is about."""
+        """`token` is an operator's; `say` logs the history as it happens, each event with its
+        level, and by name the nodes and the run that it is about."""
         self.routes = Routes()
         self.is_over = asyncio.Event()
         """Set once an operator has asked for the end."""
         self._store = store
-        self._tokens = tokens
+        self._token = token
         self._say = say
         self._manager = manager or ServiceManager({})
         self._core = ServiceCore(store.good())
@@ -87,6 +97,10 @@ class RunningService:
             store.events(most=EVENTS_KEPT), maxlen=EVENTS_KEPT
         )
         self._noted = asyncio.Event()
+        self._write_s: float | None = None
+        """When to try again to write the state; None if all of it is written."""
+        self.state_problem = ""
+        """See `launcher.serve.control.Control`."""
         self._opened: dict[ModelRelease, OpenedRelease] = {}
         self._served: dict[ModelRelease, ServedVersion] = {}
         self._turns = Turns()
@@ -115,6 +129,7 @@ class RunningService:
             actions = [event] if isinstance(event, Note) else self._core.handle(event, at_s)
             for action in actions:
                 await self._perform(action)
+            await self._look_at_state()
             # The watchdog hears of it only after the core has handled something.
             self._manager.alive(at_s)
             self._manager.status(self._summary())
@@ -123,7 +138,7 @@ class RunningService:
     async def _next(self) -> Event | Note:
         deadlines = [
             deadline_s
-            for deadline_s in (self._core.deadline_s, self._manager.deadline_s)
+            for deadline_s in (self._core.deadline_s, self._manager.deadline_s, self._write_s)
             if deadline_s is not None
         ]
         wait_s = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
@@ -154,6 +169,22 @@ class RunningService:
     async def _stored(self, call: Callable[..., T], *arguments: Any) -> T:
         return await self._loop.run_in_executor(self._writer, call, *arguments)
 
+    async def _look_at_state(self) -> None:
+        """Write what waits, if it is time, and say once that it cannot be written or is again."""
+        if self._write_s is not None and time.monotonic() >= self._write_s:
+            await self._stored(self._store.write)
+            self._write_s = time.monotonic() + WRITE_AGAIN_S
+        problem = self._store.problem
+        if bool(problem) == bool(self.state_problem):
+            return
+        self.state_problem = problem
+        if problem:
+            self._write_s = time.monotonic() + WRITE_AGAIN_S
+            await self._note(Note("error", f"{problem}; until then, changes are refused"))
+        else:
+            self._write_s = None
+            await self._note(Note("info", "the state is written again"))
+
     async def _perform(self, action: Action) -> None:
         match action:
             case Open(release):
@@ -174,6 +205,9 @@ class RunningService:
                 await self._stored(self._store.forget_good, model)
             case NoteGood(release):
                 await self._stored(self._store.note_good, release)
+            case NoteServed(number):
+                await self._stored(self._store.note_served, number)
+                self._known = await self._stored(self._store.generations)
             case Note():
                 await self._note(action)
             case ServiceStopped():
@@ -192,13 +226,13 @@ class RunningService:
             say=self.report,
         )
 
-    def _held(self, release: ModelRelease) -> dict[str, int]:
-        """The bytes that the other releases hold on each node."""
-        held: dict[str, int] = {}
+    def _held(self, release: ModelRelease) -> dict[str, list[int]]:
+        """The bytes of each other release that has a node, by node."""
+        held: dict[str, list[int]] = {}
         for other, opened in list(self._opened.items()):
             if other != release:
                 for node, size in opened.held_bytes().items():
-                    held[node] = held.get(node, 0) + size
+                    held.setdefault(node, []).append(size)
         return held
 
     def _version(self, release: ModelRelease) -> ServedVersion:
@@ -224,43 +258,39 @@ class RunningService:
         """Apply a cluster.yaml; raises `BadInputError` for a mistake in it."""
         async with self._changing:
             known = list(self._known)
-            candidate = await asyncio.to_thread(read_generation, path, self._store, known)
-            generation = candidate.generation
-            before = known[-1]
-            same = generation.models == before.models
-            if same and generation.text == before.text:
-                self.report(_applied(before, may_gap=may_gap))  # what has failed is tried again
-                return {"generation": before.number, "changes": [], "notes": list(candidate.notes)}
-            await self._keep(generation, may_gap=may_gap)
-            return {
-                "generation": generation.number,
-                "changes": _changes(before, generation),
-                "notes": list(candidate.notes),
-            }
+            candidate = await _aside(lambda: read_generation(path, self._store, known))
+            before, generation = known[-1], candidate.generation
+            is_same = (generation.models, generation.text) == (before.models, before.text)
+            changes = await self._want(before if is_same else generation, may_gap=may_gap)
+            return {**changes, "notes": list(candidate.notes)}
 
     async def roll_back(self, to: int | None, *, may_gap: bool) -> dict[str, Any]:
-        """Apply an earlier generation again, as a new one; raises `BadInputError`."""
+        """Want an earlier generation again, as a new one; raises `BadInputError`."""
         async with self._changing:
             before = self._known[-1]
-            target = _target(self._known, to)
-            generation = replace(
-                target,
-                number=before.number + 1,
-                applied_s=now_s(),
-                origin=f"rollback to generation {target.number}",
-            )
-            await self._keep(generation, may_gap=may_gap)
-            return {
-                "generation": generation.number,
-                "changes": _changes(before, generation),
-                "notes": [],
-            }
+            target = rollback_target(self._known, to)
+            if target != before:
+                target = replace(
+                    target,
+                    number=before.number + 1,
+                    applied_s=now_s(),
+                    origin=f"rollback to generation {target.number}",
+                )
+            return {**await self._want(target, may_gap=may_gap), "notes": []}
 
-    async def _keep(self, generation: Generation, *, may_gap: bool) -> None:
+    async def _want(self, generation: Generation, *, may_gap: bool) -> dict[str, Any]:
+        """Want a generation, and keep it if it is a new one; what has failed is tried again."""
+        before = self._known[-1]
+        changes = _changes(before, self._core.serving, generation)
+        if generation != before:
+            await self._keep(generation)
+        self.report(_applied(generation, may_gap=may_gap))
+        return {"generation": generation.number, "changes": changes}
+
+    async def _keep(self, generation: Generation) -> None:
         await self._stored(self._store.add, generation)
         self._known = await self._stored(self._store.generations)
         await self._note(Note("info", f"generation {generation.number}: {generation.origin}"))
-        self.report(_applied(generation, may_gap=may_gap))
 
     async def apply_again(self) -> None:
         """Apply the file of the present generation, as SIGHUP asks for."""
@@ -294,9 +324,7 @@ class RunningService:
         given = authorization or ""
         if isinstance(given, str):
             given = given.encode("utf-8", "surrogateescape")
-        return any(
-            hmac.compare_digest(given, b"Bearer " + token.encode()) for token in self._tokens
-        )
+        return hmac.compare_digest(given, b"Bearer " + self._token.encode())
 
     async def answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
         """See `launcher.serve.control.Control`."""
@@ -328,7 +356,7 @@ class RunningService:
         monotonic_s, now = time.monotonic(), now_s()
         state = self._core.state
         lost = any(node.state in (NodeState.LOST, NodeState.ABSENT) for node in nodes)
-        if state == "ok" and lost:
+        if state == "ok" and (lost or self.state_problem):
             state = "degraded"
         models = [asdict(model) for model in self._core.models]
         for model in models:
@@ -336,6 +364,7 @@ class RunningService:
             model["stage"] = self._stage(model["name"])
         return {
             "state": state,
+            "problem": self.state_problem,
             "generation": self._core.generation,
             "origin": self._known[-1].origin,
             "path": self._known[-1].path,
@@ -376,24 +405,15 @@ def _applied(generation: Generation, *, may_gap: bool = False) -> Applied:
     return Applied(generation.number, releases, may_gap)
 
 
-def _target(known: list[Generation], to: int | None) -> Generation:
-    """The generation to go back to: that one, or the last one that differs from the present."""
-    present = known[-1]
-    if to is None:
-        for generation in reversed(known):
-            if generation.models != present.models:
-                return generation
-        raise BadInputError("there is no earlier generation that differs from the present one")
-    for generation in known:
-        if generation.number == to:
-            return generation
-    numbers = ", ".join(str(generation.number) for generation in known)
-    raise BadInputError(f"generation {to} is not kept; these are: {numbers}")
+def _changes(
+    before: Generation, serving: Mapping[str, ModelRelease], after: Generation
+) -> list[str]:
+    """What is different, model by model, in sentences.
 
-
-def _changes(before: Generation, after: Generation) -> list[str]:
-    """What is different, model by model, in sentences."""
-    former = {model.name: model for model in before.models}
+    It is compared with what serves, whatever was wanted last and has failed; where nothing serves
+    a model, with what was wanted.
+    """
+    former = {model.name: model.release for model in before.models} | dict(serving)
     found = []
     for model in after.models:
         old = former.pop(model.name, None)
@@ -404,6 +424,24 @@ def _changes(before: Generation, after: Generation) -> list[str]:
         elif old.digest != model.digest:
             found.append(f"{model.name}: version {model.version} is deployed anew")
     return [*found, *(f"{name} is removed" for name in former)]
+
+
+async def _aside(call: Callable[[], T]) -> T:
+    """Return what a call returns, made in a thread of its own.
+
+    Files that an operator names may be on a disk that does not answer. Such a thread is left
+    behind: it holds up neither others that wait for a thread, nor the end of the process.
+    """
+    future: Future[T] = Future()
+
+    def do() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+            future.set_exception(error)
+
+    threading.Thread(target=do, name="csdf-edge change", daemon=True).start()
+    return await asyncio.wrap_future(future)
 
 
 def _exempt_from_collection() -> None:

@@ -3,6 +3,10 @@ moment: the generations that were applied, the releases that were good, and the 
 
 Each method is one transaction. One thread at a time may use a store; one process does, because
 `open_state` locks the folder.
+
+A service must not end because a disk is full. So what has happened (events, releases that are
+good, generations that have served) waits in memory while it cannot be written, and `problem` says
+why. What an operator wants is refused then: nobody is told that a change is kept which is not.
 """
 
 from __future__ import annotations
@@ -14,12 +18,13 @@ import os
 import re
 import shutil
 import sqlite3
+from collections import deque
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 
-from launcher.errors import BadInputError
+from launcher.errors import BadInputError, RunFailedError
 from launcher.service.events import ModelRelease
 
 KEPT_GENERATIONS = 10
@@ -32,8 +37,10 @@ DATABASE, LOCK, FILES = "state.sqlite3", "lock", "files"
 DRAFT = ".draft-"
 """How the name of a folder begins into which a model's files are being copied."""
 
-_DRAFTS = ("generation-*.yaml", ".generation-*.yaml.*", ".control.json.*")
+_DRAFTS = (".control.json.*",)
 """Files that are there for a moment; a process that is killed may leave one behind."""
+
+_MAKE_ROOM = "make room on its disk, or make it writable again"
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS generations (
@@ -51,6 +58,9 @@ CREATE TABLE IF NOT EXISTS good (
     digest TEXT NOT NULL,
     generation INTEGER NOT NULL
 ) STRICT;
+CREATE TABLE IF NOT EXISTS served (
+    number INTEGER PRIMARY KEY
+) STRICT;
 CREATE TABLE IF NOT EXISTS events (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     at_s REAL NOT NULL,
@@ -58,6 +68,8 @@ CREATE TABLE IF NOT EXISTS events (
     text TEXT NOT NULL
 ) STRICT;
 """
+APPLIED = "applied"
+
 _FORMAT = 1
 """Of the database; increased when an older program could misread it."""
 
@@ -94,8 +106,10 @@ class Generation:
     models: tuple[KeptModel, ...]
     nodes: dict[str, str | None]
     """The address of each node; None for one whose agents the service starts."""
-    origin: str = "applied"
+    origin: str = APPLIED
     """`applied`, or `rollback to generation 3`."""
+    has_served: bool = field(default=False, compare=False)
+    """Whether all that it wants has served at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +209,10 @@ def open_state(folder: Path) -> Iterator[Store]:
         os.close(descriptor)
 
 
+class StateError(RunFailedError):
+    """The state cannot be written now."""
+
+
 class Store:
     """The database in a folder, and the files beside it; see the module."""
 
@@ -202,6 +220,9 @@ class Store:
         """Raises `BadInputError` for what is no database of this program."""
         self.folder = folder
         self.files = folder / FILES
+        self.problem = ""
+        """Why something waits to be written; empty if nothing does."""
+        self._unwritten: deque[tuple[str, tuple[object, ...]]] = deque(maxlen=2 * KEPT_EVENTS)
         path = folder / DATABASE
         try:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -214,32 +235,72 @@ class Store:
                     f"{path}: was written by a later version of csdf-edge; install that again, or "
                     "name another folder by --state"
                 )
+            tables = {name for (name,) in self._database.execute("SELECT name FROM sqlite_schema")}
             self._database.executescript(_SCHEMA)
-            self._database.execute(f"PRAGMA user_version = {_FORMAT}")
+            if "generations" in tables and "served" not in tables:  # of an earlier version
+                self._database.execute(
+                    "INSERT INTO served SELECT number FROM generations "
+                    "WHERE number < (SELECT max(number) FROM generations)"
+                )
+            if format_ < _FORMAT:
+                self._database.execute(f"PRAGMA user_version = {_FORMAT}")
+            self._served = {
+                number for (number,) in self._database.execute("SELECT number FROM served")
+            }
+            self._last_event = _last_number(self._database)
+            self._kept = self._read()
+        except sqlite3.OperationalError as error:
+            raise BadInputError(f"{path}: cannot be used ({error}); {_MAKE_ROOM}") from None
         except sqlite3.Error as error:
             raise BadInputError(
-                f"{path}: cannot be used ({error}); name another folder by --state, or remove it "
-                "to begin anew"
+                f"{path}: is damaged, or no database ({error}); restore it from a backup, or name "
+                "another folder by --state"
             ) from None
 
     def close(self) -> None:
         """Close the database."""
+        self.write()
         self._database.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._database.execute("BEGIN IMMEDIATE")
+        """Write all of it or nothing; raises `StateError`, for a full disk say."""
         try:
+            self._database.execute("BEGIN IMMEDIATE")
             yield self._database
-        except BaseException:
-            self._database.execute("ROLLBACK")
+            self._database.execute("COMMIT")
+        except BaseException as error:
+            with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled it back itself
+                self._database.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise StateError(
+                    f"the state in {self.folder} cannot be written ({error}); {_MAKE_ROOM}"
+                ) from None
             raise
-        self._database.execute("COMMIT")
+
+    def write(self) -> None:
+        """Write what waits; `problem` says whether it still does."""
+        try:
+            with self._transaction() as database:
+                for statement, values in self._unwritten:
+                    database.execute(statement, values)
+        except StateError as error:
+            self.problem = str(error)
+        else:
+            self._unwritten.clear()
+            self.problem = ""
+
+    def _note(self, statement: str, *values: object) -> None:
+        self._unwritten.append((statement, values))
+        self.write()
 
     # ------------------------------------------------------------ generations
 
     def add(self, generation: Generation) -> None:
-        """Keep a generation, which is the last one from now on, and remove the oldest."""
+        """Keep a generation, which is the last one from now on, and remove the oldest.
+
+        Raises `StateError` if it cannot be written.
+        """
         with self._transaction() as database:
             database.execute(
                 "INSERT INTO generations VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -255,13 +316,21 @@ class Store:
             )
             database.execute(
                 "DELETE FROM generations WHERE number <= ? "
-                "AND number NOT IN (SELECT generation FROM good)",
-                (generation.number - KEPT_GENERATIONS,),
+                "AND number NOT IN (SELECT generation FROM good) AND number <> ?",
+                (generation.number - KEPT_GENERATIONS, max(self._served, default=0)),
             )
+            database.execute(
+                "DELETE FROM served WHERE number NOT IN (SELECT number FROM generations)"
+            )
+        self._kept = self._read()
+        self._served &= {kept.number for kept in self._kept}
         self._remove_files()
 
     def generations(self) -> list[Generation]:
         """Return all that are kept, the oldest first."""
+        return [replace(kept, has_served=kept.number in self._served) for kept in self._kept]
+
+    def _read(self) -> list[Generation]:
         rows = self._database.execute(
             "SELECT number, applied_s, path, text, models, nodes, origin "
             "FROM generations ORDER BY number"
@@ -283,9 +352,14 @@ class Store:
         """Return the generation that was applied last."""
         return next(reversed(self.generations()), None)
 
+    def note_served(self, number: int) -> None:
+        """Note that all that a generation wants serves."""
+        self._served.add(number)
+        self._note("INSERT OR IGNORE INTO served VALUES (?)", number)
+
     def _remove_files(self) -> None:
         """Remove the files of models that no generation has any more."""
-        used = {model.files for kept in self.generations() for model in kept.models}
+        used = {model.files for kept in self._kept for model in kept.models}
         for folder in self.files.iterdir() if self.files.is_dir() else ():
             if folder.name not in used and _is_ours(folder.name):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -294,19 +368,17 @@ class Store:
 
     def note_good(self, release: ModelRelease) -> None:
         """Keep a release that serves, as what a failed one of its model falls back to."""
-        found = [kept.number for kept in self.generations() if _has(kept, release)]
+        found = [kept.number for kept in self._kept if _has(kept, release)]
         if not found:  # a rollback is to be possible only to what is kept
             return
-        with self._transaction() as database:
-            database.execute(
-                "INSERT OR REPLACE INTO good VALUES (?, ?, ?, ?)",
-                (release.model, release.version, release.digest, found[-1]),
-            )
+        self._note(
+            "INSERT OR REPLACE INTO good VALUES (?, ?, ?, ?)",
+            *(release.model, release.version, release.digest, found[-1]),
+        )
 
     def forget_good(self, model: str) -> None:
         """Forget the good release of a model that is no longer wanted."""
-        with self._transaction() as database:
-            database.execute("DELETE FROM good WHERE model = ?", (model,))
+        self._note("DELETE FROM good WHERE model = ?", model)
 
     def good(self) -> list[ModelRelease]:
         """Return the release of each model that served last."""
@@ -317,13 +389,11 @@ class Store:
 
     def add_event(self, at_s: float, level: str, text: str) -> StoredEvent:
         """Keep an event, and remove the oldest beyond the bound."""
-        with self._transaction() as database:
-            number = database.execute(
-                "INSERT INTO events (at_s, level, text) VALUES (?, ?, ?)", (at_s, level, text)
-            ).lastrowid
-            assert number is not None  # noqa: S101 - for the type checker: a row was inserted
-            database.execute("DELETE FROM events WHERE number <= ?", (number - KEPT_EVENTS,))
-        return StoredEvent(number, at_s, level, text)
+        self._last_event += 1
+        event = StoredEvent(self._last_event, at_s, level, text)
+        self._unwritten.append(("INSERT INTO events VALUES (?, ?, ?, ?)", astuple(event)))
+        self._note("DELETE FROM events WHERE number <= ?", event.number - KEPT_EVENTS)
+        return event
 
     def events(self, after: int = 0, most: int = KEPT_EVENTS) -> list[StoredEvent]:
         """Return the last events, the oldest first, at most so many."""
@@ -337,6 +407,12 @@ def _last_events(database: sqlite3.Connection, after: int, most: int) -> list[St
         (after, most),
     ).fetchall()
     return [StoredEvent(*row) for row in reversed(rows)]
+
+
+def _last_number(database: sqlite3.Connection) -> int:
+    """The number of the last event that there ever was."""
+    found = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+    return 0 if found is None else int(found[0])
 
 
 def _is_ours(name: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from launcher.config.serve import ServeConfig
 from launcher.errors import EXIT_FAILED, BadInputError
+from launcher.files import cannot_write
 from launcher.serve.listening import TlsFiles, listening, tls_files
 from launcher.serve.request_traces import traces_to
 from launcher.serve.service import Service
@@ -42,7 +43,7 @@ def add_file(store: Store, path: Path) -> str:
     Raises `BadInputError` for a mistake in it.
     """
     known = store.generations()
-    generation = read_generation(path, store, known).generation
+    generation = read_generation(path, store, known, may_be_pipe=True).generation
     last = known[-1] if known else None
     if last is not None and (last.models, last.text) == (generation.models, generation.text):
         return f"generation {last.number}, as it was applied before"
@@ -82,8 +83,7 @@ async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None, say: Say
     """Serve until a signal or an operator ends it; return the signal's number, 0 if none."""
     manager = ServiceManager()
     token = secrets.token_urlsafe(32)
-    tokens = (token,) if config.token is None else (token, config.token)
-    service = RunningService(store, tokens, say, manager)
+    service = RunningService(store, token, say, manager)
     ended = _Signals(service)
     keeping = asyncio.create_task(service.run())
     served = Service(
@@ -106,7 +106,7 @@ async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None, say: Say
                     most_in_flight=config.most_in_flight * 16,
                 )
             )
-            _write_control(store.folder, urls["http"], token, tls)
+            _write_control(store.folder, urls["http"], token, tls, say)
             say(f"serving at {', '.join(urls.values())}; state in {store.folder}")
             service.start()
             manager.ready()
@@ -139,11 +139,18 @@ async def _stopped(service: RunningService, say: Say) -> None:
         os._exit(0)  # agents that were started end when their standard input closes
 
 
-def _write_control(folder: Path, url: str, token: str, tls: TlsFiles | None) -> None:
+def _write_control(folder: Path, url: str, token: str, tls: TlsFiles | None, say: Say) -> None:
     certificate = None if tls is None else str(tls[0])
     for every, own in (("//0.0.0.0:", "//127.0.0.1:"), ("//[::]:", "//[::1]:")):
         url = url.replace(every, own)
-    ControlFile(url, token, os.getpid(), certificate).write(folder)
+    try:
+        ControlFile(url, token, os.getpid(), certificate).write(folder)
+    except OSError as error:
+        say(
+            f"{folder / CONTROL}: {cannot_write(error)}; until this service is started again, "
+            "it serves, and no command can reach it",
+            "error",
+        )
 
 
 class _Signals:

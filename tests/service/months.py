@@ -25,11 +25,15 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
+from launcher.errors import BadInputError
 from launcher.service.core import LONGEST_RETRY_S, ServiceCore
 from launcher.service.events import ModelRelease, Renewed, RunEnded
+from launcher.service.generations import rollback_target
 from launcher.service.store import (
+    APPLIED,
     KEPT_EVENTS,
     KEPT_GENERATIONS,
     Generation,
@@ -69,7 +73,7 @@ class Month:
         self.chance = random.Random(seed)
         self.world = World()
         self.store = store
-        self.generations: list[tuple[ModelRelease, ...]] = []
+        self.generations: list[Generation] = []
         self.fates: dict[ModelRelease, str] = {}
         self.trouble_until_s = 0.0
         self.calm_since_s = 0.0
@@ -142,8 +146,8 @@ class Month:
         match what:
             case "apply":
                 self.apply()
-            case "rollback" if len(self.generations) > 1:
-                self.want(self.generations[-2])
+            case "rollback":
+                self.roll_back()
             case "board leaves":
                 self.trouble(self.chance.uniform(10.0, HOUR_S))
                 self.end_a_run("all nodes are lost")
@@ -169,15 +173,36 @@ class Month:
             given = ModelRelease(model, version, f"{model} {version}")
             self.fates[given] = fate
             wanted.append(given)
-        self.want(tuple(wanted))
+        self.want(_generation(self.next_number, self.world.now_s, tuple(wanted)))
 
-    def want(self, wanted: tuple[ModelRelease, ...]) -> None:
+    @property
+    def next_number(self) -> int:
+        return self.generations[-1].number + 1 if self.generations else 1
+
+    def want(self, generation: Generation) -> None:
         self.disturb()
-        self.generations.append(wanted)
-        number = len(self.generations)
-        if self.store is not None:
-            self.store.add(_generation(number, self.world.now_s, wanted))
-        self.world.apply(number, *wanted, may_gap=self.chance.random() < 0.5)
+        if generation not in self.generations[-1:]:
+            self.generations = [*self.generations[1 - KEPT_GENERATIONS :], generation]
+            if self.store is not None:
+                self.store.add(generation)
+        may_gap = self.chance.random() < 0.5
+        self.world.apply(generation.number, *_releases(generation), may_gap=may_gap)
+
+    def roll_back(self) -> None:
+        present = self.generations[-1]
+        try:
+            target = rollback_target(self.generations, None)
+        except BadInputError:
+            return
+        if target == present:
+            assert present.origin != APPLIED, "only a rollback is tried again"
+            self.want(target)
+            return
+        assert target.has_served
+        assert target.models != present.models
+        origin = f"rollback to generation {target.number}"
+        again = replace(target, number=self.next_number, origin=origin, has_served=False)
+        self.want(again)
 
     def disturb(self) -> None:
         self.calm_since_s = max(self.calm_since_s, self.world.now_s)
@@ -200,7 +225,8 @@ class Month:
         good = self.world.routes.values() if self.store is None else self.store.good()
         former, self.world = self.world, World(ServiceCore(good))
         self.world.now_s = former.now_s
-        self.world.apply(len(self.generations), *self.generations[-1], may_gap=True)
+        last = self.generations[-1]
+        self.world.apply(last.number, *_releases(last), may_gap=True)
 
     # ------------------------------------------------------------ promises
 
@@ -209,12 +235,12 @@ class Month:
         assert len(world.core.states()) <= MOST_KNOWN, world.core.states()
         if world.now_s < self.calm_since_s + RECOVERY_S or world.now_s < self.trouble_until_s:
             return
-        for given in self.generations[-1]:
+        for given in _releases(self.generations[-1]):
             if self.fates[given] == "sound":
                 served = world.routes.get(given.model)
                 assert served is not None, f"{given} does not serve, and nothing is wrong"
                 assert served.digest == given.digest, f"{served} serves instead of {given}"
-        assert set(world.routes) <= {given.model for given in self.generations[-1]}
+        assert set(world.routes) <= {given.name for given in self.generations[-1].models}
 
     def store_notes(self) -> None:
         """Keep the history as the service does."""
@@ -226,8 +252,19 @@ class Month:
                     self.store.forget_good(given)
                 else:
                     self.store.note_good(given)
+            for number in self.world.served:
+                self.store.note_served(number)
+        self.generations = [
+            replace(each, has_served=each.has_served or each.number in self.world.served)
+            for each in self.generations
+        ]
         self.world.notes.clear()
         self.world.good.clear()
+        self.world.served.clear()
+
+
+def _releases(generation: Generation) -> tuple[ModelRelease, ...]:
+    return tuple(model.release for model in generation.models)
 
 
 def _generation(number: int, now_s: float, wanted: tuple[ModelRelease, ...]) -> Generation:
@@ -251,7 +288,7 @@ def history(seed: int, days: float = DAYS) -> int:
             day = month.world.now_s / DAY_S
             raise AssertionError(f"seed {seed}, day {day:.3f}: {error}") from error
         if store is not None:
-            assert len(store.generations()) <= KEPT_GENERATIONS + len(MODELS)
+            assert len(store.generations()) <= KEPT_GENERATIONS + len(MODELS) + 1
             assert len(store.events()) <= KEPT_EVENTS
         return month.done
 

@@ -87,6 +87,45 @@ def test_a_version_that_cannot_be_planned_leaves_the_present_one(up: Up) -> None
     assert up.command("status")[0] == 0
 
 
+def test_who_may_infer_may_not_change_the_service(tmp_path: Path) -> None:
+    clients = "a-token-of-thirty-characters-ok"
+    write_version(tmp_path, 1)
+    serve = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "token": clients}
+    up = Up(tmp_path, write_cluster(tmp_path, ("digits", 1), count=1, serve=serve))
+    up.read_until("version 1 of digits serves")
+    control = json.loads((tmp_path / "state" / "control.json").read_text())
+    path = json.dumps({"path": str(tmp_path / "cluster.yaml")}).encode()
+    for command, body in (("apply", path), ("rollback", b"{}"), ("restart/n0", b""), ("down", b"")):
+        assert asked(up, command, clients, body) == 401, command
+    assert asked(up, "status", clients) == 200, "whoever may infer may look"
+    assert asked(up, "status", None) == 401
+    assert asked(up, "apply", control["token"], path) == 200
+    assert up.command("status")[1]["state"] == "ok"
+    assert up.end() == 0
+
+
+def test_a_pipe_in_a_files_place_is_refused_and_holds_up_nobody(up: Up) -> None:
+    before = up.command("status")[1]["generation"]
+    (up.folder / "pipes").mkdir()
+    pipe = up.folder / "pipes" / "pipe"
+    os.mkfifo(pipe)
+    served = {"http": "127.0.0.1:0", "tls_certificate": str(pipe), "tls_key": str(pipe)}
+    for keys in ({"profile": str(pipe)}, {"serve": served}, {"keys": str(pipe)}):
+        file = write_cluster(up.folder, ("digits", 1), count=1, **keys)
+        named = file.rename(up.folder / "pipes" / "cluster.yaml")
+        code, answer = up.command("apply", str(named))
+        assert (code, "pipe" in answer["error"]) == (2, True), (keys, answer)
+    model = write_cluster(up.folder, ("digits", 1), count=1)
+    model.write_text(model.read_text().replace("digits1.onnx", str(pipe)))
+    for path in (pipe, Path("/dev/zero"), Path("/dev/tty"), model):
+        for _ in range(8):
+            code, answer = up.command("apply", str(path))
+            assert code == 2, answer
+            assert "regular" in answer["error"] or "no such" in answer["error"].lower(), answer
+    assert up.command("status")[1]["generation"] == before
+    assert answered_by(up) == 1
+
+
 def test_the_control_api_lets_operators_in_and_nobody_else(up: Up) -> None:
     control = up.folder / "state" / "control.json"
     assert stat.S_IMODE(control.stat().st_mode) == 0o600
@@ -118,12 +157,22 @@ def test_where_an_agent_has_room_for_one_version_a_gap_must_be_allowed(tmp_path:
     cluster = str(write_cluster(tmp_path, ("digits", 2), nodes=nodes))
     code, answer = up.command("apply", cluster)
     assert code == 1
-    assert "refused" in answer["error"]
+    assert "another deployment of this launcher has it" in answer["error"]
+    assert "process" not in answer["error"], "it is the service itself"
+    assert "slots: 2" in answer["error"]
     assert "version 1 still serves" in answer["error"]
     assert "--allow-gap" in answer["error"]
     assert answered_by(up) == 1
     assert up.command("apply", cluster, "--allow-gap")[0] == 0
     assert answered_by(up) == 2
+    code, answer = up.command("rollback")
+    assert code == 1
+    assert (answer["changes"], answered_by(up)) == (["digits: version 1 replaces 2"], 2)
+    code, answer = up.command("rollback", "--allow-gap")
+    assert (code, answer["changes"]) == (0, ["digits: version 1 replaces 2"]), answer
+    assert answered_by(up) == 1
+    assert up.command("rollback", "--allow-gap")[0] == 0
+    assert answered_by(up) == 2, "and back again, once that has served"
     code, answer = up.command("restart", "shelf")
     assert (code, answer["error"]) == (2, "there is no node 'shelf'; there are board")
     code, answer = up.command("restart", "board")

@@ -23,6 +23,7 @@ from launcher.service.events import (
     ModelRelease,
     Note,
     NoteGood,
+    NoteServed,
     Open,
     ReleaseChecked,
     ReleaseFailed,
@@ -67,6 +68,8 @@ class World:
     notes: list[str] = field(default_factory=list)
     good: list[ModelRelease | str] = field(default_factory=list)
     """The releases that were found good, and the models that were forgotten, in this order."""
+    served: list[int] = field(default_factory=list)
+    """The generations that have served."""
     gap_allowed: bool = False
     wanted: dict[str, ModelRelease] = field(default_factory=dict)
     has_stopped: bool = False
@@ -116,6 +119,11 @@ class World:
             case NoteGood(given):
                 assert self.routes[given.model] == given
                 self.good.append(given)
+            case NoteServed(generation):
+                assert generation == self.core.generation
+                served = {model: given.digest for model, given in self.routes.items()}
+                assert all(served[model] == each.digest for model, each in self.wanted.items())
+                self.served.append(generation)
             case Forget(model):
                 self.good.append(model)
             case ServiceStopped():
@@ -135,7 +143,7 @@ class World:
 
     # What the releases do
 
-    def load(self, lacks_room: bool | None = None) -> None:
+    def load(self, lacks_room: bool | None = None, *, must_wait: bool = False) -> None:
         """The oldest one is loaded, or cannot be."""
         given = self.loading.popleft()
         if given in self.closing:
@@ -144,7 +152,7 @@ class World:
         elif lacks_room is None:
             self.do(ReleaseLoaded(given))
         else:
-            self.do(ReleaseFailed(given, "no", lacks_room))
+            self.do(ReleaseFailed(given, "no", lacks_room, must_wait))
 
     def fail(self, given: ModelRelease) -> None:
         """The thread of a release ends with an error that nobody has thought of."""
@@ -301,6 +309,42 @@ def test_where_two_versions_do_not_fit_the_old_one_stays_unless_a_gap_is_allowed
     assert world.routes == {"digits": TWO}
 
 
+def test_what_cannot_fit_before_another_is_closed_is_not_tried_before(world: World) -> None:
+    world.apply(2, TWO)
+    world.load(lacks_room=True, must_wait=True)
+    assert world.core.deadline_s is None
+    world.now_s += LONGEST_RETRY_S
+    world.do(Tick())
+    assert not world.loading
+    world.apply(3, TWO, may_gap=True)
+    assert world.routes == {}, "the gap begins at once: it is known that nothing else helps"
+    world.serve()
+    assert world.routes == {"digits": TWO}
+
+
+def test_what_waits_for_room_is_tried_once_another_model_is_closed(world: World) -> None:
+    other = release(1, "cats")
+    world.apply(2, ONE, other)
+    world.load(lacks_room=True, must_wait=True)
+    world.broken.add(ONE)
+    world.do(RunEnded(ONE, "all nodes are lost"))
+    world.close()
+    assert other in world.loading
+
+
+def test_a_generation_has_served_once_all_that_it_wants_serves(world: World) -> None:
+    assert world.served == [1]
+    world.apply(2, TWO, release(1, "cats"))
+    world.load()
+    world.finish_check()
+    world.load(lacks_room=False)
+    assert world.served == [1]
+    world.now_s = world.core.deadline_s or 0.0
+    world.do(Tick())
+    world.serve()
+    assert world.served == [1, 2]
+
+
 def test_after_a_gap_for_nothing_the_old_version_serves_again(world: World) -> None:
     world.apply(2, TWO, may_gap=True)
     world.load(lacks_room=True)
@@ -401,7 +445,8 @@ def wander(world: World, chance: random.Random) -> None:
         case "drain":
             world.drain()
         case "load":
-            world.load(chance.choice([None, None, None, False, True]))
+            lacks_room = chance.choice([None, None, None, False, True])
+            world.load(lacks_room, must_wait=lacks_room is True and len(world.opened) > 1)
         case "check":
             problem = chance.choice(["", "", "", "it differs"])
             world.finish_check(problem, was_compared=not problem or chance.random() < 0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,31 @@ def test_the_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [event.text for event in read_events(tmp_path, 2)] == ["event 10", "event 11"]
 
 
+def test_it_is_known_which_generations_have_served(tmp_path: Path) -> None:
+    with open_state(tmp_path) as store:
+        for number in (1, 2, 3):
+            apply(store, number, number)
+        store.note_served(2)
+        assert [each.number for each in store.generations() if each.has_served] == [2]
+    with open_state(tmp_path) as again:
+        assert [each.number for each in again.generations() if each.has_served] == [2]
+        for number in range(4, 40):
+            apply(again, number, number)
+        kept = [each.number for each in again.generations()]
+        assert kept == [2, *range(40 - KEPT_GENERATIONS, 40)], "one that has served is kept"
+
+
+def test_of_a_state_of_an_earlier_version_all_but_the_last_have_served(tmp_path: Path) -> None:
+    with open_state(tmp_path) as store:
+        for number in (1, 2, 3):
+            apply(store, number, number)
+    with sqlite3.connect(tmp_path / "state.sqlite3") as database:
+        database.execute("DROP TABLE served")
+    database.close()
+    with open_state(tmp_path) as again:
+        assert [each.number for each in again.generations() if each.has_served] == [1, 2]
+
+
 def test_one_process_keeps_a_folder(tmp_path: Path) -> None:
     with open_state(tmp_path):
         assert is_locked(tmp_path)
@@ -89,7 +115,10 @@ def test_one_process_keeps_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"no database at all, but text", bytes(4096)])
 def test_what_is_no_state_is_refused_with_a_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state.sqlite3").write_bytes(content)
-    with pytest.raises(BadInputError, match="cannot be used") as raised, open_state(tmp_path):
+    with (
+        pytest.raises(BadInputError, match="is damaged, or no database") as raised,
+        open_state(tmp_path),
+    ):
         pass
     assert "name another folder by --state" in str(raised.value)
 
@@ -102,7 +131,7 @@ def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
-    left = ("generation-7.yaml", ".generation-7.yaml.123", ".control.json.123")
+    left = (".control.json.123",)
     for name in (*left, "notes.txt"):
         (tmp_path / name).write_text("token: secret\n")
     with open_state(tmp_path):

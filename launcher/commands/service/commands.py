@@ -145,6 +145,7 @@ def status_text(found: dict[str, Any]) -> str:
     """Return a status for people."""
     lines = [
         f"{found['state']}: generation {found['generation']} ({found['origin']}), {found['path']}",
+        *([found["problem"]] if found["problem"] else []),
         *(f"model {model['name']} {_model_text(model)}" for model in found["models"]),
     ]
     lines += [

@@ -103,7 +103,9 @@ class ApplyOptions:
 
 @dataclass(frozen=True)
 class RollbackOptions:
-    """Go back to what was applied before, with the models' files of that time.
+    """Go back to what has served before, with the models' files of that time.
+
+    A rollback that failed is tried again.
 
     Exit code 0: everything serves. 1: a version failed. 2: there is nothing
     to go back to.
@@ -112,7 +114,8 @@ class RollbackOptions:
     to: Annotated[
         int | None,
         typer.Option(
-            metavar="GENERATION", help="Which one; by default the last that differs from now"
+            metavar="GENERATION",
+            help="Which one; by default the last that served and differs from now",
         ),
     ] = None
     state: Annotated[Path | None, STATE] = None
