@@ -5,10 +5,12 @@ libav blocks where Python cannot interrupt it: on a camera that says nothing, in
 notices its own time-out; it never ends if a driver does not return. The source connects again only
 when it has ended, so that there is never more than one.
 
-Frames are handed over one at a time. The size that a video states is checked by libav before it
-allocates a picture (`max_pixels`), and once more before a picture is converted. A file is opened
-here and not by libav, and may not refer to others: a playlist called clip.mp4 could otherwise read
-any file and connect to any address. No device could be tried where this was written.
+Frames are handed over one at a time. As in every player, decoding goes on behind what is broken: a
+recording may have lost packets, or be several that were joined. The size that a video states is
+checked by libav before it allocates a picture (`max_pixels`), and once more before a picture is
+converted. A file is opened here and not by libav, and may not refer to others: a playlist called
+clip.mp4 could otherwise read any file and connect to any address. No device could be tried where
+this was written.
 """
 
 from __future__ import annotations
@@ -19,21 +21,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import av
 import numpy as np
+from av.packet import Packet
+from av.video.stream import VideoStream
 
 from cnn.reading.regular_files import open_regular
 from launcher.errors import BadInputError, LauncherError, reason
 from launcher.inputs.images import MOST_PIXELS
-from launcher.sources.base import Array, SourceFrame, SourceLostError
+from launcher.sources.base import Array, FrameRefusedError, SourceFrame, SourceLostError
 from launcher.sources.clock import now_s
 
 if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.frame import VideoFrame
-    from av.video.stream import VideoStream
 
 _BOUND = {"max_pixels": str(MOST_PIXELS)}
 
@@ -70,18 +73,20 @@ class Opening:
 class VideoSource:
     """Frames of one video; implements `launcher.sources.base.Source`.
 
-    Each frame of a video that is not live is yielded once: another call of `frames` decodes it from
-    its beginning, and passes over those that were yielded.
+    Each frame of a video that is not live is yielded or refused once: behind a refused one, another
+    call of `frames` goes on, and else it decodes from the beginning and passes over what it gave.
     """
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
         self.description = opening.description
         self.is_live = opening.is_live
-        self._yielded = 0
+        self._given = 0
         self._changed = threading.Condition()
         self._is_closed = False
         self._decoder: _Decoder | None = None
+        self._goes_on = False
+        """Whether the decoder has refused a frame, and waits to be asked for the next."""
 
     def frames(self) -> Iterator[SourceFrame]:
         """See `Source`."""
@@ -93,10 +98,15 @@ class VideoSource:
         try:
             while (frame := decoder.take(wait_s if self.is_live else None)) is not None:
                 wait_s = timeout_s
-                self._yielded += 1
+                self._given += 1
                 yield frame
+        except FrameRefusedError:
+            self._given += 1
+            self._goes_on = True
+            raise
         finally:
-            decoder.leave()
+            if not self._goes_on:
+                decoder.leave()
 
     def close(self) -> None:
         """See `Source`."""
@@ -107,9 +117,12 @@ class VideoSource:
             self._changed.notify_all()
 
     def _connected(self) -> _Decoder | None:
-        """Start a thread that decodes; returns None if the source is closed."""
+        """Start a thread that decodes, or go on; returns None if the source is closed."""
         with self._changed:
             last = self._decoder
+            if self._goes_on:
+                self._goes_on = False
+                return last
             if last is not None:
                 has_ended = self._changed.wait_for(
                     lambda: last.is_over or self._is_closed,
@@ -119,7 +132,7 @@ class VideoSource:
                     raise SourceLostError(f"{self.description}: the last attempt has not ended yet")
             if self._is_closed:
                 return None
-            passed_over = 0 if self.is_live else self._yielded
+            passed_over = 0 if self.is_live else self._given
             self._decoder = _Decoder(self._opening, passed_over, self._changed)
             self._decoder.start()
             return self._decoder
@@ -133,7 +146,7 @@ class _Decoder(threading.Thread):
         self._opening = opening
         self._passed_over = passed_over
         self._changed = changed
-        self._frame: SourceFrame | None = None
+        self._frame: SourceFrame | FrameRefusedError | None = None
         self._error: LauncherError | None = None
         self._is_left = False
         self.is_over = False
@@ -141,7 +154,10 @@ class _Decoder(threading.Thread):
     # ------------------------------------------------------------ the thread that takes
 
     def take(self, timeout_s: float | None) -> SourceFrame | None:
-        """Return the next frame; None behind the last one, and once this was left."""
+        """Return the next frame; None behind the last one, and once this was left.
+
+        Raises `FrameRefusedError` in place of one that is broken, and what ended the decoding.
+        """
         with self._changed:
             is_there = self._changed.wait_for(
                 lambda: self._frame is not None or self.is_over or self._is_left, timeout_s
@@ -154,7 +170,9 @@ class _Decoder(threading.Thread):
                 raise self._error
             frame, self._frame = self._frame, None
             self._changed.notify_all()
-            return frame
+        if isinstance(frame, FrameRefusedError):
+            raise frame
+        return frame
 
     def leave(self) -> None:
         """Take no more frames."""
@@ -177,7 +195,7 @@ class _Decoder(threading.Thread):
             self.is_over = True
             self._changed.notify_all()
 
-    def _hand_over(self, frame: SourceFrame) -> bool:
+    def _hand_over(self, frame: SourceFrame | FrameRefusedError) -> bool:
         """Wait until the last frame is taken; returns False if this was left."""
         with self._changed:
             self._changed.wait_for(lambda: self._frame is None or self._is_left)
@@ -187,23 +205,22 @@ class _Decoder(threading.Thread):
             return not self._is_left
 
     def _decode(self) -> None:
-        decoded = 0
+        given = 0
         with ExitStack() as stack:
             container = self._opened(stack)
             stream = self._video(container)
             times = _Times(stream)
-            for frame in self._intact(container, stream):
-                media_s = times.of(frame)
-                decoded += 1
-                if decoded <= self._passed_over:
+            for found in self._found(container, stream):
+                media_s = None if isinstance(found, str) else times.of(found)
+                given += 1
+                if given <= self._passed_over:
                     continue
-                self._check(frame.width, frame.height)
-                if not self._hand_over(SourceFrame(_upright(frame), now_s(), media_s=media_s)):
+                if not self._hand_over(
+                    FrameRefusedError(f"{self._opening.description}: {found}")
+                    if isinstance(found, str)
+                    else SourceFrame(_upright(found), now_s(), media_s=media_s)
+                ):
                     return
-        if self._opening.is_live:
-            raise self._lost("the stream has ended")
-        if not decoded:
-            raise self._unusable("holds no picture")
 
     def _opened(self, stack: ExitStack) -> InputContainer:
         given = self._opening
@@ -221,9 +238,9 @@ class _Decoder(threading.Thread):
         return stack.enter_context(container)
 
     def _video(self, container: InputContainer) -> VideoStream:
-        if not container.streams.video:
+        stream = container.streams.best("video")  # the first may be the picture of a cover
+        if not isinstance(stream, VideoStream):
             raise self._unusable("holds no video")
-        stream = container.streams.video[0]
         codec = stream.codec_context
         if codec is None:
             raise self._unusable("is packed by a method that PyAV cannot decode")
@@ -241,32 +258,58 @@ class _Decoder(threading.Thread):
                 "decoded"
             )
 
-    def _intact(self, container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
-        """Yield the frames that are not broken.
+    def _found(self, container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame | str]:
+        """Yield the pictures, and of a video that is not live, what is wrong with each broken one.
 
-        A broken one ends a video that is not live. A live one goes on; if no others come, it is
-        lost because of the time.
+        The decoder knows what is broken. What the container calls so may be whole, as where two
+        recordings were joined; but a file whose last packet is so was cut.
         """
-        intact = 0
-        for packet in container.demux(stream):
+        packets = (packet for packet in container.demux(stream) if packet.size)
+        last: Packet[Any] = Packet()  # an empty one brings what the decoder still has
+        if stream.time_base is not None:
+            last.time_base = stream.time_base
+        pictures, wrong, is_cut = 0, "", False
+        ended: Exception | None = None
+        packet: Packet[Any] | None = None
+        while packet is not last:
+            try:
+                packet = next(packets, last)
+            except Exception as error:  # noqa: BLE001 - PyAV raises errors of any type
+                packet, ended = last, error
+            is_cut = is_cut if packet is last else packet.is_corrupt
             if self._is_left:
                 return
-            is_broken, what = packet.is_corrupt, "a part of it is missing"
-            frames: list[VideoFrame] = []
-            try:
-                frames = packet.decode()
-            except av.error.EOFError:
-                return
-            except Exception as error:  # noqa: BLE001 - PyAV raises errors of any type
-                is_broken, what = True, _words(error)
-            for frame in frames:
-                if not (is_broken or frame.is_corrupt):
-                    intact += 1
-                    yield frame
+            for found in self._decoded(stream, packet):
+                if not isinstance(found, str):
+                    self._check(found.width, found.height)
+                    pictures += 1
+                    yield found
                 else:
-                    is_broken = True
-            if is_broken and not self._opening.is_live:
-                raise self._unusable(f"is broken behind {intact} frames: {what}")
+                    wrong = wrong or found
+                    if not self._opening.is_live:
+                        yield found
+        if self._opening.is_live:
+            raise ended or self._lost("the stream has ended")
+        if not pictures:
+            raise ended or self._unusable(
+                f"holds no picture that can be decoded: {wrong}" if wrong else "holds no picture"
+            )
+        if ended is not None or is_cut:
+            what = "a part of it is missing" if ended is None else _words(ended)
+            raise self._unusable(f"is broken behind {pictures} frames: {what}")
+
+    @staticmethod
+    def _decoded(stream: VideoStream, packet: Packet[Any]) -> Iterator[VideoFrame | str]:
+        """Decode a packet, and yield what is wrong in place of a broken frame."""
+        try:
+            frames = stream.decode(packet)
+        except av.error.EOFError:  # it has nothing
+            return
+        except Exception as error:  # noqa: BLE001 - PyAV raises errors of any type
+            yield _words(error)
+            return
+        for frame in frames:
+            yield "a part of it is missing" if frame.is_corrupt else frame
 
     def _lost(self, what: str) -> SourceLostError:
         return SourceLostError(f"{self._opening.description}: {what}")

@@ -135,7 +135,8 @@ class SourceStream:
     def run(self, submit: Submit, in_flight: int, show: Callable[[], None] | None = None) -> None:
         """Stream until the source ends, or `stop`; `show` is called now and then.
 
-        Raises the first error of any part: `BadInputError` only if there was no result yet.
+        Raises the first error of any part: `BadInputError` only if there was no result. If the
+        source ends by an error, or a frame does not fit, what was read before is delivered first.
         """
         self._places = threading.Semaphore(in_flight)
         self._start("reader", self.reader.run)
@@ -153,6 +154,7 @@ class SourceStream:
     def _supervise(self, show: Callable[[], None]) -> None:
         running = set(self._threads)
         stop_by_s: float | None = None
+        ended_by: BaseException | None = None
         closing: dict[str, _Closing] = {}
         while running:
             try:
@@ -163,6 +165,10 @@ class SourceStream:
             match event:
                 case _Ended("reader", _) if self.is_stopped:  # however its closing ended it
                     running.discard("reader")
+                case _Ended("reader" | "feeder" as thread, BaseException() as error):
+                    ended_by = ended_by or error
+                    running.discard(thread)
+                    self.reader.stop()
                 case _Ended(_, BaseException() as error):
                     raise self._after_results(error)
                 case _Ended("collector"):
@@ -179,8 +185,10 @@ class SourceStream:
                     running.discard(name)
             if stop_by_s is not None and now_s >= stop_by_s:
                 self.is_given_up = True
-                return
+                break
             show()
+        if ended_by is not None:
+            raise self._after_results(ended_by)
 
     def _close(self, now_s: float) -> dict[str, _Closing]:
         """No result comes any more; return the threads that still may take a bounded time."""

@@ -14,13 +14,14 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
 
 from launcher.errors import BadInputError, LauncherError
 from launcher.inputs.images import MOST_PIXELS
-from launcher.sources.base import SourceFrame, SourceLostError
+from launcher.sources.base import FrameRefusedError, SourceFrame, SourceLostError
 from launcher.sources.video import VideoConfig
 from tests.sources.media import (
     HEIGHT,
@@ -43,14 +44,28 @@ def frames_of(path: Path | str, **keys: object) -> list[SourceFrame]:
 
 
 def until_error(path: Path, **keys: object) -> tuple[list[SourceFrame], LauncherError | None]:
-    """The frames before an error, and the error."""
+    """The frames before an error, and the error; those that are refused are left out."""
+    found, _, error = read(path, **keys)
+    return found, error
+
+
+def read(
+    path: Path, **keys: object
+) -> tuple[list[SourceFrame], list[FrameRefusedError], LauncherError | None]:
+    """The frames before an error, what was refused, and the error."""
+    source = VideoConfig.model_validate({"url": str(path), **keys}).open(Path())
     found: list[SourceFrame] = []
-    try:
-        for frame in VideoConfig.model_validate({"url": str(path), **keys}).open(Path()).frames():
-            found.append(frame)  # noqa: PERF402 - those before the error count
-    except LauncherError as error:
-        return found, error
-    return found, None
+    refused: list[FrameRefusedError] = []
+    while True:
+        try:
+            for frame in source.frames():
+                found.append(frame)  # noqa: PERF402 - those before the error count
+        except FrameRefusedError as error:  # noqa: PERF203
+            refused.append(error)
+        except LauncherError as error:
+            return found, refused, error
+        else:
+            return found, refused, None
 
 
 def image(frame: SourceFrame) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -153,12 +168,16 @@ def test_the_size_that_a_video_claims_is_checked_before_memory_is_used(
     code = (
         "import resource, sys; from pathlib import Path; import av;"
         "from launcher.errors import BadInputError;"
+        "from launcher.sources.base import FrameRefusedError;"
         "from launcher.sources.video import VideoConfig\n"
         "source = VideoConfig(url=sys.argv[1]).open(Path())\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "before = peak()\n"
-        "try: list(source.frames())\n"
-        "except BadInputError as error: print(error, '|', peak() - before)\n"
+        "while True:\n"
+        "  try: list(source.frames())\n"
+        "  except FrameRefusedError: continue\n"
+        "  except BadInputError as error: print(error, '|', peak() - before)\n"
+        "  break\n"
     )
     command = [sys.executable, "-c", code, str(path)]
     said, _, grown_kib = subprocess.run(
@@ -178,6 +197,67 @@ def test_a_file_cannot_make_the_launcher_open_others(tmp_path: Path) -> None:
     ):
         path.write_text(content)
         assert "cannot be read as a video: " in refused(path)
+
+
+def test_the_picture_of_a_cover_is_not_the_video(tmp_path: Path) -> None:
+    video, cover = write_video(tmp_path / "plain.mp4", 20), tmp_path / "cover.jpg"
+    ffmpeg("-f", "lavfi", "-i", "color=red:size=640x480", "-frames:v", "1", cover)
+    path = tmp_path / "covered.mp4"
+    ffmpeg("-i", cover, "-i", video, "-map", "0", "-map", "1", "-c", "copy", path)
+    assert [number_in(image(frame)) for frame in frames_of(path)] == list(range(20))
+
+
+def test_recordings_that_were_joined_give_the_frames_of_all(tmp_path: Path) -> None:
+    one, path = write_video(tmp_path / "one.ts", 40), tmp_path / "joined.ts"
+    path.write_bytes(one.read_bytes() * 2)
+    assert [number_in(image(frame)) for frame in frames_of(path)] == [*range(40)] * 2
+
+
+def test_a_file_goes_on_behind_packets_that_were_lost(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.ts", 200, "-g", "20", "-b:v", "2M")
+    content = bytearray(path.read_bytes())
+    begin = 188 * (len(content) // 188 // 2)
+    del content[begin : begin + 5 * 188]
+    path.write_bytes(content)
+    found, error = until_error(path)
+    assert error is None
+    numbers = [number_in(image(frame)) for frame in found]
+    assert 150 < len(numbers) < 200
+    assert numbers[:80] == list(range(80))
+    assert numbers[-60:] == list(range(140, 200)), "from the next key frame on all are whole"
+
+
+def test_a_picture_of_a_file_that_cannot_be_decoded_is_counted_and_left_out(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mkv", 50, "-c:v", "libx264", "-g", "10", "-bf", "0")
+    with av.open(path) as container:
+        sizes = [(packet.pos, packet.size) for packet in container.demux() if packet.size]
+    content = bytearray(path.read_bytes())
+    for index in (25, 33):
+        place, size = sizes[index]
+        content[place + 12 : place + size] = bytes(size - 12)
+    path.write_bytes(content)
+    found, refused, error = read(path)
+    assert error is None
+    assert len(refused) >= 1
+    assert len(found) + len(refused) == 50
+    assert all(str(each).startswith(f"{path}: ") for each in refused)
+    numbers = [number_in(image(frame)) for frame in found]
+    assert numbers[:25] == list(range(25))
+    assert numbers[-10:] == list(range(40, 50))
+
+
+def test_an_empty_packet_is_not_the_end(tmp_path: Path) -> None:
+    """Some containers store one where a recorder has dropped a frame."""
+    whole, path = write_video(tmp_path / "a.avi", 20, "-c:v", "mjpeg"), tmp_path / "a.nut"
+    with av.open(whole) as source, av.open(path, "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for number, packet in enumerate(source.demux(video=0)):
+            given = av.Packet(b"") if number == 7 else packet
+            given.pts, given.dts, given.time_base = packet.pts, packet.dts, packet.time_base
+            given.stream = stream
+            if number < 20:
+                target.mux(given)
+    assert [number_in(image(frame)) for frame in frames_of(path)] == [*range(7), *range(8, 20)]
 
 
 # ---------------------------------------------------------------- streams

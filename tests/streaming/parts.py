@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from launcher.config.reconnect import ReconnectConfig
+from launcher.errors import BadInputError
 from launcher.sinks.base import FrameResult, ResultRefusedError, SinkLostError
 from launcher.sources.base import FrameRefusedError, SourceFrame, SourceLostError
 from launcher.streaming.clock import StreamClock
@@ -19,7 +20,7 @@ from launcher.streaming.reading import NumberedFrame, Reader
 
 WAIT_S = 20.0
 
-Step = Literal["frame", "lost", "refused"]
+Step = Literal["frame", "lost", "refused", "broken"]
 Answer = Literal["taken", "lost", "refused"]
 Array = np.ndarray[Any, Any]
 
@@ -68,6 +69,8 @@ class ScriptedSource:
             if step == "refused":
                 self._given += 1
                 raise FrameRefusedError("the test's source: not an image")
+            if step == "broken":
+                raise BadInputError("the test's source: broken behind this place")
             yield SourceFrame({"x": np.array([self._given])}, float(self._given))
             self._given += 1
 

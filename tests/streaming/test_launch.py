@@ -158,6 +158,20 @@ def test_a_node_that_is_killed_costs_no_result_of_a_stream_from_a_pipe(launcher:
     check(results, is_video=False)
 
 
+def test_what_was_read_before_an_error_of_the_source_is_delivered(launcher: Launcher) -> None:
+    change(launcher, "{source: video.mkv, scale: 1, mean: 0, std: 1}", "'-'")
+    with started(launcher) as process:
+        assert process.stdin is not None
+        for index in range(10):
+            process.stdin.write(array(index))
+        process.stdin.write(b"garbage")
+        process.stdin.close()
+        assert process.wait(WAIT_S) == 1
+    results = lines((launcher.folder / "results.jsonl").read_text())
+    assert len(results) == 10
+    check(results, is_video=False)
+
+
 def test_ctrl_c_ends_an_endless_stream_in_good_order(launcher: Launcher) -> None:
     change(launcher, "{source: video.mkv, scale: 1, mean: 0, std: 1}", "'-'")
     path = launcher.folder / "results.jsonl"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.config.reconnect import ReconnectConfig
-from launcher.errors import BadInputError, RunFailedError
+from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.sinks.base import FrameResult
 from launcher.sources.base import SourceFrame
 from launcher.streaming.overload import Overload
@@ -90,10 +91,18 @@ class Background:
     st.integers(1, 4),
     st.integers(1, 4),
     st.lists(st.builds(SinkScript, answers, policies, st.integers(1, 4)), max_size=3),
+    st.booleans(),
 )
 def test_whatever_is_lost_dropped_or_refused_counts_add_up_in_order(
-    steps: list[Step], overload: Overload, places: int, in_flight: int, scripts: list[SinkScript]
+    steps: list[Step],
+    overload: Overload,
+    places: int,
+    in_flight: int,
+    scripts: list[SinkScript],
+    ends_broken: bool,
 ) -> None:
+    """However the source ends: by an error, too, all that it gave before is delivered."""
+    steps = [*steps, "broken"] if ends_broken else steps
     reading = reader(ScriptedSource(steps), overload, places)
     sinks = [ScriptedSink(script.answers) for script in scripts]
     deliveries = [
@@ -107,7 +116,8 @@ def test_whatever_is_lost_dropped_or_refused_counts_add_up_in_order(
         def submit(inputs: Mapping[str, Array]) -> Future[dict[str, Array]]:
             return pool.submit(lambda: {"y": 2 * inputs["x"]})
 
-        run(stream, submit, in_flight)
+        with pytest.raises(LauncherError, match="broken") if ends_broken else nullcontext():
+            run(stream, submit, in_flight)
     counts = reading.frames.counts
     assert counts.offered == steps.count("frame") == stream.results + counts.dropped
     indices = [result.index for result in seen]
@@ -324,16 +334,16 @@ def test_what_does_not_fit_is_the_user_s_mistake_only_before_the_first_result() 
     with pytest.raises(BadInputError, match="no input 'x'"):
         run(stream, refuses)
 
-    def refuses_the_second(inputs: Mapping[str, Array]) -> Future[dict[str, Array]]:
-        if inputs["x"] == 1:
-            assert came.wait(WAIT_S)
+    def refuses_the_third(inputs: Mapping[str, Array]) -> Future[dict[str, Array]]:
+        if inputs["x"] == 2:
             raise BadInputError("too large")
         return doubled(inputs)
 
-    came = threading.Event()
-    late = SourceStream(reader(ScriptedSource(["frame"] * 3)), [], on_result=lambda _: came.set())
+    sink = ScriptedSink()
+    late = SourceStream(reader(ScriptedSource(["frame"] * 9)), [delivery(sink)])
     with pytest.raises(RunFailedError, match="too large"):
-        run(late, refuses_the_second)
+        run(late, refuses_the_third)
+    assert sink.indices == [0, 1], "what was read before is delivered"
 
 
 def test_a_source_that_never_comes_ends_the_stream_before_the_first_frame() -> None:
