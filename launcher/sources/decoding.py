@@ -8,13 +8,17 @@ when it has ended, so that there is never more than one.
 Frames are handed over one at a time. As in every player, decoding goes on behind what is broken: a
 recording may have lost packets, or be several that were joined. The size that a video states is
 checked by libav before it allocates a picture (`max_pixels`), and once more before a picture is
-converted. A file is opened here and not by libav, and may not refer to others: a playlist called
-clip.mp4 could otherwise read any file and connect to any address. No device could be tried where
-this was written.
+converted. No device could be tried where this was written.
+
+What is decoded comes from strangers, and some formats are lists of other files and addresses (HLS,
+concat, SDP), which libav would open. So only formats that hold their video themselves are taken,
+unless the user has named another. A file is opened here and not by libav, which may then open
+nothing; for an address it may use only what carries its scheme, and follow no redirect.
 """
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -33,12 +37,32 @@ from launcher.errors import BadInputError, LauncherError, reason
 from launcher.inputs.images import MOST_PIXELS
 from launcher.sources.base import Array, FrameRefusedError, SourceFrame, SourceLostError
 from launcher.sources.clock import now_s
+from launcher.sources.looks import is_address
 
 if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.frame import VideoFrame
 
 _BOUND = {"max_pixels": str(MOST_PIXELS)}
+
+_FORMATS = (
+    "apng,asf,av1,avi,cavsvideo,dhav,dirac,dnxhd,dv,flv,gif,gxf,h261,h263,h264,hevc,ifv,ivf,"
+    "jpeg_pipe,kux,live_flv,m4v,matroska,mjpeg,mov,mpeg,mpegts,mpegvideo,mpjpeg,mxf,nut,nuv,obu,"
+    "ogg,png_pipe,rm,swf,vc1,vc1test,vvc,webp_pipe,wtv,yuv4mpegpipe"
+)
+"""libav's names of the formats that hold a video and refer to nothing else."""
+
+_FORMATS_OF_SCHEMES = {"rtsp": "rtsp", "rtsps": "rtsp", "satip": "rtsp", "rtp": "rtp", "sap": "sap"}
+
+_BELOW = "tcp,udp,tls"
+_PROTOCOLS_OF_SCHEMES = {
+    **dict.fromkeys(("rtsp", "rtsps", "satip"), "rtp,srtp,http,https"),
+    **dict.fromkeys(("rtp", "srtp", "sap"), "rtp"),
+    **dict.fromkeys(("http", "https"), "http,https,crypto,httpproxy"),
+    **dict.fromkeys(("rtmpe", "rtmpt", "rtmpte", "rtmpts"), "ffrtmpcrypt,ffrtmphttp,http,https"),
+    "mmsh": "http",
+}
+"""What libav opens for an address of a scheme besides the scheme itself and what is `_BELOW`."""
 
 _THREADS = 4
 """Frames that are decoded at once unless the video is live; each takes the memory of a picture."""
@@ -224,17 +248,30 @@ class _Decoder(threading.Thread):
 
     def _opened(self, stack: ExitStack) -> InputContainer:
         given = self._opening
-        options = {**given.options, **_BOUND}
-        if given.path is None:
-            address, timeout_s = given.url, given.timeout_s
-            container = av.open(
-                address, "r", given.format, options, metadata_errors="replace", timeout=timeout_s
+        options = {**_allowed(given), **given.options, **_BOUND}
+        try:
+            if given.path is None:
+                address, timeout_s = given.url, given.timeout_s
+                container = av.open(
+                    address,
+                    "r",
+                    given.format,
+                    options,
+                    metadata_errors="replace",
+                    timeout=timeout_s,
+                )
+            else:
+                file = stack.enter_context(open_regular(given.path))
+                container = av.open(
+                    file, "r", given.format, options, metadata_errors="replace", io_open=_refuse
+                )
+        except av.error.ArgumentError:
+            what = (
+                f"{given.description}: cannot be read as a video: it is not valid, or has a format "
+                "that refers to other files and addresses, as a playlist does"
             )
-        else:
-            file = stack.enter_context(open_regular(given.path))
-            container = av.open(
-                file, "r", given.format, options, metadata_errors="replace", io_open=_refuse
-            )
+            trust = "" if given.path else "; name the format, such as hls, if you trust its server"
+            raise BadInputError(what + trust) from None
         return stack.enter_context(container)
 
     def _video(self, container: InputContainer) -> VideoStream:
@@ -323,11 +360,30 @@ class _Decoder(threading.Thread):
         words = _words(error)
         if isinstance(error, av.error.ExitError):  # PyAV ends libav's waiting so
             words = f"no answer came for {self._opening.timeout_s:g} s"
+        if isinstance(error, OSError) and error.errno == errno.EIO and _is_http(self._opening.url):
+            words += " (redirects to other addresses are not followed; give the address itself)"
         if self._opening.path is not None:
             return BadInputError(f"{self._opening.description}: cannot be read as a video: {words}")
         if isinstance(error, _LASTING):
             return BadInputError(f"{self._opening.description}: {words}")
         return self._lost(words)
+
+
+def _allowed(opening: Opening) -> dict[str, str]:
+    """Return the options that say which formats and protocols libav may use."""
+    scheme = opening.url.partition("://")[0].lower() if is_address(opening.url) else ""
+    formats = f"{_FORMATS},{opening.format or _FORMATS_OF_SCHEMES.get(scheme, '')}"
+    if opening.path is not None:
+        return {"format_whitelist": formats, "protocol_whitelist": ""}
+    if not scheme:  # a device, or what a format makes of the user's own text
+        return {"format_whitelist": formats}
+    protocols = f"{scheme},{_BELOW},{_PROTOCOLS_OF_SCHEMES.get(scheme, '')}"
+    redirects = {"max_redirects": "0"} if _is_http(opening.url) else {}
+    return {"format_whitelist": formats, "protocol_whitelist": protocols, **redirects}
+
+
+def _is_http(url: str) -> bool:
+    return url.lower().startswith(("http://", "https://"))
 
 
 class _Times:

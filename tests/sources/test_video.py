@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 
 import av
@@ -188,15 +188,21 @@ def test_the_size_that_a_video_claims_is_checked_before_memory_is_used(
     assert int(grown_kib) < 64 << 10
 
 
-def test_a_file_cannot_make_the_launcher_open_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [None, "concat", "hls"])
+def test_a_file_cannot_make_the_launcher_open_others(tmp_path: Path, form: str | None) -> None:
+    """`tests.fuzz.references` tries more of them, and watches what libav opens."""
     other = write_video(tmp_path / "other.mp4", 2)
     path = tmp_path / "a.mp4"
     for content in (
         f"ffconcat version 1.0\nfile {other.name}\n",
+        f"ffconcat version 1.0\nfile {other}\n",
         f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{other.name}\n#EXT-X-ENDLIST\n",
     ):
         path.write_text(content)
-        assert "cannot be read as a video: " in refused(path)
+        found, _, error = read(path, format=form, options={"safe": "0"})
+        assert found == []
+        assert isinstance(error, BadInputError)
+        assert "cannot be read as a video: " in str(error)
 
 
 def test_the_picture_of_a_cover_is_not_the_video(tmp_path: Path) -> None:
@@ -389,6 +395,66 @@ def test_a_refused_password_is_the_users_mistake_and_other_answers_may_change(
             thread.join()
     assert type(caught.value) is kind
     assert "secret" not in str(caught.value)
+
+
+@contextmanager
+def answering(answers: dict[str, tuple[int, bytes, str]]) -> Iterator[tuple[str, list[str]]]:
+    """A server that has a code, content and Location for each path; gives its address, and what
+    it was asked for."""
+    asked: list[str] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            code, content, location = answers.get(self.path, (404, b"", ""))
+            self.send_response(code)
+            if location:
+                self.send_header("Location", location)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_camera_cannot_make_the_launcher_ask_other_addresses(tmp_path: Path) -> None:
+    video = write_video(tmp_path / "a.ts", 40).read_bytes()
+    with answering({"/a.ts": (200, video, "")}) as (other, asked_of_other):
+        playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{other}/a.ts\n#EXT-X-ENDLIST\n"
+        answers = {
+            "/live.m3u8": (200, playlist.encode(), ""),
+            "/moved": (302, b"", f"{other}/a.ts"),
+            "/concat": (200, f"ffconcat version 1.0\nfile {other}/a.ts\n".encode(), ""),
+        }
+        with answering(answers) as (camera, _):
+            keys = {"timeout_s": 5.0, "live": False}
+            with pytest.raises(BadInputError, match="a playlist does; name the format"):
+                frames_of(f"{camera}/live.m3u8", **keys)
+            with pytest.raises(BadInputError, match="as a playlist does"):
+                frames_of(f"{camera}/concat", **keys)
+            with pytest.raises(SourceLostError, match="redirects to other addresses are not foll"):
+                frames_of(f"{camera}/moved", **keys)
+            assert asked_of_other == []
+            assert len(frames_of(f"{camera}/live.m3u8", format="hls", **keys)) == 40
+            assert len(frames_of(f"{camera}/moved", options={"max_redirects": "1"}, **keys)) == 40
+
+
+def test_a_picture_at_an_address_is_a_frame(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    Image.fromarray(np.full((24, 32, 3), 128, np.uint8)).save(path)
+    with answering({"/snapshot.jpg": (200, path.read_bytes(), "")}) as (camera, _):
+        assert len(frames_of(f"{camera}/snapshot.jpg", live=False)) == 1
 
 
 def test_a_device_that_is_not_there_may_come_later() -> None:
