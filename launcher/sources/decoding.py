@@ -19,13 +19,14 @@ nothing; for an address it may use only what carries its scheme, and follow no r
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import av
 import numpy as np
@@ -263,7 +264,7 @@ class _Decoder(threading.Thread):
             else:
                 file = stack.enter_context(open_regular(given.path))
                 container = av.open(
-                    file, "r", given.format, options, metadata_errors="replace", io_open=_refuse
+                    _Seeking(file), "r", given.format, options, metadata_errors="replace"
                 )
         except av.error.ArgumentError:
             what = (
@@ -386,6 +387,21 @@ def _is_http(url: str) -> bool:
     return url.lower().startswith(("http://", "https://"))
 
 
+class _Seeking:
+    """A file in which a broken video may seek for any place; PyAV prints what a file raises."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.name, self.read, self.tell = file.name, file.read, file.tell
+        self._seek = file.seek
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Return the new position, -1 if there is none."""
+        try:
+            return self._seek(offset, whence)
+        except (OSError, ValueError):
+            return -1
+
+
 class _Times:
     """Presentation times in seconds from a video's beginning."""
 
@@ -421,7 +437,3 @@ def _words(error: Exception) -> str:
     if isinstance(error, av.error.FFmpegError):
         return error.strerror or type(error).__name__
     return reason(error)
-
-
-def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:  # noqa: ARG001
-    raise PermissionError("it refers to other files, which is possible only for an address")

@@ -184,6 +184,12 @@ class Files:
             "index.json": Target(index.read, index.seeds, _changed_text, share=4),
             "task": Target(tasks.read_task, tasks.TASKS, _changed_task, share=8),
             "video": Target(video_files.video_reader(self._folder), video_files.videos(), share=4),
+            "references": Target(
+                video_files.WatchedReferences(self._folder).read,
+                video_files.references(),
+                video_files.changed_reference,
+                share=4,
+            ),
             "standard input": Target(video_files.read_pipe, video_files.pipes(), share=4),
             "HTTP request": Target(served.read_http, served.HTTP, served.changed_http, share=64),
             "gRPC request": Target(served.read_grpc, served.GRPC, share=64),

@@ -39,6 +39,7 @@ INPUTS = {
     "index.json": 300,
     "task": 500,
     "video": 300,
+    "references": 300,
     "standard input": 500,
     "HTTP request": 2000,
     "gRPC request": 2000,
