@@ -190,7 +190,7 @@ def test_the_size_that_a_video_claims_is_checked_before_memory_is_used(
 
 @pytest.mark.parametrize("form", [None, "concat", "hls"])
 def test_a_file_cannot_make_the_launcher_open_others(tmp_path: Path, form: str | None) -> None:
-    """`tests.fuzz.references` tries more of them, and watches what libav opens."""
+    """`tests.fuzz.video_files` tries more of them, and watches what libav opens."""
     other = write_video(tmp_path / "other.mp4", 2)
     path = tmp_path / "a.mp4"
     for content in (
