@@ -143,11 +143,12 @@ def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @contextmanager
-def whole_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, durable: bool = False, mode: int | None = None) -> Iterator[BinaryIO]:
     """Open a file for writing that appears at `path` only when the context ends without an error.
 
-    With `durable` the disk has it by then, so that it survives a power cut. A file that is not
-    regular (`/dev/stdout`) is written to directly; of a link, the target is replaced. Raises
+    With `durable` the disk has it by then, so that it survives a power cut. Its permissions are
+    `mode`, or else those of the file that it replaces, or else the user's usual ones. A file that
+    is not regular (`/dev/stdout`) is written to directly; of a link, the target is replaced. Raises
     `OSError` with the file's name.
     """
     target = path.resolve()
@@ -157,11 +158,13 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
             with target.open("wb") as file:
                 yield file
             return
-        with draft.open("wb") as file:
+        created = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with open(os.open(draft, created, 0o666 if mode is None else mode), "wb") as file:
             yield file
             file.flush()
             with suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
+                if mode is None:
+                    os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             if durable:
                 os.fsync(file.fileno())
         draft.replace(target)
@@ -173,14 +176,16 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
         raise
 
 
-def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+def write_whole(
+    path: Path, content: str | bytes, *, durable: bool = False, mode: int | None = None
+) -> None:
     """Write a file of this content; see `whole_file`.
 
     Text is written as UTF-8. Bytes of file names that are not text become escapes, from which a
     JSON reader restores them.
     """
     data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
-    with whole_file(path, durable=durable) as file:
+    with whole_file(path, durable=durable, mode=mode) as file:
         file.write(data)
 
 

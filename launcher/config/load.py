@@ -32,6 +32,7 @@ from launcher.config.cluster import (
 )
 from launcher.config.kinds import file_names, key_names
 from launcher.config.reconnect import ReconnectConfig
+from launcher.config.redaction import HIDDEN, without_password, without_secrets
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.config.serve import ServeConfig
 from launcher.config.source import Location, ParsedFile, read_source
@@ -41,7 +42,7 @@ from launcher.errors import BadInputError
 from launcher.run.access import DEFAULT_FOLDER, Access
 from launcher.sinks.kinds import SINKS
 from launcher.sources.kinds import SOURCES
-from launcher.sources.looks import is_source, without_password
+from launcher.sources.looks import is_source
 from nodes.protocol.messages import EngineMemory
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -154,16 +155,23 @@ def _at(data: Any, location: Location) -> object:
     return data
 
 
-_SECRETS = {"token", "password", "headers"}
-"""Keys whose values no message shows."""
-
-
-_HOLDERS = {"sinks", "source"}
+_HOLDERS = {"sinks", "source", "traces"}
 """Keys in whose mappings a password may be anywhere."""
 
 
 def _as_written(data: object) -> object:
     return list(map(_as_written, data)) if isinstance(data, tuple) else data
+
+
+def _without_secrets(given: object, location: Location) -> object:
+    """Return the value at `location` as messages may show it."""
+    whole: object = given
+    for part in reversed(location):
+        whole = {part: whole}
+    whole = without_secrets(whole)
+    for part in location:
+        whole = whole[part] if isinstance(whole, Mapping) else HIDDEN
+    return whole
 
 
 def _shown(given: object, location: Location) -> str:
@@ -172,7 +180,7 @@ def _shown(given: object, location: Location) -> str:
         return "nothing"
     if isinstance(given, bool):
         return f"{str(given).lower()} (YAML reads on, off, yes and no so: use quotes)"
-    if _SECRETS & set(location):
+    if given == HIDDEN:
         return "what stands there"
     if _HOLDERS & set(location) and isinstance(given, dict | list):  # a password may be in it
         return "a mapping" if isinstance(given, dict) else "a list"
@@ -207,7 +215,7 @@ def _what(
 ) -> str:
     """The sentence for one of pydantic's errors, without its place."""
     kind, context = problem["type"], problem.get("ctx", {})
-    given = _as_written(problem.get("input"))
+    given = _without_secrets(_as_written(problem.get("input")), location)
     if (sentence := _required_form(location, given)) is not None:
         return sentence
     if kind == "extra_forbidden":
@@ -228,7 +236,8 @@ def _what(
     if kind in ("too_short", "string_too_short"):
         if location == ("nodes",):
             return "lists no node; a cluster needs at least one"
-        return "must not be empty"
+        least = context.get("min_length", 1)
+        return "must not be empty" if least == 1 else f"must have at least {least} characters"
     return str(problem["msg"])
 
 

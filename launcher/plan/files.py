@@ -29,6 +29,7 @@ from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite, from_data, to_data
 from launcher.config.kinds import file_names
 from launcher.config.load import Cluster, is_file_name, suggestion
+from launcher.config.redaction import without_secrets
 from launcher.config.source import source_text
 from launcher.errors import BadInputError, reason
 from launcher.files import cannot_write, read_json, write_whole
@@ -248,7 +249,7 @@ def save_plan(folder: Path, plan: Plan, cluster: Cluster, option: str = "--save"
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / PLAN, _plan_text(_plan_data(plan, cluster.model)), durable=True)
         head = "# Made by launch --save; the plan beside it is for these nodes.\n"
-        write_whole(folder / CLUSTER, head + cluster_text(cluster), durable=True)
+        write_whole(folder / CLUSTER, head + cluster_text(cluster), durable=True, mode=0o600)
     except OSError as error:
         raise BadInputError(f"{option} {error.filename!r}: {cannot_write(error)}") from None
 
@@ -329,7 +330,19 @@ def _layers_in_order(plan: Plan) -> list[str]:
 
 
 def cluster_text(cluster: Cluster, *, keeps_token: bool = False) -> str:
-    """Return the configuration as YAML, with absolute paths and without default values."""
+    """Return the configuration as YAML, with absolute paths and without default values.
+
+    It may have passwords, in addresses for instance: a file with it is its user's alone.
+    """
+    return source_text(_cluster_data(cluster, keeps_token=keeps_token))
+
+
+def shown_cluster_text(cluster: Cluster) -> str:
+    """Return what `cluster_text` does, without secrets."""
+    return source_text(without_secrets(_cluster_data(cluster, keeps_token=False)))
+
+
+def _cluster_data(cluster: Cluster, *, keeps_token: bool) -> dict[str, Any]:
     config = cluster.config
     data = config.model_dump(mode="json", exclude_defaults=True)
     several = isinstance(config.model, tuple)
@@ -358,5 +371,4 @@ def cluster_text(cluster: Cluster, *, keeps_token: bool = False) -> str:
             entry["source"] |= {key: str(path.absolute()) for key, path in paths.items()}
         elif not own.is_random:
             entry["files"] = [str(cluster.path(pattern).absolute()) for pattern in own.files]
-    ordered = {key: data[key] for key in type(config).model_fields if key in data}
-    return source_text(ordered)
+    return {key: data[key] for key in type(config).model_fields if key in data}

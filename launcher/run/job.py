@@ -45,11 +45,11 @@ from launcher.plan.files import (
     SUBNETS,
     SavedPlan,
     check_save_folder,
-    cluster_text,
     is_plan,
     no_target,
     read_plan,
     save_plan,
+    shown_cluster_text,
 )
 from launcher.plan.machines import machine_of
 from launcher.plan.networks import Part, check_inputs, open_results, parts_of
@@ -295,7 +295,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
 
 def run_record(cluster: Cluster, plan: Plan, models: Sequence[str]) -> RunRecord:
     """Return what is known of a run before it streams, for its page."""
-    return RunRecord(", ".join(models), plan, cluster_text(cluster))
+    return RunRecord(", ".join(models), plan, shown_cluster_text(cluster))
 
 
 @contextmanager

@@ -38,12 +38,7 @@ class ControlFile:
         """Write it into the state folder."""
         path = folder / CONTROL
         path.unlink(missing_ok=True)
-        path.touch(0o600)
-        try:
-            write_whole(path, json.dumps(asdict(self)))
-        except OSError:
-            path.unlink()
-            raise
+        write_whole(path, json.dumps(asdict(self)), mode=0o600)
 
 
 class NotRunningError(LauncherError):

@@ -34,11 +34,11 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from cnn.reading.regular_files import open_regular
+from launcher.config.redaction import is_address
 from launcher.errors import BadInputError, LauncherError, reason
 from launcher.inputs.images import MOST_PIXELS
 from launcher.sources.base import Array, FrameRefusedError, SourceFrame, SourceLostError
 from launcher.sources.clock import now_s
-from launcher.sources.looks import is_address
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -64,12 +64,6 @@ _PROTOCOLS_OF_SCHEMES = {
     "mmsh": "http",
 }
 """What libav opens for an address of a scheme besides the scheme itself and what is `_BELOW`."""
-
-_THREADS = 4
-"""Frames that are decoded at once unless the video is live; each takes the memory of a picture."""
-
-_SMALL_PIXELS = 1 << 23
-"""The largest pictures of which several are decoded at once: 4K."""
 
 _LASTING = (
     av.error.ProtocolNotFoundError,
@@ -284,9 +278,8 @@ class _Decoder(threading.Thread):
             raise self._unusable("is packed by a method that PyAV cannot decode")
         self._check(codec.width, codec.height)
         codec.options = {**self._opening.options, **_BOUND}
-        if not self._opening.is_live and codec.width * codec.height <= _SMALL_PIXELS:
-            stream.thread_type = "AUTO"
-            codec.thread_count = _THREADS
+        # Threads that decode several frames at once would hold some back when one is broken, and
+        # PyAV drops those: what remains are PyAV's threads for the slices of one frame.
         return stream
 
     def _check(self, width: int, height: int) -> None:

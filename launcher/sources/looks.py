@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
+from launcher.config.redaction import is_address
+
 STDIN = "-"
 
 VIDEO_SUFFIXES = (
@@ -13,14 +15,7 @@ VIDEO_SUFFIXES = (
 )  # fmt: skip
 """The ends of names that mean a video file."""
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_BEFORE_HOST = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*://).*@", re.DOTALL)
 _GLOB = re.compile(r"[*?\[]")
-
-
-def is_address(text: str) -> bool:
-    """Whether a text looks like rtsp://camera/stream and not like a file."""
-    return bool(_ADDRESS.match(text))
 
 
 def is_device(text: str) -> bool:
@@ -43,16 +38,6 @@ def source_mapping(text: str) -> dict[str, object]:
     if text == STDIN:
         return {"kind": "stdin"}
     return {"kind": "video", "url": text} if _is_video(text) else {"kind": "folder", "path": text}
-
-
-def without_password(url: str) -> str:
-    """Return an address without its user, password and query, any of which may be secret.
-
-    All up to the last "@" goes, because a password may contain what should be escaped.
-    """
-    if not is_address(url):
-        return url
-    return re.split(r"[?#]", _BEFORE_HOST.sub(r"\1", url, count=1), maxsplit=1)[0]
 
 
 def _is_video(text: str) -> bool:

@@ -11,9 +11,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from launcher.config.kinds import imported
+from launcher.config.redaction import is_address, without_password
 from launcher.errors import BadInputError
 from launcher.sources.base import Source, SourceConfig
-from launcher.sources.looks import is_address, is_device, without_password
+from launcher.sources.looks import is_device
 
 
 class VideoConfig(SourceConfig):

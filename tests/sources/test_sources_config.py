@@ -11,12 +11,12 @@ import yaml
 
 from launcher.config.cluster import InputConfig
 from launcher.config.load import Cluster, load_cluster
+from launcher.config.redaction import without_password
 from launcher.errors import BadInputError
 from launcher.plan.files import cluster_text
 from launcher.run.job import load_target
 from launcher.run.request import Request
 from launcher.sources.kinds import SOURCES
-from launcher.sources.looks import without_password
 from launcher.sources.opening import open_source
 
 CLUSTER = "model: builtin:yolov2\nnodes: [{name: a}]\n"

@@ -23,6 +23,7 @@ from launcher.errors import BadInputError, LauncherError
 from launcher.inputs.images import MOST_PIXELS
 from launcher.sources.base import FrameRefusedError, SourceFrame, SourceLostError
 from launcher.sources.video import VideoConfig
+from tests.sources import compare_counts
 from tests.sources.media import (
     HEIGHT,
     MPEGTS,
@@ -250,6 +251,11 @@ def test_a_picture_of_a_file_that_cannot_be_decoded_is_counted_and_left_out(tmp_
     numbers = [number_in(image(frame)) for frame in found]
     assert numbers[:25] == list(range(25))
     assert numbers[-10:] == list(range(40, 50))
+
+
+@pytest.mark.slow
+def test_joined_and_damaged_files_give_as_many_frames_as_ffmpeg_decodes() -> None:
+    assert compare_counts.main() == 0
 
 
 def test_an_empty_packet_is_not_the_end(tmp_path: Path) -> None:
