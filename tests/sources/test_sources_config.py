@@ -117,7 +117,7 @@ def test_files_and_random_are_no_sources(tmp_path: Path, text: str) -> None:
         ),
         (
             "{source: {kind: video, url: x, options: {framerate: 30}}}",
-            "input.source.options.framerate: must be text, not 30",
+            "input.source.options.framerate: must be text, not what stands there",
         ),
         (
             "{source: {kind: video, url: [rtsp://me:secret@x]}}",
