@@ -30,6 +30,7 @@ from cnn.reading.inputs import InputShapes, keep_true_inputs, settle
 from cnn.reading.interface import Constant, Interface
 from cnn.reading.layers import Operators, layers_of, value_info
 from cnn.reading.names import make_names_unique, short, shorten
+from cnn.reading.narrow_integers import widen_integers
 from cnn.reading.shapes import infer
 from cnn.reading.source import LocatedModel, locate
 from cnn.reading.state import StatePairs, check_names, merge_state_cycles
@@ -283,9 +284,11 @@ class _Origin:
         """Read the model, apply the chosen inputs and outputs, and fill in missing weights."""
         proto, weights, fingerprint = self.source.load()
         label = self.source.label
-        version = opset(proto, label)
+        opset(proto, label)
         proto = inlined(proto, label)
+        version = opset(proto, label)
         widen(proto, label)
+        widen_integers(proto, weights, label)
         make_names_unique(proto.graph.node)
         choice = self.interface.apply(proto, weights, label)
         nodes = tuple(every_node(proto.graph.node))

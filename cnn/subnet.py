@@ -20,6 +20,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.operators.standard import STANDARD_DOMAINS, standard_opset
+from cnn.operators.versions import least_version
+from cnn.reading.bodies import every_node
 from cnn.reading.weights import INLINE_BYTES, Array, tensor
 
 ALIGNMENT = 64
@@ -32,6 +35,12 @@ PAGE_ALIGNED_BYTES = 1 << 20
 """Tensors of at least this size start on a page, so that each can be mapped on its own."""
 
 _CHUNK_BYTES = 1 << 22
+
+UNDERSTOOD_OPSET = 17
+"""An operator set that every engine in use knows; files of it or an older one keep theirs."""
+
+_OLDEST_FORMAT = 4
+"""The oldest version of the format in which initialisers are not inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +58,13 @@ def write(
 ) -> Subnet:
     """Write `model`, which has no initialisers yet, and `constants` into `directory`.
 
-    The same arguments yield the same files. Needs no more memory than one tensor beside what the
-    caller holds. Creates `directory` if it is absent.
+    The file states the least versions of the format and of ONNX's operator set that its operators
+    need, because engines refuse newer ones than they know by their number alone. The same arguments
+    yield the same files. Needs no more memory than one tensor beside what the caller holds. Creates
+    `directory` if it is absent.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    _state_least_versions(model)
     places: list[tuple[onnx.TensorProto, int, int]] = []
     with _hashed_file(directory) as weights:
         for name, array in constants:
@@ -75,6 +87,20 @@ def write(
     return Subnet(
         graph_file, weights_file, graph.size_bytes, weights.size_bytes if weights_file else 0
     )
+
+
+def _state_least_versions(model: onnx.ModelProto) -> None:
+    """Lower the operator set and the version of the format in place, as far as neither matters."""
+    version = standard_opset(model.opset_import)
+    if version > UNDERSTOOD_OPSET:
+        operators = {
+            node.op_type for node in every_node(model.graph.node) if node.domain in STANDARD_DOMAINS
+        }
+        for entry in model.opset_import:
+            if entry.domain in STANDARD_DOMAINS:
+                entry.version = least_version(operators, version, UNDERSTOOD_OPSET)
+    needed = helper.find_min_ir_version_for(list(model.opset_import), ignore_unknown=True)
+    model.ir_version = min(model.ir_version, max(needed, _OLDEST_FORMAT))
 
 
 class _HashedFile:

@@ -1,7 +1,8 @@
-"""Infer the output types of ONNX Runtime's own operators, the domain `com.microsoft`.
+"""Infer the output types of operators for which ONNX infers none, or not always.
 
-ONNX Runtime's quantizer and optimiser write these operators, and ONNX has no shape inference for
-them. Each supported operator has a rule that follows its definition in ONNX Runtime's "Contrib
+They are ONNX Runtime's own, the domain `com.microsoft`, which its quantizer and optimiser write,
+and ONNX's operators of classical machine learning, `ai.onnx.ml`, which exporters append to a
+network. Each supported operator has a rule that follows its definition in ONNX Runtime's "Contrib
 Operator Schemas". Operators that run a graph or a compiled program, read files, or keep the state
 of a language model are excluded on purpose. Nodes run the same operators and no others
 (`nodes.executors.onnx.file`; a test compares the two tables).
@@ -21,6 +22,7 @@ from onnx.shape_inference import InferenceError
 from cnn.errors import CnnError
 
 DOMAIN = "com.microsoft"
+ML_DOMAIN = "ai.onnx.ml"
 
 Shape: TypeAlias = tuple[int, ...]
 Made: TypeAlias = tuple[int, Shape]
@@ -62,6 +64,10 @@ class _Node:
         """Return the value of an attribute that is a list of integers; empty if it is absent."""
         return [int(x) for x in self._attributes.get(name, ())]
 
+    def attribute(self, name: str) -> object:
+        """Return the value of an attribute, None without it."""
+        return self._attributes.get(name)
+
     def text(self, name: str, default: str) -> str:
         """Return the value of a text attribute."""
         value = self._attributes.get(name)
@@ -93,14 +99,14 @@ _Rule: TypeAlias = Callable[[_Node], Sequence[Made]]
 
 def is_known(node: onnx.NodeProto) -> bool:
     """Whether a node's operator has a rule here."""
-    if node.domain == DOMAIN:
-        return node.op_type in RULES
+    if node.domain in RULES_OF:
+        return node.op_type in RULES_OF[node.domain]
     return node.domain in ("", "ai.onnx") and node.op_type in BEFORE_ONNX
 
 
 def infer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str, onnx.TypeProto]:
     """Return the output types of a known node, as far as they follow from its input types."""
-    rule = RULES.get(node.op_type) or BEFORE_ONNX[node.op_type]
+    rule = RULES_OF.get(node.domain, BEFORE_ONNX)[node.op_type]
     try:
         made = rule(_Node(node, types))
     except (
@@ -281,6 +287,85 @@ RULES: Mapping[str, _Rule] = {
 """Operator of `com.microsoft` → the types of its outputs. An output without a rule (the keys and
 values that an attention passes to the next step) has no type and is refused.
 """
+
+
+def _as_float(node: _Node) -> Sequence[Made]:
+    return [(onnx.TensorProto.FLOAT, node.shape(0))]
+
+
+def _selected(node: _Node) -> Sequence[Made]:
+    shape, (*_, count) = node.shape(0), node.shape(1)
+    return [(node.kind(0), (*(shape[:-1] or (1,)), count))]
+
+
+def _joined(node: _Node) -> Sequence[Made]:
+    shape = node.shape(0)
+    rows = shape[:-1] or (1,)
+    return [(onnx.TensorProto.FLOAT, (*rows, sum(node.integers("inputdimensions"))))]
+
+
+def _labelled(node: _Node) -> Sequence[Made]:
+    """The result has the type of the labels: `values_tensor`, or a list of one type."""
+    tensor = node.attribute("values_tensor")
+    if isinstance(tensor, onnx.TensorProto):
+        return [(tensor.data_type, node.shape(0))]
+    kinds = {"int64s": onnx.TensorProto.INT64, "floats": onnx.TensorProto.FLOAT}
+    found = [kind for name, kind in kinds.items() if node.attribute(f"values_{name}") is not None]
+    if not found:
+        raise UnknownTypeError
+    return [(found[0], node.shape(0))]
+
+
+def _one_hot(node: _Node) -> Sequence[Made]:
+    count = len(node.integers("cats_int64s"))
+    return [(onnx.TensorProto.FLOAT, (*node.shape(0), count))]
+
+
+def _rows(node: _Node) -> int:
+    shape = node.shape(0)
+    return shape[0] if len(shape) > 1 else 1
+
+
+def _regressed(targets: str) -> _Rule:
+    def rule(node: _Node) -> Sequence[Made]:
+        return [(onnx.TensorProto.FLOAT, (_rows(node), node.integer(targets, 1)))]
+
+    return rule
+
+
+def _tree_ensemble(node: _Node) -> Sequence[Made]:
+    return [(node.kind(0), (_rows(node), node.integer("n_targets", 1)))]
+
+
+def _classified(labels: str) -> _Rule:
+    def rule(node: _Node) -> Sequence[Made]:
+        classes = node.integers(labels)
+        if not classes:
+            raise UnknownTypeError  # the labels are text
+        scores = onnx.TensorProto.FLOAT, (_rows(node), len(classes))
+        return [(onnx.TensorProto.INT64, (_rows(node),)), scores]
+
+    return rule
+
+
+ML_RULES: Mapping[str, _Rule] = {
+    **dict.fromkeys(("Binarizer", "Imputer"), _like_first),
+    **dict.fromkeys(("Normalizer", "Scaler"), _as_float),
+    "ArrayFeatureExtractor": _selected,
+    "FeatureVectorizer": _joined,
+    "LabelEncoder": _labelled,
+    "LinearClassifier": _classified("classlabels_ints"),
+    "LinearRegressor": _regressed("targets"),
+    "OneHotEncoder": _one_hot,
+    "SVMClassifier": _classified("classlabels_ints"),
+    "SVMRegressor": _regressed("n_targets"),
+    "TreeEnsemble": _tree_ensemble,
+    "TreeEnsembleClassifier": _classified("classlabels_int64s"),
+    "TreeEnsembleRegressor": _regressed("n_targets"),
+}
+"""Operator of `ai.onnx.ml` → the types of its outputs. The others work on text or on maps."""
+
+RULES_OF: Mapping[str, Mapping[str, _Rule]] = {DOMAIN: RULES, ML_DOMAIN: ML_RULES}
 
 BEFORE_ONNX: Mapping[str, _Rule] = {
     "LayerNormalization": _normalised,

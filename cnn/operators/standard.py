@@ -10,6 +10,12 @@ from types import MappingProxyType
 
 import onnx
 
+NUMBERS = frozenset(
+    {"float", "float16", "double", "bool"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+"""ONNX's names of the element types that NumPy has."""
+
 STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
 
 ELEMENTWISE = frozenset(

@@ -11,7 +11,8 @@ from onnx import helper
 
 from cnn.errors import ModelError
 from cnn.operators import contrib
-from cnn.operators.standard import STANDARD_DOMAINS, standard_opset
+from cnn.operators.standard import NUMBERS, STANDARD_DOMAINS, standard_opset
+from cnn.operators.versions import NEWEST
 from cnn.reading.bodies import every_node, reads
 
 OLDEST_OPSET = 7
@@ -26,10 +27,6 @@ RANDOM = frozenset(
         "RandomUniformLike",
     }
 )
-_NUMBERS = frozenset(
-    {"float", "float16", "double", "bool"}
-    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-)
 _LAYOUTS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 
 
@@ -42,6 +39,12 @@ def opset(proto: onnx.ModelProto, label: str) -> int:
         raise ModelError(
             f"{label}: operator set {version} is too old, the oldest that can be run is "
             f"{OLDEST_OPSET}; convert the file with onnx.version_converter.convert_version"
+        )
+    if version > NEWEST:
+        raise ModelError(
+            f"{label}: operator set {version} is newer than {NEWEST}, the newest that onnx "
+            f"{onnx.__version__} knows; export the model for {NEWEST} or an older one, or install "
+            "a newer onnx beside csdf-edge"
         )
     return version
 
@@ -81,6 +84,11 @@ def check_domains(nodes: Iterable[onnx.NodeProto], activations: Container[str], 
                 f"{called} one of ONNX Runtime's own operators, of which only those that its "
                 "quantizer and optimiser write for CNNs and transformers can be run; export the "
                 f"model without it, or {end_before(node, activations)}"
+            )
+        if node.domain == contrib.ML_DOMAIN:
+            raise ModelError(
+                f"{called} one that works on text or on maps, or that this version does not know; "
+                f"export the model without it, or {end_before(node, activations)}"
             )
         raise ModelError(
             f"{called} a custom operator, whose output shapes are not known here; export the model "
@@ -135,7 +143,7 @@ def numpy_dtype(element_type: int, what: str) -> str:
     """
     check_element_type(element_type, what)
     name = onnx.TensorProto.DataType.Name(element_type).lower()
-    if name not in _NUMBERS:
+    if name not in NUMBERS:
         raise ModelError(
             f"{what} holds {name} values, which NumPy does not have; "
             "export the model in float32, float16 or 8-bit integers"

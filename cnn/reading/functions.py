@@ -7,12 +7,15 @@ inlined.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 
 import onnx
 from onnx import inliner
 
 from cnn.errors import ModelError
+from cnn.operators.standard import STANDARD_DOMAINS, standard_opset
+from cnn.operators.versions import common_version
 
 MOST_OPERATORS = 1_000_000
 """The most operators after inlining; the largest networks of today have some ten thousand."""
@@ -39,21 +42,57 @@ def inlined(proto: onnx.ModelProto, label: str) -> onnx.ModelProto:
         raise ModelError(
             f"{label}: the model's functions expand to more than {MOST_OPERATORS} operators"
         )
+    _agree_on_version(proto)
     try:
         flat = inliner.inline_local_functions(proto)
+        if _call_left(flat):
+            with contextlib.suppress(Exception):  # it lacks types that only the whole model has
+                flat = inliner.inline_local_functions(proto, convert_version=True)
     except Exception as error:  # its C++ errors share no base class but this
         raise ModelError(
             f"{label}: the model's functions cannot be inlined: {' '.join(str(error).split())}"
         ) from error
-    left = {(x.domain, x.name) for x in flat.functions}
-    for node in _nodes(flat.graph.node):
-        if (node.domain, node.op_type) in left:
-            raise ModelError(
-                f"{label}: the function {node.op_type!r} was written for another operator set than "
-                "the model; export the model with one operator set"
-            )
+    if (left := _call_left(flat)) is not None:
+        raise ModelError(
+            f"{label}: the function {left.op_type!r} was written for another operator set than "
+            "the model, and one of its operators has changed since; export the model with one "
+            "operator set"
+        )
     flat.ClearField("functions")
     return flat
+
+
+def _agree_on_version(proto: onnx.ModelProto) -> None:
+    """Let the model and its functions state one version of ONNX's operator set, in place.
+
+    It is one in which all their operators mean the same as in their own; without one, all keep
+    theirs. The inliner leaves functions of another version alone.
+    """
+    parts = [(proto.opset_import, proto.graph.node)]
+    parts += [(function.opset_import, function.node) for function in proto.functions]
+    own = {(function.domain, function.name) for function in proto.functions}
+    versions = [standard_opset(imports) for imports, _ in parts]
+    if len(set(filter(None, versions))) < 2:
+        return
+    common = common_version(
+        {
+            (node.op_type, version)
+            for (_, nodes), version in zip(parts, versions, strict=True)
+            for node in _nodes(nodes)
+            if node.domain in STANDARD_DOMAINS and (node.domain, node.op_type) not in own
+        }
+    )
+    if common is not None:
+        for entry in (entry for imports, _ in parts for entry in imports):
+            if entry.domain in STANDARD_DOMAINS:
+                entry.version = common
+
+
+def _call_left(proto: onnx.ModelProto) -> onnx.NodeProto | None:
+    """Return a node that still calls a function of the model."""
+    own = {(function.domain, function.name) for function in proto.functions}
+    calls = (node for node in _nodes(proto.graph.node) if (node.domain, node.op_type) in own)
+    return next(calls, None)
 
 
 class _Sizes:

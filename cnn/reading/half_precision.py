@@ -22,8 +22,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from cnn.errors import ModelError
-from cnn.reading.source import messages
-from cnn.reading.weights import widened
+from cnn.reading.weights import messages, widened
 
 _BFLOAT16, _FLOAT = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
 

@@ -4,9 +4,8 @@ A path may be a file, `onnx-wheel:NAME` or `builtin:NAME`. The `onnx` wheel cont
 of the ONNX model zoo without their weights; `builtin:` names a network that this package builds.
 
 `check_structure` checks that names are text, that every operator has an output, that element types
-are defined, and that only the initialisers of the graph lie in other files. All other tensors
-(constants, functions, the bodies of control flow) hold their own data, so no library that loads the
-model later opens a file that the model names.
+are defined. `normalise` then moves all tensors but the graph's own weights into the model, so no
+library that loads it later opens a file that the model names.
 """
 
 from __future__ import annotations
@@ -21,14 +20,17 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 
 from cnn.errors import ModelError
 from cnn.operators.supported import check_element_type, describe
+from cnn.reading.normal_form import normalise
 from cnn.reading.regular_files import open_regular
 from cnn.reading.weights import (
     Array,
+    called,
     detach,
     external_contents,
     external_location,
+    external_tensors,
     file_of,
-    is_external,
+    messages,
 )
 
 WHEEL = "onnx-wheel:"
@@ -56,7 +58,6 @@ def check_structure(proto: onnx.ModelProto, label: str) -> None:
     if not proto.graph.output:
         raise ModelError(f"{label}: the model has no output; export it again")
     damaged = f"{label}: the file is damaged, export or download it again: "
-    outside = 0
     for message in messages(proto):
         kind = message.DESCRIPTOR.name.removesuffix("Proto")
         if not all(isinstance(text, str) for text in _texts(message)):
@@ -75,12 +76,6 @@ def check_structure(proto: onnx.ModelProto, label: str) -> None:
         if isinstance(message, onnx.TensorProto):
             name = repr(message.name) if message.name else "without a name"
             check_element_type(message.data_type, f"{label}: the constant {name}")
-            outside += is_external(message)
-    if outside > sum(map(is_external, proto.graph.initializer)):
-        raise ModelError(
-            f"{label}: a constant of the model lies in another file, where only its weights may; "
-            "load it with onnx.load and save it with onnx.save"
-        )
 
 
 def _made_twice(graph: onnx.GraphProto) -> str | None:
@@ -90,20 +85,6 @@ def _made_twice(graph: onnx.GraphProto) -> str | None:
             return str(name)
         made.add(name)
     return None
-
-
-def messages(message: Message) -> Iterator[Message]:
-    """Yield a message and all messages inside it, without looking into tensors' data."""
-    waiting = [message]
-    while waiting:
-        message = waiting.pop()
-        yield message
-        if isinstance(message, onnx.TensorProto):
-            waiting.extend(message.external_data)
-            continue
-        for field, value in message.ListFields():
-            if field.message_type is not None:
-                waiting.extend([value] if isinstance(value, Message) else value)
 
 
 def _texts(message: Message) -> Iterator[object]:
@@ -140,7 +121,8 @@ class LocatedModel:
         digest.update(hashlib.sha256(content).digest())
         proto = _parse(content, self.label)
         del content
-        external = external_contents(proto, self.file.parent, self.label)
+        external = external_contents(external_tensors(proto), self.file.parent, self.label)
+        normalise(proto, external, self.label)
         lean, weights = detach(proto, external, self.label)
         for location, contents in external.items():
             digest.update(location.encode() + b"\0" + contents.digest)
@@ -154,8 +136,8 @@ def model_files(path: Path) -> dict[str, Path]:
     """
     proto = _parse(_read(path, str(path)), str(path))
     files = {path.name: path}
-    for tensor in filter(is_external, proto.graph.initializer):
-        file = file_of(tensor, path.parent, f"{path}: weight {tensor.name!r}")
+    for tensor in external_tensors(proto):
+        file = file_of(tensor, path.parent, called(tensor, str(path)))
         files[external_location(tensor)] = file
     return files
 

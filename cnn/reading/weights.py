@@ -5,8 +5,10 @@ exceed 2 GiB. So the weights leave it as soon as it is parsed.
 
 The model's author chose the names of external files and the places in them, so both are untrusted.
 A name is accepted if, after all links are followed, it is a regular file inside the model's own
-folder; a place, if the file contains it and it has the weight's size. This is checked before a file
-is opened, because opening a pipe blocks and opening a device may trigger an action.
+folder, or a blob of the model's own repository in a cache of Hugging Face, in which every file is a
+link to a blob (`_blobs`). A place is accepted if the file contains it and it has the weight's size.
+This is checked before a file is opened, because opening a pipe blocks and opening a device may
+trigger an action.
 
 Weights may be larger than memory, so files are memory-mapped. If another process truncated a mapped
 file, SIGBUS would end the process that reads it. This module therefore copies each file to an
@@ -24,12 +26,13 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import onnx
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
@@ -38,6 +41,17 @@ from cnn.operators.supported import numpy_dtype
 from cnn.reading.regular_files import open_regular
 
 _CHUNK_BYTES = 1 << 20
+
+_NARROW_BITS = {
+    getattr(onnx.TensorProto, f"{sign}INT{bits}"): bits
+    for sign in ("", "U")
+    for bits in (2, 4)
+    if hasattr(onnx.TensorProto, f"{sign}INT{bits}")  # those of 2 bits are recent
+}
+"""The bits of integers that NumPy does not have; `cnn.reading.narrow_integers` widens them."""
+
+_is_blob_name = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}").fullmatch
+"""A blob's name is its hash: Git's, or SHA-256 for a large file."""
 
 _is_number = re.compile(r"[0-9]{1,18}").fullmatch
 
@@ -56,10 +70,30 @@ def is_external(tensor: onnx.TensorProto) -> bool:
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
+def messages(message: Message) -> Iterator[Message]:
+    """Yield a message and all messages inside it, without looking into tensors' data."""
+    waiting = [message]
+    while waiting:
+        message = waiting.pop()
+        yield message
+        if isinstance(message, onnx.TensorProto):
+            waiting.extend(message.external_data)
+            continue
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                waiting.extend([value] if isinstance(value, Message) else value)
+
+
+def external_tensors(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
+    """Return the tensors of a model that lie in other files, wherever it has tensors."""
+    found = (x for x in messages(proto) if isinstance(x, onnx.TensorProto))
+    return [tensor for tensor in found if is_external(tensor)]
+
+
 def file_of(tensor: onnx.TensorProto, directory: Path, what: str) -> Path:
     """Return the file that `tensor` lies in, with links resolved.
 
-    Raises `ModelError` unless it is a regular file inside that folder.
+    Raises `ModelError` unless it is a regular file inside that folder, or a blob of its repository.
     """
     location = _entry(tensor, "location", what)
     if not location or not location.isprintable():
@@ -83,7 +117,8 @@ def file_of(tensor: onnx.TensorProto, directory: Path, what: str) -> Path:
             f"{what} should lie in {path}, which cannot be read ({reason}); put that file beside "
             "the model"
         ) from None
-    if not file.is_relative_to(folder):
+    is_blob = file.parent == _blobs(folder) and _is_blob_name(file.name) is not None
+    if not is_blob and not file.is_relative_to(folder):
         raise ModelError(
             f"{what} lies in {path}, a link to {file} outside of the model's folder; put a copy of "
             "that file in the link's place"
@@ -91,6 +126,21 @@ def file_of(tensor: onnx.TensorProto, directory: Path, what: str) -> Path:
     if not is_regular:
         raise ModelError(f"{what} should lie in {path}, which is not a regular file")
     return file
+
+
+def _blobs(folder: Path) -> Path | None:
+    """Return the folder of blobs that the files of `folder` may be links to; None without one.
+
+    A cache of Hugging Face has a folder `models--ORGANISATION--NAME` for each repository, with a
+    tree of links `snapshots/REVISION/…`, each to a file `blobs/HASH` of the same repository. So
+    such a link shows a model nothing but files that came with it. `folder` has no links, and a file
+    whose resolved parent is the result does not lie behind a link called `blobs` either.
+    """
+    for snapshots in folder.parents:
+        repository = snapshots.parent
+        if snapshots.name == "snapshots" and repository.name.startswith("models--"):
+            return repository / "blobs"
+    return None
 
 
 def copied(file: Path) -> Contents:
@@ -172,12 +222,25 @@ def _number(tensor: onnx.TensorProto, key: str, what: str) -> int | None:
     return int(text)
 
 
+def _bits(proto: onnx.TensorProto, what: str) -> int:
+    if proto.data_type == onnx.TensorProto.BFLOAT16:
+        return 16
+    return 8 * np.dtype(numpy_dtype(proto.data_type, what)).itemsize
+
+
+def _shape(proto: onnx.TensorProto, what: str) -> tuple[int, ...]:
+    shape = tuple(proto.dims)
+    if len(shape) > MOST_DIMENSIONS or any(size < 0 for size in shape):
+        raise ModelError(f"{what} has no possible shape; export the model again")
+    return shape
+
+
 Array = NDArray[np.generic]
 
 INLINE_BYTES = 1024
 """Smaller tensors stay in the graph: the shapes, axes and scales that inference needs."""
 
-_MOST_DIMENSIONS = 32
+MOST_DIMENSIONS = 32
 """The most dimensions that an array has in every version of NumPy."""
 
 
@@ -189,8 +252,6 @@ def detach(
     `external` is the result of `external_contents`. Raises `ModelError` if a weight is not there.
     """
     graph = proto.graph
-    if graph.sparse_initializer:
-        raise ModelError(f"{label}: the model has sparse weights; export it with dense ones")
     arrays = {tensor.name: _array(tensor, external, label) for tensor in graph.initializer}
     graph.ClearField("initializer")
     lean = onnx.ModelProto()
@@ -198,15 +259,16 @@ def detach(
     return lean, arrays
 
 
-def external_contents(proto: onnx.ModelProto, directory: Path, label: str) -> dict[str, Contents]:
-    """Read the files that a model's weights lie in, by their names in the model, in order.
+def external_contents(
+    tensors: Iterable[onnx.TensorProto], directory: Path, label: str
+) -> dict[str, Contents]:
+    """Read the files that `tensors` lie in, by their names in the model, in order.
 
-    Raises `ModelError` unless all of them are regular files inside `directory`.
+    Raises `ModelError` unless `file_of` allows all of them to a model in `directory`.
     """
     files = {
-        external_location(tensor): file_of(tensor, directory, _called(tensor, label))
-        for tensor in proto.graph.initializer
-        if is_external(tensor)
+        external_location(tensor): file_of(tensor, directory, called(tensor, label))
+        for tensor in tensors
     }
     held = {file: copied(file) for file in set(files.values())}
     return {location: held[files[location]] for location in sorted(files)}
@@ -246,17 +308,36 @@ def external_location(proto: onnx.TensorProto) -> str:
     return next((entry.value for entry in proto.external_data if entry.key == "location"), "")
 
 
-def _called(proto: onnx.TensorProto, label: str) -> str:
-    return f"{label}: weight {proto.name!r}"
+def called(proto: onnx.TensorProto, label: str) -> str:
+    """Return how messages call a tensor."""
+    return f"{label}: weight {proto.name!r}" if proto.name else f"{label}: a constant"
+
+
+def with_own_data(
+    proto: onnx.TensorProto, external: Mapping[str, Contents], what: str
+) -> onnx.TensorProto:
+    """Return a tensor that lies in another file as one that holds its own data."""
+    contents, size = external[external_location(proto)], stored_bytes(proto, what)
+    data = array_in(contents, proto, (size,), np.dtype(np.uint8), what)
+    return onnx.TensorProto(
+        name=proto.name, data_type=proto.data_type, dims=proto.dims, raw_data=data.tobytes()
+    )
+
+
+def stored_bytes(proto: onnx.TensorProto, what: str) -> int:
+    """Return the bytes that the values of a tensor take in a file."""
+    bits = _NARROW_BITS.get(proto.data_type) or _bits(proto, what)
+    return (math.prod(_shape(proto, what)) * bits + 7) // 8
 
 
 def _array(proto: onnx.TensorProto, external: Mapping[str, Contents], label: str) -> Array:
-    what = _called(proto, label)
+    what = called(proto, label)
     is_bfloat16 = proto.data_type == onnx.TensorProto.BFLOAT16
-    dtype = np.dtype(np.uint16 if is_bfloat16 else numpy_dtype(proto.data_type, what))
-    shape = tuple(proto.dims)
-    if len(shape) > _MOST_DIMENSIONS or any(size < 0 for size in shape):
-        raise ModelError(f"{what} has no possible shape; export the model again")
+    shape = _shape(proto, what)
+    is_narrow = proto.data_type in _NARROW_BITS
+    if is_narrow and is_external(proto):
+        proto = with_own_data(proto, external, what)
+    dtype = np.dtype(np.uint16 if is_bfloat16 or is_narrow else numpy_dtype(proto.data_type, what))
     try:
         if is_external(proto):
             array = array_in(external[external_location(proto)], proto, shape, dtype, what)

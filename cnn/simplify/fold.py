@@ -301,7 +301,8 @@ def _infer(graph: OperatorGraph, node: onnx.NodeProto) -> None:
         for name in node.input
         if name in graph.constants and graph.constants[name].nbytes < INLINE_BYTES
     }
-    if not onnx.defs.has(node.op_type, graph.opset, node.domain):
+    is_standard = node.domain in STANDARD_DOMAINS
+    if not is_standard or not onnx.defs.has(node.op_type, graph.opset, node.domain):
         if contrib.is_known(node):
             graph.types.update(contrib.infer(node, types))
         return

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import cnn
-from cnn.reading.weights import detach, external_contents, file_of
+from cnn.reading.source import model_files
+from cnn.reading.weights import detach, external_contents, external_tensors, file_of
 from tests.cnn.models import convolution, node, save
 from tests.cnn.test_bad_models import refused
 
@@ -181,18 +183,178 @@ def in_training(proto: onnx.ModelProto) -> None:
     proto.training_info.add().initialization.initializer.append(elsewhere())
 
 
-@pytest.mark.parametrize(
+PLACES = pytest.mark.parametrize(
     "place",
     [in_a_constant, in_a_sparse_weight, in_a_body, in_a_function,
      in_what_a_function_takes_for_granted, in_training],
 )  # fmt: skip
-def test_only_weights_lie_in_other_files(
+
+
+@PLACES
+def test_no_tensor_lies_outside_of_the_models_folder(
     tmp_path: Path, place: Callable[[onnx.ModelProto], None]
 ) -> None:
     """Whoever is handed the model later would open what it names."""
+    (tmp_path / "secret").write_bytes(bytes(16))
+    folder = tmp_path / "model"
+    folder.mkdir()
     proto = convolution()
     place(proto)
-    refused(save(proto, tmp_path), "a constant of the model lies in another file")
+    refused(save(proto, folder), "lies in ../secret, which is not beside the model")
+
+
+def everywhere(location: str) -> onnx.ModelProto:
+    """A network that reads a constant, a weight of a body and a constant of a function from a file.
+
+    Each of the three adds the first four numbers of `WEIGHT` to the channels.
+    """
+    kept = elsewhere()
+    kept.external_data[0].value = location
+
+    def adding(name: str) -> tuple[onnx.TensorProto, onnx.NodeProto]:
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(kept)
+        tensor.name = name
+        return tensor, node("Constant", [], [name], value=tensor)
+
+    (_, constant), (own, _), (_, of_function) = (adding(name) for name in "kbf")
+    shape = (1, 4, 8, 8)
+    made = onnx.helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, shape)
+    then = onnx.helper.make_graph([node("Add", ["u", "b"], ["t"])], "then", [], [made], [own])
+    other = onnx.helper.make_graph([node("Neg", ["u"], ["t"])], "else", [], [made])
+    proto = convolution(
+        (1, 3, 8, 8),
+        constant,
+        node("Add", ["y", "k"], ["u"]),
+        node("ReduceSum", ["u"], ["sum"], keepdims=0),
+        node("Cast", ["sum"], ["c"], to=onnx.TensorProto.BOOL),
+        node("If", ["c"], ["v"], then_branch=then, else_branch=other),
+        node("F", ["v"], ["z"], domain="lib"),
+    )
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("lib", 1)]
+    add = [of_function, node("Add", ["a", "f"], ["r"])]
+    proto.functions.append(onnx.helper.make_function("lib", "F", ["a"], ["r"], add, opsets))
+    proto.opset_import.append(opsets[1])
+    return proto
+
+
+def computed(path: Path, x: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(["z"], {"x": x})[0]
+
+
+def test_constants_and_bodies_lie_in_other_files_of_the_models_folder(folder: Path) -> None:
+    path = save(everywhere("w.bin"), folder)
+    model = cnn.read(path)
+    cut = model.cut(model.network.layer, ["x"], ["z"], folder / "cut")
+    x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    wanted = computed(path, x)
+    np.testing.assert_allclose(computed(cut.graph, x), wanted, atol=1e-5)
+    np.testing.assert_allclose(computed(model.write_original(folder / "o"), x), wanted, atol=1e-5)
+    assert model_files(path).keys() == {"model.onnx", "w.bin"}
+
+
+def test_places_that_are_read_again_and_again_do_not_fill_the_memory(folder: Path) -> None:
+    """A hole of a gigabyte, of which a few constants would take many."""
+    os.truncate(folder / "w.bin", 1 << 30)
+    proto = everywhere("w.bin")
+    for each in external_tensors(proto):
+        each.dims[:] = [1 << 28]
+        del each.external_data[1:]
+    refused(save(proto, folder), "such tensors take more than 1073741824 bytes")
+
+
+# ------------------------------------------------------------------ caches of Hugging Face
+
+HASH, OTHER = "ab" * 32, "0c" * 20
+
+
+def cached(place: Path, repository: str = "models--org--net") -> Path:
+    """A snapshot as `huggingface_hub` keeps it, with weights; returns its folder."""
+    repo = place / "hub" / repository
+    folder = repo / "snapshots" / "1f" / "onnx"
+    folder.mkdir(parents=True)
+    (repo / "blobs").mkdir()
+    (repo / "blobs" / HASH).write_bytes(WEIGHT.tobytes())
+    (folder / "model.onnx_data").symlink_to(f"../../../blobs/{HASH}")
+    save(with_weight({"location": "model.onnx_data"}), repo / "blobs")
+    (repo / "blobs" / "model.onnx").rename(repo / "blobs" / OTHER)
+    (folder / "model.onnx").symlink_to(f"../../../blobs/{OTHER}")
+    return folder
+
+
+def test_a_model_of_a_hugging_face_cache_is_read_where_it_is(tmp_path: Path) -> None:
+    path = cached(tmp_path) / "model.onnx"
+    (tmp_path / "link").symlink_to(path.parent)
+    for found in (path, tmp_path / "link" / "model.onnx"):
+        np.testing.assert_array_equal(next(iter(cnn.read(found).weights.values())), WEIGHT)
+    blob = tmp_path.resolve() / "hub" / "models--org--net" / "blobs" / HASH
+    assert model_files(path)["model.onnx_data"] == blob
+
+
+def of_another_repository(folder: Path) -> None:
+    cached(folder.parents[5] / "other", "models--org--secret")
+    theirs = folder.parents[5] / "other" / "hub" / "models--org--secret" / "blobs" / HASH
+    (folder / "model.onnx_data").unlink()
+    (folder / "model.onnx_data").symlink_to(theirs)
+
+
+def beside_the_blobs(folder: Path) -> None:
+    (folder.parents[2] / "token").write_bytes(WEIGHT.tobytes())
+    (folder / "model.onnx_data").unlink()
+    (folder / "model.onnx_data").symlink_to("../../../token")
+
+
+def no_hash(folder: Path) -> None:
+    blobs = folder.parents[2] / "blobs"
+    (blobs / HASH).rename(blobs / "id_rsa")
+    (folder / "model.onnx_data").unlink()
+    (folder / "model.onnx_data").symlink_to("../../../blobs/id_rsa")
+
+
+def blobs_that_are_a_link(folder: Path) -> None:
+    blobs = folder.parents[2] / "blobs"
+    blobs.rename(folder.parents[5] / "elsewhere")
+    blobs.symlink_to(folder.parents[5] / "elsewhere")
+
+
+def a_blob_that_is_a_link(folder: Path) -> None:
+    blob = folder.parents[2] / "blobs" / HASH
+    blob.rename(folder.parents[5] / HASH)
+    blob.symlink_to(folder.parents[5] / HASH)
+
+
+def a_blob_that_is_a_pipe(folder: Path) -> None:
+    blob = folder.parents[2] / "blobs" / HASH
+    blob.unlink()
+    os.mkfifo(blob)
+
+
+def below_the_blobs(folder: Path) -> None:
+    blobs = folder.parents[2] / "blobs"
+    (blobs / "more").mkdir()
+    (blobs / HASH).rename(blobs / "more" / HASH)
+    (folder / "model.onnx_data").unlink()
+    (folder / "model.onnx_data").symlink_to(f"../../../blobs/more/{HASH}")
+
+
+def of_another_shape(folder: Path) -> None:
+    folder.parents[2].rename(folder.parents[3] / "net")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [of_another_repository, beside_the_blobs, no_hash, blobs_that_are_a_link,
+     a_blob_that_is_a_link, a_blob_that_is_a_pipe, below_the_blobs, of_another_shape],
+)  # fmt: skip
+def test_no_other_link_of_a_hugging_face_cache_is_followed(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    folder = cached(tmp_path / "a" / "b")
+    change(folder)
+    if not folder.exists():
+        folder = tmp_path / "a" / "b" / "hub" / "net" / "snapshots" / "1f" / "onnx"
+    refused(folder / "model.onnx", "a link to .* outside of the model's folder|not a regular file")
 
 
 # --------------------------------------------------------------------------- any path at all
@@ -238,11 +400,13 @@ def test_no_weight_whatsoever_takes_more_than_its_file_has(
 ) -> None:
     try:
         proto = with_weight(entries, tuple(dims), kind)
-        external = external_contents(proto, shared, "model.onnx")
+        external = external_contents(external_tensors(proto), shared, "model.onnx")
         _, weights = detach(proto, external, "model.onnx")
     except cnn.ModelError:
         return
-    assert weights["w"].nbytes <= WEIGHT.nbytes
+    bits = {onnx.TensorProto.INT4: 4, onnx.TensorProto.UINT4: 4, 25: 2, 26: 2}  # 2 bits: recent
+    narrower = 8 // bits.get(kind, 8)
+    assert weights["w"].nbytes <= WEIGHT.nbytes * narrower
     assert weights["w"].shape == tuple(dims)
 
 
@@ -303,7 +467,7 @@ def test_weights_in_one_file_take_one_descriptor(folder: Path) -> None:
         more.CopyFrom(proto.graph.initializer[0])
         more.name = f"w{number}"
         more.external_data[0].value = location
-    external = external_contents(proto, folder, "model.onnx")
+    external = external_contents(external_tensors(proto), folder, "model.onnx")
     _, weights = detach(proto, external, "model.onnx")
     assert len(weights) == 61
     assert len(os.listdir("/proc/self/fd")) == before + 1

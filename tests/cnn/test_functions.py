@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
@@ -67,10 +69,42 @@ def test_functions_that_multiply_are_refused_before_they_are_inlined(tmp_path: P
     refused(save(calling(*functions, function("F8", ["Relu"])), tmp_path), "more than 1000000")
 
 
-def test_a_function_for_another_operator_set_is_refused(tmp_path: Path) -> None:
-    old = function("F0", ["Relu"])
-    old.opset_import[0].version = 9
-    refused(save(calling(old), tmp_path), "'F0' was written for another operator set")
+def averaging(version: int) -> onnx.FunctionProto:
+    """b = ReduceMean(a), whose axes are an input from operator set 18 on."""
+    imports = [helper.make_opsetid("", version)]
+    axes = [node("Constant", [], ["axes"], value_ints=[1])] if version >= 18 else []
+    read = ["a", "axes"] if version >= 18 else ["a"]
+    given = {} if version >= 18 else {"axes": [1]}
+    nodes = [*axes, node("ReduceMean", read, ["b"], **given)]
+    return helper.make_function("f", "F0", ["a"], ["b"], nodes, imports)
+
+
+@pytest.mark.parametrize("version", [13, 15, 17, 18, 21, 24])
+@pytest.mark.parametrize("make", [averaging, None], ids=["changed", "same"])
+def test_functions_of_other_operator_sets_compute_the_same(
+    tmp_path: Path, version: int, make: Callable[[int], onnx.FunctionProto] | None
+) -> None:
+    called = make(version) if make else function("F0", ["Relu"])
+    called.opset_import[0].version = version
+    path = save(calling(called), tmp_path)
+    model = cnn.read(path)
+    subnet = model.cut(model.network.layer, ["x"], ["z"], tmp_path / "cut").graph
+    x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    proto = onnx.load(path)  # ONNX Runtime takes an operator as the model's operator set has it
+    proto.opset_import[0].version = version
+    wanted = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
+    for ours in (subnet, model.write_original(tmp_path / "original")):
+        found = onnxruntime.InferenceSession(ours).run(["z"], {"x": x})[0]
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_a_function_whose_operator_means_something_else_in_the_model_is_refused(
+    tmp_path: Path,
+) -> None:
+    proto = calling(averaging(18))
+    proto.graph.node.append(node("ReduceMean", ["z"], ["u"], axes=[1]))  # as operator set 17 has it
+    proto.graph.output[0].name = "u"
+    refused(save(proto, tmp_path), "'F0' was written for another operator set than the model")
 
 
 def test_a_call_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,13 @@ _FAULTY_WITHOUT_ROUND = ["WeightBiasQuantization"]
 """For models of an operator set without `Round`: this one quantises a bias by that operator, and
 then the model cannot be loaded."""
 
+_FAULTY_WITH_BLOCKS = ["QDQSelectorActionTransformer"]
+"""For models with weights that are quantised by blocks: this one fuses them into products that know
+one scale per column, which then fail."""
+
+_BLOCKS = b"block_size"
+"""The attribute by which a quantiser has blocks; to find its name elsewhere costs a fusion."""
+
 _OPERATOR_SET_OF_ROUND = 11
 
 
@@ -42,6 +49,7 @@ def faulty_optimizers_of(model: bytes) -> list[str]:
     return [
         *FAULTY_FOR_ALL,
         *(_FAULTY_WITH_BODIES if has_bodies(memoryview(model)) else ()),
+        *(_FAULTY_WITH_BLOCKS if _BLOCKS in model else ()),
         *(_FAULTY_WITHOUT_ROUND if _operator_set(model) < _OPERATOR_SET_OF_ROUND else ()),
     ]
 

@@ -50,6 +50,22 @@ shapes, and a test keeps both lists equal. Each computes tensors from tensors. A
 a graph or a compiled program, reads a file or loads a library must never be listed here.
 """
 
+ML_DOMAIN = "ai.onnx.ml"
+
+ML_OPERATORS = frozenset(
+    (
+        *("ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "LabelEncoder"),
+        *("LinearClassifier", "LinearRegressor", "Normalizer", "OneHotEncoder", "SVMClassifier"),
+        *("SVMRegressor", "Scaler", "TreeEnsemble", "TreeEnsembleClassifier"),
+        "TreeEnsembleRegressor",
+    )
+)
+"""The operators of ONNX's classical machine learning that a subnet may contain. The same test keeps
+them equal to those of `cnn.operators.contrib`."""
+
+_ENGINES_OWN = {CONTRIB_DOMAIN: CONTRIB_OPERATORS, ML_DOMAIN: ML_OPERATORS}
+"""The operators, by domain, that of the engines only ONNX Runtime has."""
+
 _STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
 _OPTIMISED_DOMAINS = frozenset({CONTRIB_DOMAIN, "com.microsoft.nchwc", "com.ms.internal.nhwc"})
 """Further domains that ONNX Runtime's optimiser uses for the CPU."""
@@ -77,7 +93,7 @@ class OnnxFile:
     digest: str
     """SHA-256 (hex) of the file and its weight files."""
     contrib_layer: str = ""
-    """The first layer with an operator of ONNX Runtime's own; "" if there is none."""
+    """The first layer with an operator that only ONNX Runtime has; "" if there is none."""
 
 
 def inspect(path: Path) -> OnnxFile:
@@ -154,7 +170,7 @@ def _subject(name: str | None, path: Path) -> str:
 
 
 def _check_operator(node: memoryview, *, is_optimised: bool) -> str:
-    """Return the layer's name and operator if this is one of ONNX Runtime's own, else ""."""
+    """Return the layer's name and operator if only ONNX Runtime has this one, else ""."""
     operator = text_field(node, NodeField.OP_TYPE) or ""
     domain = text_field(node, NodeField.DOMAIN) or ""
     name = text_field(node, NodeField.NAME) or text_field(node, NodeField.OUTPUT) or ""
@@ -165,8 +181,8 @@ def _check_operator(node: memoryview, *, is_optimised: bool) -> str:
         )
     if domain in _STANDARD_DOMAINS:
         return ""
-    is_contrib = domain == CONTRIB_DOMAIN and operator in CONTRIB_OPERATORS
-    if not is_contrib and not (is_optimised and domain in _OPTIMISED_DOMAINS):
+    is_known = operator in _ENGINES_OWN.get(domain, ())
+    if not is_known and not (is_optimised and domain in _OPTIMISED_DOMAINS):
         raise NotAllowedError(
             f"layer {name!r} ({operator}) of the domain {domain!r}; only ONNX's own operators and "
             "some of ONNX Runtime's run here"

@@ -108,11 +108,11 @@ def check_quantisers(subnet: str, library: str, layer: str) -> None:
 
 
 def check_operators(subnet: str, library: str, contrib_layer: str) -> None:
-    """Raise ExecutorError if the subnet has a layer with an operator of ONNX Runtime's own."""
+    """Raise ExecutorError if the subnet has a layer with an operator that only ONNX Runtime has."""
     if contrib_layer:
         raise ExecutorError(
-            f"subnet {subnet}: layer {contrib_layer} is an operator of ONNX Runtime's own, which "
-            f"{library} does not have; {_ELSEWHERE}"
+            f"subnet {subnet}: layer {contrib_layer} is an operator that ONNX Runtime has and "
+            f"{library} does not; {_ELSEWHERE}"
         )
 
 

@@ -88,8 +88,8 @@ class TvmExecutor:
         file = inspect(graph)
         if file.contrib_layer:
             raise ExecutorError(
-                f"subnet {file.name}: layer {file.contrib_layer} is an operator of ONNX Runtime's "
-                "own, which TVM does not have; pin the layer to a node that runs ONNX Runtime"
+                f"subnet {file.name}: layer {file.contrib_layer} is an operator that ONNX "
+                "Runtime has and TVM does not; pin the layer to a node that runs ONNX Runtime"
             )
         key = library_key(file.digest, self._version, processor_kind(), options)
         size = sum(path.stat().st_size for path in (file.path, *file.external))

@@ -19,6 +19,8 @@ from nodes.executors.base import ExecutorError
 from nodes.executors.onnx.file import (
     CONTRIB_DOMAIN,
     CONTRIB_OPERATORS,
+    ML_DOMAIN,
+    ML_OPERATORS,
     check_optimised,
     inspect,
 )
@@ -297,13 +299,17 @@ def test_operators_of_onnx_runtimes_quantizer_may_be_sent_and_are_named(tmp_path
 def test_a_node_runs_the_same_operators_of_onnx_runtimes_as_networks_may_have() -> None:
     assert contrib.RULES.keys() == CONTRIB_OPERATORS
     assert CONTRIB_DOMAIN == contrib.DOMAIN
+    assert contrib.ML_RULES.keys() == ML_OPERATORS
+    assert ML_DOMAIN == contrib.ML_DOMAIN
 
 
 def test_no_operator_that_a_launcher_may_send_runs_a_graph_or_is_a_compiled_program() -> None:
-    schemas = [x for x in ort.get_all_operator_schema() if x.domain == CONTRIB_DOMAIN]
-    assert {x.name for x in schemas} >= CONTRIB_OPERATORS
+    known = CONTRIB_OPERATORS | ML_OPERATORS
+    domains = (CONTRIB_DOMAIN, ML_DOMAIN)
+    schemas = [x for x in ort.get_all_operator_schema() if x.domain in domains]
+    assert {x.name for x in schemas} >= known
     for schema in schemas:
-        if schema.name in CONTRIB_OPERATORS:
+        if schema.name in known:
             kinds = {str(attribute.type) for attribute in schema.attributes.values()}
             assert not any("GRAPH" in kind for kind in kinds), schema.name
 

@@ -150,7 +150,7 @@ def test_half_precision_is_refused_where_there_is_no_flag_for_it() -> None:
 
 def test_an_operator_of_onnx_runtimes_own_is_refused_by_its_layers_name() -> None:
     check_operators("s", "TensorRT 10.3.0", "")
-    with pytest.raises(ExecutorError, match=r"layer 'a' \(QLinearAdd\) is an operator of ONNX Run"):
+    with pytest.raises(ExecutorError, match=r"layer 'a' \(QLinearAdd\) is an operator that ONNX"):
         check_operators("s", "TensorRT 10.3.0", "'a' (QLinearAdd)")
 
 
