@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from csdf.analysis import Analysis, analyze
     from csdf.buffers.capacities import CapacitySearch, Front, Point, Smallest
+    from csdf.certificates.certify import Certificate, certify
+    from csdf.certificates.check import check
     from csdf.conversion.dataflow_graphs import device_graph, phase_graph
     from csdf.conversion.from_network import Dataflow, convert
     from csdf.conversion.proof import Proof, prove
@@ -62,6 +64,7 @@ __all__ = [
     "Actor",
     "Analysis",
     "CapacitySearch",
+    "Certificate",
     "Channel",
     "ConversionError",
     "CsdfError",
@@ -92,6 +95,8 @@ __all__ = [
     "TooLargeError",
     "actor_periods",
     "analyze",
+    "certify",
+    "check",
     "check_liveness",
     "convert",
     "device_graph",
@@ -117,6 +122,8 @@ __all__ = [
 _MODULES = {
     "analysis": ("Analysis", "analyze"),
     "buffers.capacities": ("CapacitySearch", "Front", "Point", "Smallest"),
+    "certificates.certify": ("Certificate", "certify"),
+    "certificates.check": ("check",),
     "conversion.dataflow_graphs": ("device_graph", "phase_graph"),
     "conversion.from_network": ("Dataflow", "convert"),
     "conversion.proof": ("Proof", "prove"),

@@ -21,6 +21,9 @@ from pathlib import Path
 from csdf.analysis import analyze, stuck
 from csdf.buffers.capacities import EFFORT, CapacitySearch, Unit
 from csdf.buffers.storage import unbounded
+from csdf.certificates.certify import EFFORT as CERTIFICATE_EFFORT
+from csdf.certificates.certify import certify
+from csdf.certificates.check import RefusedError, check
 from csdf.cli import report
 from csdf.cli.output import ProgressLine, printable
 from csdf.cli.report import analysis_text
@@ -189,6 +192,32 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     )
     _add_common(command, commands["convert"], speaks_json=False)
     command.add_argument("output", metavar="OUTPUT", help="file to write")
+    command = subparsers.add_parser(
+        "certify",
+        help="write a certificate of the analysis, which other programs can check",
+        description="Write a certificate: JSON with all that is needed to check that the graph is "
+        "consistent, live, of this period, and of capacities none of which could be less; or that "
+        "it is not.",
+    )
+    _add_common(command, commands["certify"], speaks_json=False)
+    command.add_argument(
+        "--output", metavar="FILE", help="file to write (default: standard output)"
+    )
+    command.add_argument(
+        "--effort",
+        type=_positive,
+        default=CERTIFICATE_EFFORT,
+        metavar="N",
+        help="most constraints between firings to examine (default: %(default)s)",
+    )
+    command = subparsers.add_parser(
+        "check",
+        help="check a certificate, from the definitions alone",
+        description="Check that a certificate proves what it claims about a graph. The checker is "
+        "one file that shares no code with the analyser. Exit code 1 means that it does not.",
+    )
+    command.add_argument("certificate", metavar="CERTIFICATE", help="file that certify wrote")
+    _add_common(command, commands["check"])
     return found
 
 
@@ -410,6 +439,45 @@ def _convert(options: argparse.Namespace, graph: Graph) -> int:
     return EXIT_FINE
 
 
+def _certify(options: argparse.Namespace, graph: Graph) -> int:
+    found = certify(graph, _as_json_file(options, graph), options.effort)
+    text = _json(found.content)
+    for one in found.left_out:
+        sys.stderr.write(printable(f"csdf: not certified: {one}") + "\n")
+    if options.output is None:
+        _print(text)
+    else:
+        _write(options.output, text + "\n")
+    return EXIT_FINE if found.live else EXIT_NOT_LIVE
+
+
+def _check_certificate(options: argparse.Namespace, graph: Graph) -> int:
+    try:
+        certificate = Path(options.certificate).read_bytes()
+    except OSError as error:
+        raise CsdfError(
+            f"{options.certificate} cannot be read: {error.strerror or error}"
+        ) from None
+    try:
+        claims = check(certificate, _as_json_file(options, graph))
+    except RefusedError as error:
+        return _fail(f"{options.certificate} proves nothing about {options.file}: {error}", 1)
+    if "period" in claims:
+        claims["period"] = str(claims["period"])
+    _print(_json(claims) if options.json else report.claims_text(claims))
+    return EXIT_FINE
+
+
+def _as_json_file(options: argparse.Namespace, graph: Graph) -> bytes:
+    """Return the JSON file that a certificate is about: for SDF3 XML, what `convert` writes."""
+    if Path(options.file).suffix.lower() == ".json":
+        try:
+            return Path(options.file).read_bytes()
+        except OSError as error:
+            raise CsdfError(f"cannot be read: {error.strerror or error}") from error
+    return files.as_text(graph, "graph.json").encode()
+
+
 COMMANDS = {
     "analyze": _analyze,
     "capacities": _capacities,
@@ -417,6 +485,8 @@ COMMANDS = {
     "simulate": _simulate,
     "draw": _draw,
     "convert": _convert,
+    "certify": _certify,
+    "check": _check_certificate,
 }
 
 

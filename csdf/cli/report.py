@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 from csdf.analysis import Analysis
 from csdf.buffers.capacities import CapacityProgress, Front, Point, Smallest, Unit
@@ -256,6 +257,21 @@ def _bounds(what: str, found: Smallest, unit: Unit) -> list[str]:
         )
     listed = ", ".join(f"{name} {count}" for name, count in found.point.capacities.items())
     return [sentence, f"  {listed}"]
+
+
+def claims_text(claims: Mapping[str, Any]) -> str:
+    """Return what a certificate proves, in sentences."""
+    if not claims["consistent"]:
+        return "Proved: the graph is inconsistent."
+    if not claims["live"]:
+        return "Proved: the graph is consistent, and deadlocks."
+    lines = ["Proved: the graph is consistent and live."]
+    if "period" in claims:
+        lines.append(f"Proved: its period is {exact(Fraction(claims['period']))}.")
+    if names := claims.get("capacities"):
+        worse = "a deadlock or a longer period" if "period" in claims else "a deadlock"
+        lines.append(f"Proved: one place less means {worse} in {_cut(names, ', ')}.")
+    return "\n".join(lines)
 
 
 def schedule_json(schedule: Schedule, orders: Orders) -> dict[str, object]:

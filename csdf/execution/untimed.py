@@ -32,7 +32,12 @@ class _Cycle:
 
 
 class Execution:
-    """An untimed execution, and the `state` that it has reached."""
+    """An untimed execution, and the `state` that it has reached.
+
+    If `schedule` is a list, `run` adds (actor, firings) for all that fire one after the other.
+    """
+
+    schedule: list[tuple[int, int]] | None = None
 
     def __init__(
         self, graph: Lowered, firings: Sequence[int], step_limit: int = STEP_LIMIT
@@ -54,8 +59,13 @@ class Execution:
         Returns whether every actor fired as often as it should. Raises `TooLargeError`.
         """
         self.state.wake_all()
+        fired = self.state.fired
         while self.state.woken:
-            self._fire_all(self.state.woken.popleft())
+            actor = self.state.woken.popleft()
+            before = fired[actor]
+            self._fire_all(actor)
+            if self.schedule is not None and fired[actor] > before:
+                self.schedule.append((actor, fired[actor] - before))
         return not self.stuck
 
     def _fire_all(self, actor: int) -> None:

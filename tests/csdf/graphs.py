@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from hypothesis import strategies as st
 
+from csdf.errors import InconsistentGraphError
+from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Actor, Channel, Graph
 
 
@@ -150,3 +153,18 @@ def connected_parts(found: Graph) -> list[Graph]:
 def may_overtake(found: Graph) -> bool:
     """Whether a firing may end before one of the same actor that started earlier."""
     return any(len(set(a.execution_times)) > 1 and a.concurrency != 1 for a in found.actors)
+
+
+def inconsistent_graph(draw: random.Random, *, bounded: bool) -> Graph:
+    """A random graph of which one channel, on a loop, produces too much."""
+    while True:
+        found = random_graph(draw, bounded=bounded)
+        for place, channel in enumerate(found.channels):
+            more = (channel.production[0] + 1, *channel.production[1:])
+            channels = [*found.channels]
+            channels[place] = replace(channel, production=more)
+            changed = replace(found, channels=tuple(channels))
+            try:
+                repetition_vector(changed)
+            except InconsistentGraphError:
+                return changed

@@ -41,6 +41,7 @@ INPUTS = {
     "video": 300,
     "references": 300,
     "standard input": 500,
+    "certificate": 2000,
     "HTTP request": 2000,
     "gRPC request": 2000,
 }

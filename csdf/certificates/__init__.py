@@ -1,0 +1,1 @@
+"""Certificates of analyses, and the checker that needs nothing of this package."""
