@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from csdf.analysis import Analysis, analyze
     from csdf.buffers.capacities import CapacitySearch, Front, Point, Smallest
     from csdf.certificates.certify import Certificate, certify
-    from csdf.certificates.check import check
     from csdf.conversion.dataflow_graphs import device_graph, phase_graph
     from csdf.conversion.from_network import Dataflow, convert
     from csdf.conversion.proof import Proof, prove
@@ -96,7 +95,6 @@ __all__ = [
     "actor_periods",
     "analyze",
     "certify",
-    "check",
     "check_liveness",
     "convert",
     "device_graph",
@@ -123,7 +121,6 @@ _MODULES = {
     "analysis": ("Analysis", "analyze"),
     "buffers.capacities": ("CapacitySearch", "Front", "Point", "Smallest"),
     "certificates.certify": ("Certificate", "certify"),
-    "certificates.check": ("check",),
     "conversion.dataflow_graphs": ("device_graph", "phase_graph"),
     "conversion.from_network": ("Dataflow", "convert"),
     "conversion.proof": ("Proof", "prove"),

@@ -58,7 +58,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/laboratory.md",
         "docs/status.md",
     ),
-    "Dataflow graphs": ("docs/csdf.md",),
+    "Dataflow graphs": ("docs/csdf.md", "docs/certificates.md"),
     "The project": ("CONTRIBUTING.md", "CHANGELOG.md"),
 }
 """Heading → its pages. The front page comes first; decisions stand below their own page."""

@@ -47,7 +47,7 @@ class Rates:
 Arc = namedtuple("Arc", "source target puts takes tokens channel kind")
 
 
-class Graph:
+class _Graph:
     """Times and concurrency (None: no bound) by actor, and channels, read from JSON."""
 
     def __init__(self, found: Any) -> None:
@@ -85,7 +85,7 @@ class Graph:
         return found
 
 
-def execute(graph: Graph, arcs: list[Arc], schedule: Any) -> tuple[list[int], dict[str, int]]:
+def execute(graph: _Graph, arcs: list[Arc], schedule: Any) -> tuple[list[int], dict[str, int]]:
     """Fire one firing after the other; return the tokens of all arcs, and the firings by actor."""
     tokens, fired = [arc.tokens for arc in arcs], dict.fromkeys(graph.phases, 0)
     at: dict[str, list[int]] = {actor: [] for actor in graph.phases}
@@ -109,7 +109,7 @@ def execute(graph: Graph, arcs: list[Arc], schedule: Any) -> tuple[list[int], di
     return tokens, fired
 
 
-def check_deadlock(graph: Graph, arcs: list[Arc], fired: Any, waits: Any) -> None:
+def check_deadlock(graph: _Graph, arcs: list[Arc], fired: Any, waits: Any) -> None:
     """Check that in a state that can be reached, actors wait for each other, and so for ever."""
     tokens, firings = execute(graph, arcs, fired)
     held = {(arc.target, arc.channel, arc.kind): (arc, tokens[i]) for i, arc in enumerate(arcs)}
@@ -120,7 +120,7 @@ def check_deadlock(graph: Graph, arcs: list[Arc], fired: Any, waits: Any) -> Non
         require(arc.source == provider, f"{arc.source!r} does not wait, and may end {wait}")
 
 
-def check_cycle(graph: Graph, arcs: list[Arc], iterations: int, steps: Any) -> Fraction:
+def check_cycle(graph: _Graph, arcs: list[Arc], iterations: int, steps: Any) -> Fraction:
     """Check that each firing of a cycle waits for the end of the one before; return its ratio.
 
     After the last step comes the first, so many iterations later. If the firings of an actor end in
@@ -144,7 +144,9 @@ def check_cycle(graph: Graph, arcs: list[Arc], iterations: int, steps: Any) -> F
     return total / iterations
 
 
-def check_schedule(graph: Graph, arcs: list[Arc], period: Fraction, unit: int, starts: Any) -> None:
+def check_schedule(
+    graph: _Graph, arcs: list[Arc], period: Fraction, unit: int, starts: Any
+) -> None:
     """Check that every firing of a periodic schedule finds its tokens."""
     fields(starts, *graph.times)
     lasts = {actor: [whole(t * number(unit, 1)) for t in own] for actor, own in graph.times.items()}
@@ -176,7 +178,7 @@ def check_schedule(graph: Graph, arcs: list[Arc], period: Fraction, unit: int, s
                 require(in_time, f"firing {j} of {arc.target!r} starts too early for {arc[5:]}")
 
 
-def check_repetitions(graph: Graph, counts: dict[str, int]) -> None:
+def check_repetitions(graph: _Graph, counts: dict[str, int]) -> None:
     """Check that an iteration leaves every channel as it was, and that none is shorter."""
     fields(counts, *graph.phases)
     graph.firings = {actor: number(counts[actor], 1) * n for actor, n in graph.phases.items()}
@@ -192,7 +194,7 @@ def check_repetitions(graph: Graph, counts: dict[str, int]) -> None:
         require(common == 1, f"the repetitions of {own[0]!r} and others have a common divisor")
 
 
-def check_inconsistent(graph: Graph, names: list[str]) -> None:
+def check_inconsistent(graph: _Graph, names: list[str]) -> None:
     """Check that no repetition counts fit the rates around a closed walk along channels."""
     for begin in graph.channels[of(names, list)[0]][:2]:
         at, ratio = begin, Fraction(1)
@@ -209,12 +211,12 @@ def check(certificate: bytes, graph: bytes) -> dict[str, Any]:
     """Return what a certificate proves of the graph in a file, by claim. Raises `RefusedError`."""
     try:
         found, about = (json.loads(file, parse_float=str) for file in (graph, certificate))
-        return _check(Graph(found), about, hashlib.sha256(graph).hexdigest())
+        return _check(_Graph(found), about, hashlib.sha256(graph).hexdigest())
     except (LookupError, TypeError, ArithmeticError, ValueError, RecursionError) as error:
         raise RefusedError(f"a file is malformed: {error!r}") from None
 
 
-def _check(graph: Graph, about: dict[str, Any], digest: str) -> dict[str, Any]:
+def _check(graph: _Graph, about: dict[str, Any], digest: str) -> dict[str, Any]:
     keys = ["format", "graph"]
     require([about[key] for key in keys] == ["csdf-certificate 1", digest], "not about this graph")
     if "inconsistent" in about:

@@ -136,6 +136,8 @@ def _set(*path: Any) -> Callable[[Content], None]:
     return change
 
 
+ONE = "concurrency"
+
 LIES: dict[str, tuple[Callable[[Content], None], str]] = {
     "another graph": (_set("graph", "0" * 64), "not about this graph"),
     "twice an iteration": (_set("repetitions", {"A": 2, "B": 2}), "common divisor"),
@@ -164,6 +166,17 @@ LIES: dict[str, tuple[Callable[[Content], None], str]] = {
     "a claim of nothing": (_set("capacities", "c1", {"because": 1}), "there should be just"),
     "more than there is to claim": (_set("fast", True), "there should be just"),
     "negative firings": (_set("live", [["A", 1], ["B", -1]]), "-1 is less than 1"),
+    "an order backwards": (
+        _set("period", "cycle", "steps", [["B", 1, None, "order"], ["B", 0, None, "concurrency"]]),
+        "'B': firings not in order",
+    ),
+    "starts of half the phases": (_set("period", "starts", "B", [2]), "'B' fit no iteration"),
+    "times between units": (_set("period", "value", "13/2"), "no multiple of the unit"),
+    "a period that is no number": (_set("period", "value", "-6"), "is no number of 0 or more"),
+    "a slower cycle that is not slower": (
+        _set("capacities", "c1", {"cycle": {"iterations": 1, "steps": [["A", 0, None, ONE]]}}),
+        "'c1': no slower with less room",
+    ),
     "true for one": (_set("repetitions", {"A": True, "B": 1}), "should be a int"),
 }
 
@@ -176,6 +189,28 @@ def test_a_lie_is_refused_and_the_sentence_says_where(lie: str) -> None:
     change(content)
     with pytest.raises(RefusedError, match=sentence):
         checked(content, file)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (_set("channels", 0, "production", [0]), "no rate above 0"),
+        (_set("channels", 0, "production", [2, 0]), "other numbers of phases"),
+        (_set("channels", 0, "initial_tokens", -1), "-1 is less than 0"),
+        (_set("channels", 0, "initial_tokens", 3), "-1 is less than 0"),
+        (_set("channels", 0, "target", "C"), "malformed: KeyError"),
+        (_set("actors", 0, "name", "B"), "actor 'B' has no times, or is two"),
+        (_set("actors", 0, "execution_times", []), "actor 'A' has no times, or is two"),
+        (_set("actors", 0, "concurrency", 0), "0 is less than 1"),
+        (lambda graph: graph["channels"].append(graph["channels"][0]), "two channels are called"),
+    ],
+)
+def test_a_malformed_graph_is_refused(change: Callable[[Content], None], sentence: str) -> None:
+    found = json.loads(json_format.write(example()))
+    change(found)
+    file = json.dumps(found).encode()
+    with pytest.raises(RefusedError, match=sentence):
+        checked(by_hand(file), file)
 
 
 def test_firings_that_may_overtake_hold_no_period() -> None:

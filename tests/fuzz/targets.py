@@ -25,8 +25,7 @@ from nodes.net.keys import KeyFolder, KeysError
 from nodes.protocol import codec
 from nodes.protocol import messages as words
 from nodes.protocol.errors import RemoteProtocolError
-from tests.fuzz import good, input_files, served, tasks, video_files
-from tests.fuzz.certificates import CertificateReader, damaged
+from tests.fuzz import certificates, good, input_files, served, tasks, video_files
 from tests.fuzz.conversation import converse
 from tests.fuzz.model_files import ModelReader, changed_model
 from tests.fuzz.model_files import seeds as models
@@ -164,7 +163,7 @@ class Files:
                 (".npz", input_files.archives(), input_files.changed_archive),
             )
         )
-        model, certificate = ModelReader(self._folder), CertificateReader()
+        model = ModelReader(self._folder)
         return {
             "messages": Target(read_message, good.ENCODED, _changed_message, share=256),
             "payload": Target(read_payload, payloads(), share=16),
@@ -192,7 +191,9 @@ class Files:
                 share=4,
             ),
             "standard input": Target(video_files.read_pipe, video_files.pipes(), share=4),
-            "certificate": Target(certificate.read, certificate.seeds, damaged, share=16),
+            "certificate": Target(
+                certificates.read_certificate, certificates.seeds(), certificates.damaged, share=16
+            ),
             "HTTP request": Target(served.read_http, served.HTTP, served.changed_http, share=64),
             "gRPC request": Target(served.read_grpc, served.GRPC, share=64),
         }
