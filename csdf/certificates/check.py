@@ -25,7 +25,7 @@ class RefusedError(Exception):
     """The certificate does not prove what it claims, or one of the files is malformed."""
 
 
-class Rates:
+class _Rates:
     """The tokens that the phases of an actor move, one phase after the other, over and over."""
 
     def __init__(self, rates: list[int]) -> None:
@@ -39,7 +39,7 @@ class Rates:
         cycles, phase = divmod(firing, self.phases)
         return cycles * self.total + self._before[phase]
 
-    def alternates(self, tokens: int, takes: Rates) -> bool:
+    def alternates(self, tokens: int, takes: _Rates) -> bool:
         """Return whether firing i + 1 always needs the tokens that firing i puts."""
         return all(tokens + self.before(i) < takes.before(i + 2) for i in range(self.phases))
 
@@ -52,7 +52,7 @@ class _Graph:
 
     def __init__(self, found: Any) -> None:
         self.times, self.concurrency = dict[str, list[Fraction]](), dict[str, Any]()
-        self.channels: dict[str, tuple[str, str, Rates, Rates, int, int | None]] = {}
+        self.channels: dict[str, tuple[str, str, _Rates, _Rates, int, int | None]] = {}
         for one in of(found["actors"], list):
             name, times = of(one["name"], str), of(one["execution_times"], list)
             require(times and name not in self.times, f"actor {name!r} has no times, or is two")
@@ -63,7 +63,7 @@ class _Graph:
         for one in of(found["channels"], list):
             name, source, target = of(one["name"], str), one["source"], one["target"]
             require(name not in self.channels, f"two channels are called {name!r}")
-            puts, takes = (Rates(of(one[key], list)) for key in ("production", "consumption"))
+            puts, takes = (_Rates(of(one[key], list)) for key in ("production", "consumption"))
             fit = (puts.phases, takes.phases) == (self.phases[source], self.phases[target])
             require(fit, f"channel {name!r} has other numbers of phases than its ends")
             tokens = number(one.get("initial_tokens") or 0)
@@ -80,7 +80,7 @@ class _Graph:
                 found.append(Arc(target, source, takes, puts, free, name, "space"))
         for actor, bound in self.concurrency.items():
             if bound is not None:
-                ones = Rates([1] * self.phases[actor])
+                ones = _Rates([1] * self.phases[actor])
                 found.append(Arc(actor, actor, ones, ones, number(bound, 1), None, "concurrency"))
         return found
 
@@ -144,9 +144,7 @@ def check_cycle(graph: _Graph, arcs: list[Arc], iterations: int, steps: Any) -> 
     return total / iterations
 
 
-def check_schedule(
-    graph: _Graph, arcs: list[Arc], period: Fraction, unit: int, starts: Any
-) -> None:
+def check_schedule(graph: _Graph, arcs: list[Arc], period: Any, unit: int, starts: Any) -> None:
     """Check that every firing of a periodic schedule finds its tokens."""
     fields(starts, *graph.times)
     lasts = {actor: [whole(t * number(unit, 1)) for t in own] for actor, own in graph.times.items()}
