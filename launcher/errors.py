@@ -39,7 +39,7 @@ class FullError(LauncherError):
     """As many frames are under way as were agreed; the same frame may be tried again later."""
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """A library's message for an error on one line; the error's type where it has no message."""
     words = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
     return shortened(words) or type(error).__name__

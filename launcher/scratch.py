@@ -41,10 +41,12 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     except OSError as error:
         what = with_advice(error, "name another folder by TMPDIR")
         raise RunFailedError(f"{parent}: {what}") from None
+    process = os.getpid()
     try:
         yield made.path
     finally:
-        shutil.rmtree(made.path, ignore_errors=True)
+        if os.getpid() == process:  # and not in a child, which has this context, too
+            shutil.rmtree(made.path, ignore_errors=True)
         made.close()
 
 

@@ -313,7 +313,7 @@ class Recoverer:
         left_s = self._waiting.left_s(now_s)
         within = "without a limit" if left_s == inf else f"{duration(left_s)} at most"
         waits = f"waiting {within} for {whom} {come}"
-        reason = "" if self.outage.is_start else f"{self.outage.reasons[-1]}; "
+        reason = "" if self.outage.is_start else f"{'; '.join(self.outage.reasons)}; "
         return [Notice(f"{reason}{why}; {waits}", "warning")]
 
     @property

@@ -147,11 +147,18 @@ def _examine_board(board: Board, facts: dict[str, str]) -> list[Checked]:
 def _side_by_side(
     tasks: Sequence[Callable[[], list[Checked]]], limit_s: float
 ) -> list[list[Checked]]:
-    """Perform every task in a thread of its own; return their results in order."""
+    """Perform every task in a thread of its own; return their results in order.
+
+    Raises what a task raised.
+    """
     results: list[list[Checked]] = [[] for _ in tasks]
+    failed: list[BaseException] = []
 
     def run(task: Callable[[], list[Checked]], result: list[Checked]) -> None:
-        result.extend(task())
+        try:
+            result.extend(task())
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            failed.append(error)
 
     threads = [
         threading.Thread(target=run, args=pair, daemon=True)
@@ -161,4 +168,6 @@ def _side_by_side(
         thread.start()
     for thread in threads:
         thread.join(limit_s)
+    if failed:
+        raise failed[0]
     return results

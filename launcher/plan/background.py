@@ -46,7 +46,7 @@ class Background(Generic[Made]):
                 made = work(is_wanted)
             except LauncherError as error:
                 made = error
-            except Exception as error:  # noqa: BLE001 - every error must reach the user
+            except BaseException as error:  # noqa: BLE001 - every error must reach the user
                 made = RunFailedError(f"{type(error).__name__}: {error}")
             with self._lock:
                 if is_wanted():

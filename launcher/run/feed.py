@@ -11,11 +11,14 @@ looks.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from functools import partial
+from typing import Any
 
 from launcher.core.intake import ENDLESS
 from launcher.errors import FullError, LauncherError, RunFailedError
@@ -23,12 +26,33 @@ from launcher.run.runtime import Array, Frame
 from launcher.view.frame_trace import FrameTrace
 from launcher.view.frames import FrameCounts, FrameFigures
 
+_log = logging.getLogger("csdf-edge")
+
 Outputs = dict[str, Array]
 """One frame's results: output name → array."""
 
 AHEAD = 4
 """How many frames are under way beyond those that the nodes' channels can hold: they wait to be
 sent, or their results are being handed over."""
+
+
+class Withdrawal:
+    """Lets a caller of `Feed.submit` who waits for room go away, from any thread."""
+
+    def __init__(self) -> None:
+        self.is_withdrawn = False
+        self._waits_at: threading.Condition | None = None
+
+    def withdraw(self) -> None:
+        """End the wait under way and every later one: `submit` raises `CancelledError` there."""
+        self.is_withdrawn = True
+        if (changed := self._waits_at) is not None:
+            with changed:
+                changed.notify_all()
+
+    def wait_at(self, changed: threading.Condition) -> None:
+        """Note where its caller waits, before that looks at `is_withdrawn` for the first time."""
+        self._waits_at = changed
 
 
 class Feed:
@@ -51,6 +75,8 @@ class Feed:
         self.ended: Future[None] = Future()
         """Gets the error with which the run has ended."""
         self.ended.set_running_or_notify_cancel()  # nobody can cancel it
+        self.trouble: Callable[[], str] = lambda: ""
+        """Says why no results come now, in a sentence; empty while they may come."""
         self._follows_channels = most is None
         self._most_unsent = most_unsent
         self._changed = threading.Condition()
@@ -65,6 +91,8 @@ class Feed:
         self._is_ended = False
         self._is_given_up = False
         self._error: LauncherError | None = None
+        self._given_up: LauncherError = RunFailedError("the run was given up")
+        self._thread: int | None = None
 
     # ------------------------------------------------------------ the program's threads
 
@@ -75,17 +103,19 @@ class Feed:
         block: bool = True,
         timeout_s: float | None = None,
         trace: FrameTrace | None = None,
+        withdrawal: Withdrawal | None = None,
     ) -> Future[Outputs]:
         """Push a frame, which `trace` follows; its future has the outputs once they are there.
 
-        While there is no room for it, this waits, for `timeout_s` at the longest; then, and at once
-        unless it is to `block`, it raises `FullError`. Raises what the run has ended with, or
-        `RunFailedError` if it was ended.
+        While there is no room for it, this waits, for `timeout_s` at the longest; then, at once
+        unless it is to `block`, and in the run's own thread, it raises `FullError`. Raises what the
+        run has ended with, `RunFailedError` if it was ended, and `CancelledError` after the
+        `withdrawal`.
         """
         with self._changed:
-            waits_s = timeout_s if block else 0.0
-            if not self._may_go_on() and not self._changed.wait_for(self._may_go_on, waits_s):
-                raise FullError("the cluster has as many frames as it takes; try again later")
+            if not self._may_go_on():
+                waits_s = timeout_s if block and not self.is_own_thread else 0.0
+                self._wait_for_room(waits_s, withdrawal or Withdrawal())
             if self._error is not None:
                 raise self._error
             if self._is_ended:
@@ -98,6 +128,29 @@ class Feed:
             self._unsent += 1
             self._signal()
         return future
+
+    def _wait_for_room(self, waits_s: float | None, withdrawal: Withdrawal) -> None:
+        withdrawal.wait_at(self._changed)
+        try:
+            may_go_on = self._changed.wait_for(
+                lambda: withdrawal.is_withdrawn or self._may_go_on(), waits_s
+            )
+            if withdrawal.is_withdrawn:
+                raise CancelledError
+        except BaseException:
+            self._changed.notify()  # this may have been woken in place of another
+            raise
+        if not may_go_on:
+            trouble = self.trouble()
+            raise FullError(
+                "the cluster has as many frames as it takes; try again later"
+                + (f" ({trouble})" if trouble else "")
+            )
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether this is called in the run's thread, which must not wait for a result."""
+        return threading.get_ident() == self._thread
 
     def _may_go_on(self) -> bool:
         """Whether `submit` need not wait: there is room, or there never will be."""
@@ -115,8 +168,9 @@ class Feed:
         """No more frames come; the run ends once all results are there."""
         self._close(given_up=False)
 
-    def give_up(self) -> None:
-        """The run ends at once; frames without a result have none."""
+    def give_up(self, error: LauncherError | None = None) -> None:
+        """The run ends at once; frames without a result end with `error`, if that is given."""
+        self._given_up = error or self._given_up
         self._close(given_up=True)
 
     def _close(self, *, given_up: bool) -> None:
@@ -145,11 +199,12 @@ class Feed:
     def seen(self) -> tuple[int, bool]:
         """See `PushedFrames.seen`."""
         with self._changed:
+            self._thread = threading.get_ident()
             if self._is_signalled:
                 self._is_signalled = False
                 os.eventfd_read(self.descriptor)
             if self._is_given_up:
-                raise RunFailedError("the run was given up")
+                raise self._given_up
             return self._pushed, self._is_ended
 
     def claim(self, index: int) -> bool:
@@ -184,7 +239,7 @@ class Feed:
             self._traces.pop(index, None)
             self._counts.took(self._sent_s.pop(index), now_s)
             self._changed.notify()
-        future.set_result(dict(outputs))
+        _settle(future, lambda: future.set_result(dict(outputs)))
 
     def finish(self, error: LauncherError) -> None:
         """The run is over: frames that have no result end with `error`, and so does `submit`."""
@@ -194,12 +249,23 @@ class Feed:
             self._frames.clear()
             self._changed.notify_all()
         for _, future in left:
-            if future.cancelled():
-                future.set_running_or_notify_cancel()
-            elif not future.done():
-                future.set_exception(error)
-        self.ended.set_exception(error)
+            _settle(future, partial(future.set_exception, error))
+        _settle(self.ended, partial(self.ended.set_exception, error))
 
     def close(self) -> None:
         """Close the descriptor, after `finish`."""
         os.close(self.descriptor)
+
+
+def _settle(future: Future[Any], settle: Callable[[], None]) -> None:
+    """Call `settle`, which lets a future end, unless it was cancelled, which may happen any time.
+
+    Nothing that its callbacks raise, `SystemExit` included, reaches the run.
+    """
+    try:
+        settle()
+    except InvalidStateError:
+        if future.cancelled():
+            future.set_running_or_notify_cancel()
+    except BaseException:  # noqa: BLE001
+        _log.exception("a callback of a frame's future failed")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import TypeAlias
 
+from launcher.core.waiting import duration
 from launcher.errors import LauncherError, RunFailedError
 from launcher.plan.networks import Part
-from launcher.run.feed import Feed, Outputs
+from launcher.run.feed import Feed, Outputs, Withdrawal
 from launcher.run.runtime import Array, Frame, OnUpdate, PushedNetwork, RunResult, Update
 from launcher.run.streamed_results import StreamedResults
 from launcher.view.frame_trace import FrameTrace
@@ -46,10 +48,13 @@ class LiveNetwork:
         block: bool = True,
         timeout_s: float | None = None,
         trace: FrameTrace | None = None,
+        withdrawal: Withdrawal | None = None,
     ) -> Future[Outputs]:
         """See `Feed.submit`."""
         named = {self.part.common(name): array for name, array in frame.items()}
-        return self.feed.submit(named, block=block, timeout_s=timeout_s, trace=trace)
+        return self.feed.submit(
+            named, block=block, timeout_s=timeout_s, trace=trace, withdrawal=withdrawal
+        )
 
     def stream(self, frames: Iterable[Frame]) -> Iterator[Outputs]:
         """Return the results of `frames`, in order (`launcher.run.streamed_results`)."""
@@ -70,7 +75,8 @@ class LiveRun:
     """Streams what is submitted to `networks`; enter it to begin, leave it to end.
 
     Entering waits until the nodes have loaded their subnets, and raises the `LauncherError` with
-    which that failed. Leaving waits for all results, or, after an exception, gives them up.
+    which that failed. Leaving waits for all results; after an exception, and while too few nodes
+    are left to compute any, it gives them up. The thread does not keep a program from its end.
     """
 
     def __init__(
@@ -88,10 +94,14 @@ class LiveRun:
         self._stream = stream
         self._on_update = on_update
         self._streams = threading.Event()
+        self._shortage = Shortage()
+        self._is_leaving = False
         self._error: BaseException | None = None
         self._reported: LauncherError = RunFailedError("the cluster is closed")
         """What frames without a result, and later ones, end with."""
-        self._thread = threading.Thread(target=self._run, name="csdf-edge run")
+        self._thread = threading.Thread(target=self._run, name="csdf-edge run", daemon=True)
+        for network in self.networks:
+            network.feed.trouble = self._shortage.sentence
 
     def __enter__(self) -> LiveRun:
         self._thread.start()
@@ -117,11 +127,16 @@ class LiveRun:
         return self.result
 
     def _end(self, *, given_up: bool) -> None:
+        is_own_thread = threading.current_thread() is self._thread  # in a callback of a future
         for network in self.networks:
-            if given_up:
+            if given_up or is_own_thread:
                 network.feed.give_up()
             else:
                 network.feed.end()
+        if is_own_thread:  # which ends after this callback
+            return
+        self._is_leaving = True
+        self._give_up_if_lost()
         try:
             self._thread.join()
         except BaseException:  # Ctrl-C while the last results are awaited
@@ -151,3 +166,42 @@ class LiveRun:
         self._on_update(update)
         if update.stage == "streaming":
             self._streams.set()
+        if self._streams.is_set():
+            self._shortage.note(update)
+            self._give_up_if_lost()
+
+    def _give_up_if_lost(self) -> None:
+        """Wait for no results that no node is left to compute."""
+        if not self._is_leaving or not (trouble := self._shortage.sentence()):
+            return
+        if any(network.feed.figures().in_flight for network in self.networks):
+            for network in self.networks:
+                network.feed.give_up(RunFailedError(f"results are missing: {trouble}"))
+
+
+class Shortage:
+    """Knows, by a run's updates, since when and why too few nodes are left to compute."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+        self._why = ""
+
+    def note(self, update: Update) -> None:
+        """Take in an update, in the run's thread."""
+        if not update.stage:
+            if self._since_s is None and update.level == "warning":
+                self._why = update.text
+        elif not update.stage.startswith("waiting for "):
+            self._since_s = None
+        elif self._since_s is None:
+            self._since_s = time.monotonic() - update.done
+
+    def sentence(self) -> str:
+        """Say it to the user, and what to do; empty if there is none. For any thread."""
+        since_s = self._since_s
+        if since_s is None:
+            return ""
+        return (
+            f"for {duration(time.monotonic() - since_s)} too few nodes have been left to compute: "
+            f"{self._why}. Start their agents again, or close the cluster"
+        )

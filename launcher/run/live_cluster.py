@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +25,7 @@ from launcher.errors import BadInputError, shortened
 from launcher.inputs.tensors import as_tensor
 from launcher.progress import ProgressDisplay
 from launcher.run import job
+from launcher.run.feed import Withdrawal
 from launcher.run.request import Request
 from launcher.run.streamed_results import StreamedResults
 from launcher.view.frame_trace import FrameTrace
@@ -136,12 +142,25 @@ class LiveModel:
     ) -> dict[str, Array]:
         """Return one frame's result.
 
-        Raises `TimeoutError` if it is not there within `timeout_s`; the frame is computed then if
-        it has been sent.
+        Raises `TimeoutError` if it is not there within `timeout_s`, and says so if the nodes are
+        lost; the frame is computed then if it has been sent.
         """
+        feed = self._network.feed
+        if feed.is_own_thread:
+            raise BadInputError(
+                "infer() cannot wait in a callback of a future, which runs in the cluster's own "
+                "thread: call it in another one, or call submit()"
+            )
+        until_s = inf if timeout_s is None else time.monotonic() + timeout_s
         future = self.submit(frame, timeout_s=timeout_s)
         try:
-            return future.result(timeout_s)
+            left_s = None if timeout_s is None else max(0.0, until_s - time.monotonic())
+            return future.result(left_s)
+        except FutureTimeoutError:
+            future.cancel()
+            trouble = feed.trouble()
+            said = f"no result came within {timeout_s:g} s" + (f": {trouble}" if trouble else "")
+            raise TimeoutError(said) from None
         except BaseException:
             future.cancel()
             raise
@@ -154,16 +173,19 @@ class LiveModel:
         timeout_s: float | None = None,
         copy: bool = True,
         trace: FrameTrace | None = None,
+        withdrawal: Withdrawal | None = None,
     ) -> Future[dict[str, Array]]:
         """Return a future of one frame's result; `trace` follows the frame.
 
         While as many frames are under way as the cluster takes, this waits, `timeout_s` at the
         longest. Then, and at once unless it is to `block`, it raises `FullError`. Callbacks of the
         future run in the cluster's own thread and hold it up while they run. Without `copy`, the
-        arrays must not be written to until the result is there.
+        arrays must not be written to until the result is there. A `withdrawal` ends the wait.
         """
         checked = self._checked(frame, copy=copy)
-        return self._network.submit(checked, block=block, timeout_s=timeout_s, trace=trace)
+        return self._network.submit(
+            checked, block=block, timeout_s=timeout_s, trace=trace, withdrawal=withdrawal
+        )
 
     def stream(
         self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int | None = None
@@ -174,10 +196,15 @@ class LiveModel:
         default 8 batches) ahead of the results that were taken. An exception that it raises is
         raised here after the results of the frames before.
         """
+        yield from self._streamed(frames, in_flight)
+
+    def _streamed(
+        self, frames: Iterable[Mapping[str, ArrayLike]], in_flight: int | None
+    ) -> StreamedResults[Mapping[str, ArrayLike]]:
         most = 8 * self._batch if in_flight is None else in_flight
         if most < 1:
             raise BadInputError(f"in_flight={in_flight}: at least one frame must be under way")
-        yield from StreamedResults(self.submit, frames, lambda: most)
+        return StreamedResults(self.submit, frames, lambda: most)
 
     @property
     def ended(self) -> Future[None]:
@@ -185,20 +212,33 @@ class LiveModel:
         return self._networks[0].feed.ended
 
     async def infer_async(self, frame: Mapping[str, ArrayLike]) -> dict[str, Array]:
-        """As `infer`, without holding up the event loop."""
-        future = await asyncio.to_thread(self.submit, frame)
-        return await asyncio.wrap_future(future)
+        """As `infer`, without holding up the event loop.
+
+        A frame whose task is cancelled is not sent any more.
+        """
+        withdrawal = Withdrawal()
+        submit = partial(self.submit, frame, withdrawal=withdrawal)
+        submitting = asyncio.get_running_loop().run_in_executor(None, submit)
+        try:
+            return await asyncio.wrap_future(await asyncio.shield(submitting))
+        except asyncio.CancelledError:
+            withdrawal.withdraw()
+            submitting.add_done_callback(_cancel_submitted)
+            raise
 
     async def stream_async(
         self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int | None = None
     ) -> AsyncIterator[dict[str, Array]]:
-        """As `stream`, without holding up the event loop."""
-        results = self.stream(frames, in_flight=in_flight)
+        """As `stream`, without holding up the event loop.
+
+        If its task is cancelled, frames that are not sent yet are cancelled, too.
+        """
+        results = self._streamed(frames, in_flight)
         try:
-            while (result := await asyncio.to_thread(next, results, None)) is not None:
+            while (result := await asyncio.to_thread(results.next)) is not None:
                 yield result
         finally:
-            await asyncio.to_thread(results.close)  # type: ignore[attr-defined]
+            results.close()
 
     def _checked(self, frame: Mapping[str, ArrayLike], *, copy: bool) -> dict[str, Array]:
         known = ", ".join(self.inputs)
@@ -217,6 +257,18 @@ class LiveModel:
                 raise BadInputError(f"input {name!r} is missing; the network's inputs are {known}")
             checked[name] = as_tensor(frame[name], name, spec.dtype, spec.shape, copy=copy)
         return checked
+
+
+def _cancel_submitted(submitting: asyncio.Future[Future[dict[str, Array]]]) -> None:
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().cancel()
+
+
+def _leave(stack: ExitStack, process: int) -> None:
+    """Give up what is under way and end the agents, in the process that started them only."""
+    if os.getpid() == process:
+        abandoned = GeneratorExit()
+        stack.__exit__(GeneratorExit, abandoned, None)
 
 
 class LiveCluster(LiveModel):
@@ -241,6 +293,7 @@ class LiveCluster(LiveModel):
             network.part.name: LiveModel((network,), plan.batch) for network in networks
         }
         self._stack = stack
+        self._abandoned = weakref.finalize(self, _leave, stack, os.getpid())
 
     def view(self) -> RunView:
         """Return what the cluster looks like now: its nodes, channels, counters and last events.
@@ -270,8 +323,18 @@ class LiveCluster(LiveModel):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._networks[0].feed.is_own_thread:
+            raise BadInputError(
+                "a cluster cannot be closed in a callback of a future, which runs in the cluster's "
+                "own thread: close it in another one"
+            )
+        self._abandoned.detach()
         self._stack.__exit__(kind, error, trace)
 
     def close(self) -> None:
-        """Wait for all results, and end the agents that were started; nothing the second time."""
-        self._stack.close()
+        """Wait for all results, and end the agents that were started; nothing the second time.
+
+        Gives up at once, and raises `LauncherError`, if too few nodes are left for them. A program
+        that ends without this, or drops the cluster, gives them up, and leaves no agent either.
+        """
+        self.__exit__(None, None, None)

@@ -172,6 +172,7 @@ class LocalAgents(Mapping[str, LocalAgent]):
 
     def __init__(self) -> None:
         self._agents: dict[str, LocalAgent] = {}
+        self._process = os.getpid()
 
     def __getitem__(self, name: str) -> LocalAgent:
         return self._agents[name]
@@ -187,7 +188,12 @@ class LocalAgents(Mapping[str, LocalAgent]):
         self._agents[name] = LocalAgent(name, address, arguments)
 
     def end(self) -> None:
-        """End all agents and the processes that they started, within about `2 * LEAVE_S`."""
+        """End all agents and the processes that they started, within about `2 * LEAVE_S`.
+
+        Does nothing in a child of the process that started them, which has all objects, too.
+        """
+        if os.getpid() != self._process:
+            return
         agents = list(self._agents.values())
         try:
             for agent in agents:

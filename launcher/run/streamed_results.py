@@ -7,62 +7,93 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from launcher.run.feed import Outputs
+from launcher.run.feed import Outputs, Withdrawal
 
 Given = TypeVar("Given")
+Given_contra = TypeVar("Given_contra", contravariant=True)
+
+
+class Submit(Protocol[Given_contra]):
+    """Submits a frame, as `Feed.submit` does."""
+
+    def __call__(self, frame: Given_contra, /, *, withdrawal: Withdrawal) -> Future[Outputs]:
+        """Return the future of its result; raises `CancelledError` after the `withdrawal`."""
+        ...
 
 
 class StreamedResults(Generic[Given]):
-    """Iterates `frames` in a thread of its own, and submits them.
+    """Iterates `frames` in a thread of its own, from the first `next` on, and submits them.
 
-    At most `most()` frames have been read whose results the consumer has not done with.
+    At most `most()` frames have been read whose results the consumer has not done with. One thread
+    takes results; any thread may `close`, also while another one waits for a result.
     """
 
     def __init__(
-        self,
-        submit: Callable[[Given], Future[Outputs]],
-        frames: Iterable[Given],
-        most: Callable[[], int],
+        self, submit: Submit[Given], frames: Iterable[Given], most: Callable[[], int]
     ) -> None:
         self._submit = submit
         self._frames = frames
         self._most = most
         self._room = threading.Condition()
         self._ahead = 0
-        self._is_over = False
+        self._withdrawal = Withdrawal()
         self._waiting: deque[Future[Outputs]] = deque()
         self._done: queue.SimpleQueue[Future[Outputs] | None] = queue.SimpleQueue()
-        self._submitted = 0
+        self._submitted = self._taken = 0
+        self._is_begun = self._is_read = False
         self._error: BaseException | None = None
-        threading.Thread(target=self._read, name="csdf-edge frames", daemon=True).start()
 
     def __iter__(self) -> Iterator[Outputs]:
         """Yield the results, each as soon as it is there, until the frames end.
 
         What reading or submitting them raised is raised after the results of the frames before.
+        A consumer that leaves closes the stream.
         """
         try:
-            yield from self._results()
+            while (outputs := self.next()) is not None:
+                yield outputs
         finally:
-            self._stop()
+            self.close()
 
-    def _results(self) -> Iterator[Outputs]:
-        taken, is_read = 0, False
-        while not is_read or taken < self._submitted:
-            future = self._done.get()
-            if future is None:
-                is_read = True
-                continue
-            self._waiting.popleft()
-            taken += 1
-            yield future.result()
-            with self._room:
+    def next(self) -> Outputs | None:
+        """Return the next result once it is there; None behind the last, and once closed.
+
+        Raises as iterating does.
+        """
+        if not self._is_begun:
+            self._is_begun = True
+            threading.Thread(target=self._read, name="csdf-edge frames", daemon=True).start()
+        else:
+            with self._room:  # the consumer has done with the result before
                 self._ahead -= 1
                 self._room.notify()
+        while not self._is_read or self._taken < self._submitted:
+            future = self._done.get()
+            with self._room:
+                if self._withdrawal.is_withdrawn:
+                    return None
+                if future is None:
+                    self._is_read = True
+                    continue
+                self._waiting.popleft()
+            self._taken += 1
+            return future.result()
         if self._error is not None:
             raise self._error
+        return None
+
+    def close(self) -> None:
+        """Read no more frames, cancel those that are not sent yet, and let `next` return."""
+        self._withdrawal.withdraw()
+        with self._room:
+            waiting = tuple(self._waiting)
+            self._waiting.clear()
+            self._room.notify()
+        self._done.put(None)
+        for future in waiting:
+            future.cancel()
 
     def _read(self) -> None:
         try:
@@ -72,25 +103,23 @@ class StreamedResults(Generic[Given]):
                     frame = next(frames)
                 except StopIteration:
                     break
-                future = self._submit(frame)
-                self._waiting.append(future)
-                self._submitted += 1
-                future.add_done_callback(self._done.put)  # in order, as the run's results are
+                self._wait_for(self._submit(frame, withdrawal=self._withdrawal))
         except BaseException as error:  # noqa: BLE001 - it is the consumer's to see, whatever it is
             self._error = error
         finally:
             self._done.put(None)
 
+    def _wait_for(self, future: Future[Outputs]) -> None:
+        with self._room:
+            if not self._withdrawal.is_withdrawn:
+                self._waiting.append(future)
+                self._submitted += 1
+        if self._withdrawal.is_withdrawn:
+            future.cancel()
+        future.add_done_callback(self._done.put)  # in order, as the run's results are
+
     def _has_room(self) -> bool:
         with self._room:
-            self._room.wait_for(lambda: self._is_over or self._ahead < self._most())
+            self._room.wait_for(lambda: self._withdrawal.is_withdrawn or self._ahead < self._most())
             self._ahead += 1
-            return not self._is_over
-
-    def _stop(self) -> None:
-        """The consumer is gone: no more frames are read, and those not yet sent are cancelled."""
-        with self._room:
-            self._is_over = True
-            self._room.notify()
-        while self._waiting:
-            self._waiting.popleft().cancel()
+            return not self._withdrawal.is_withdrawn

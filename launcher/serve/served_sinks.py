@@ -111,16 +111,21 @@ class ServedSinks:
             return
         result = FrameResult(self._given, now_s(), outputs, shortened(name))
         self._given += 1
-        await asyncio.get_running_loop().run_in_executor(
-            self._in_order, self._put, result, time.monotonic()
+        # A client that goes away meanwhile must neither take its result nor a place from the sinks.
+        await asyncio.shield(
+            asyncio.get_running_loop().run_in_executor(
+                self._in_order, self._put, result, time.monotonic()
+            )
         )
 
     def _put(self, result: FrameResult, read_s: float) -> None:
-        if self.task is not None:
-            result = replace(result, predictions=self.task.decode(result.outputs, None))
-        for delivery in self._deliveries:
-            delivery.put(result, read_s)
-        self._queued += 1
+        try:
+            if self.task is not None:
+                result = replace(result, predictions=self.task.decode(result.outputs, None))
+            for delivery in self._deliveries:
+                delivery.put(result, read_s)
+        finally:
+            self._queued += 1
 
     def _run(self, delivery: Delivery) -> None:
         try:

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 
 from launcher.streaming.clock import StreamClock
@@ -35,10 +36,9 @@ class PacedNumbers:
             pace.queue_frames, pace.on_overload, self.dropped.append
         )
         self._is_over = threading.Event()
-        arguments = (self._queue, count, 1 / pace.rate, self._is_over)
-        self._thread = threading.Thread(
-            target=offer, args=arguments, name="csdf-edge pace", daemon=True
-        )
+        self._error: BaseException | None = None
+        self._offer = partial(offer, self._queue, count, 1 / pace.rate, self._is_over)
+        self._thread = threading.Thread(target=self._run, name="csdf-edge pace", daemon=True)
 
     def __enter__(self) -> PacedNumbers:
         self._thread.start()
@@ -57,6 +57,15 @@ class PacedNumbers:
     def __iter__(self) -> Iterator[int]:
         while (number := self._queue.take()) is not None:
             yield number
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._offer()
+        except BaseException as error:  # noqa: BLE001 - raised behind the numbers before
+            self._error = error
+            self._queue.close()
 
 
 def offer(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from functools import partial
 
 from cnn.merge import part_name
 from launcher.errors import BadInputError
@@ -49,35 +51,54 @@ def _submit_to_all(cluster: LiveCluster) -> Submit:
             name: {own: inputs[full] for full, own in names.items() if full in inputs}
             for name, names in own_names.items()
         }
-        futures = {
-            name: cluster.model(name).submit(frame, copy=False) for name, frame in frames.items()
-        }
-        return _joined(futures)
+        futures: dict[str, Future[Outputs]] = {}
+        try:
+            for name, frame in frames.items():
+                futures[name] = cluster.model(name).submit(frame, copy=False)
+        except BaseException:
+            for future in futures.values():
+                future.cancel()
+            raise
+        return joined(futures)
 
     return submit
 
 
-def _joined(futures: Mapping[str, Future[Outputs]]) -> Future[Outputs]:
-    """Return the future of all outputs, or of the first error."""
-    joined: Future[Outputs] = Future()
-    outputs: Outputs = {}
-    missing = len(futures)
+def joined(futures: Mapping[str, Future[Outputs]]) -> Future[Outputs]:
+    """Return the future of all outputs, or of the first error.
+
+    Where it ends without all outputs, by an error or because it is cancelled, so do the others.
+    """
+    whole: Future[Outputs] = Future()
+    parts: dict[str, Outputs] = {}
     lock = threading.Lock()
 
     def done(name: str, future: Future[Outputs]) -> None:
-        nonlocal missing
-        with lock:
-            error = future.exception()
-            missing -= 1
-            if joined.done():
+        with suppress(InvalidStateError):  # it has ended before
+            try:
+                outputs = future.result()
+            except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+                whole.set_exception(error)
                 return
-            if error is not None:
-                joined.set_exception(error)
-                return
-            outputs.update({part_name(name, own): a for own, a in future.result().items()})
-            if not missing:
-                joined.set_result(outputs)
+            with lock:
+                parts[name] = outputs
+                is_complete = len(parts) == len(futures)
+            if is_complete:
+                whole.set_result(
+                    {
+                        part_name(name, own): parts[name][own]
+                        for name in futures
+                        for own in parts[name]
+                    }
+                )
 
+    def ended(_: object) -> None:
+        if whole.cancelled():
+            whole.set_running_or_notify_cancel()
+        for future in futures.values():
+            future.cancel()
+
+    whole.add_done_callback(ended)
     for name, future in futures.items():
-        future.add_done_callback(lambda future, name=name: done(name, future))  # type: ignore[misc]
-    return joined
+        future.add_done_callback(partial(done, name))
+    return whole

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from rich.console import Console, Group
 from rich.live import Live
 
-from launcher.errors import BadInputError, RunFailedError
+from launcher.errors import RunFailedError
 from launcher.top.client import ViewClient
 from launcher.top.screen import Style
 from launcher.top.watching import Event, Key, NotAnswered, Viewed, Watching
@@ -101,7 +101,7 @@ class _Asking:
 
     def __init__(self, client: ViewClient) -> None:
         self._client = client
-        self._answers: deque[Event | BadInputError] = deque(maxlen=4)
+        self._answers: deque[Event | BaseException] = deque(maxlen=4)
         self._ended = threading.Event()
         self.descriptor, self._bell = os.pipe()
         self._thread = threading.Thread(target=self._run, name="csdf-edge top", daemon=True)
@@ -114,11 +114,11 @@ class _Asking:
         self._ended.set()  # it may wait for an answer, and ends with the process then
 
     def answers(self) -> Iterator[Event]:
-        """Return what came; raises the `BadInputError` that came."""
+        """Return what came; raises what the thread raised, a `BadInputError` usually."""
         os.read(self.descriptor, 64)
         while self._answers:
             answer = self._answers.popleft()
-            if isinstance(answer, BadInputError):
+            if isinstance(answer, BaseException):
                 raise answer
             yield answer
 
@@ -129,10 +129,10 @@ class _Asking:
                 os.write(self._bell, b"!")
             self._ended.wait(EVERY_S)
 
-    def _answer(self) -> Event | BadInputError:
+    def _answer(self) -> Event | BaseException:
         try:
             return Viewed(self._client.views())
         except RunFailedError as error:
             return NotAnswered(str(error))
-        except BadInputError as error:
+        except BaseException as error:  # noqa: BLE001 - raised where answers are taken
             return error

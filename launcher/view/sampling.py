@@ -9,6 +9,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from launcher.errors import reason
+from launcher.logs import log_line
 from launcher.view.history import History, Sample, sample_of
 from launcher.view.model import RunView
 
@@ -31,7 +33,10 @@ SHORTEST_S, LONGEST_S = 0.25, 4.0
 
 
 class Sampler:
-    """Takes views and keeps them while its context lasts, every `every_s()` seconds."""
+    """Takes views and keeps them while its context lasts, every `every_s()` seconds.
+
+    A look that fails is logged, once if the next ones fail alike, and does not end the others.
+    """
 
     def __init__(
         self,
@@ -54,9 +59,16 @@ class Sampler:
         self._thread.join()
 
     def _run(self) -> None:
+        last = ""
         while not self._ended.is_set():
-            for view in self._take():
-                self._keep(view)
+            try:
+                for view in self._take():
+                    self._keep(view)
+            except BaseException as error:  # noqa: BLE001 - the next look may find what this could not
+                failed = f"a look at the run failed: {type(error).__name__}: {reason(error)}"
+                if failed != last:
+                    log_line(failed, "warning")
+                last = failed
             self._ended.wait(self._every_s())
 
 

@@ -400,3 +400,5 @@ class Lookups:
             return ev.LookedUp(peer, self._store.missing(digests))
         except CacheError as error:
             return ev.ChunkFailed(peer, str(error))
+        except Exception as error:  # noqa: BLE001 - later requests wait for the thread that asks
+            return ev.ChunkFailed(peer, f"{type(error).__name__}: {error}")

@@ -33,7 +33,7 @@ from nodes.execution.encoding import UndecodableError, check_available, encode
 from nodes.execution.loaded_phase import BegunFiring, LoadedPhase
 from nodes.execution.loading import DroppedError, LoadedAhead, load_phases, rehearse, threads_of
 from nodes.execution.rehearsal import WireCosts
-from nodes.executors.base import Array, ComputesInBlocks, Executor, LoadOptions
+from nodes.executors.base import Array, ComputesInBlocks, Executor, LoadedSubnet, LoadOptions
 from nodes.executors.engines import Engines
 from nodes.host.heap import give_back_free_memory
 from nodes.host.time_slice import ask_for_usual_slices
@@ -231,7 +231,7 @@ class Worker:
                 case _TakeOver():
                     self._take_over(job)
                 case _CloseAhead():
-                    job.ahead.close()
+                    _close(job.ahead)
                 case _Unload():
                     self._unload(job)
             del job  # the last tensors must not stay alive while the thread waits
@@ -410,7 +410,7 @@ class Worker:
         epoch = job.epoch
         if self._epoch == epoch:
             for phase in self._phases:
-                phase.subnet.close()
+                _close(phase.subnet)
             self._phases.clear()
             self._store.clear()
             self._epoch = None
@@ -418,6 +418,11 @@ class Worker:
         self._dropped.discard(epoch)
         job.interrupted.resume()  # the core starts no other load before it has `Unloaded`
         self._report(ev.Unloaded(epoch))
+
+
+def _close(what: LoadedSubnet | LoadedAhead) -> None:
+    with contextlib.suppress(Exception):  # whatever an engine raises, the thread fires on
+        what.close()
 
 
 def _encoded(phase: LoadedPhase, outputs: Mapping[str, Array]) -> dict[int, memoryview]:

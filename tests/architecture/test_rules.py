@@ -243,3 +243,55 @@ def _is_builtin_error(name: str) -> bool:
 
 def _at(source: Source, node: ast.Call) -> str:
     return f"{source.name}, line {node.lineno}: {ast.unparse(node)}"
+
+
+THREADS_WITHOUT_GUARD = {
+    "nodes/net/metrics.py": "the library's own loop",
+    "nodes/executors/preparing/child.py": "ends its process in any case",
+    "nodes/executors/openvino/pages.py": "what it does is done again where it is waited for",
+}
+"""Where a thread may end by an error that nobody hears of, and why."""
+
+
+def test_an_error_in_a_thread_reaches_somebody() -> None:
+    """Else the thread ends, and whoever waits for it waits for ever.
+
+    What a thread runs catches `BaseException`, or `Exception` in agents, whose engines raise those,
+    itself or in what it calls directly.
+    """
+    unguarded = []
+    for source in OURS:
+        functions = {node.name: node for node in source.nodes if isinstance(node, ast.FunctionDef)}
+        for call in source.calls:
+            if called(call) not in ("threading.Thread", "Thread"):
+                continue
+            (target,) = (word.value for word in call.keywords if word.arg == "target")
+            name = ast.unparse(target).removeprefix("self.")
+            if name not in functions or not _catches(functions[name], functions):
+                unguarded.append(source.name)
+        unguarded += [
+            source.name
+            for node in source.nodes
+            if isinstance(node, ast.ClassDef)
+            and "Thread" in " ".join(map(ast.unparse, node.bases))
+            and not any(
+                _catches(each, functions)
+                for each in node.body
+                if isinstance(each, ast.FunctionDef) and each.name == "run"
+            )
+        ]
+    assert sorted(unguarded) == sorted(THREADS_WITHOUT_GUARD)
+
+
+def _catches(function: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -> bool:
+    nodes = list(ast.walk(function))
+    for call in (node for node in nodes if isinstance(node, ast.Call)):
+        called_here = functions.get(called(call).removeprefix("self."))
+        if called_here is not None:
+            nodes += ast.walk(called_here)
+    names = {
+        ast.unparse(node.type)
+        for node in nodes
+        if isinstance(node, ast.ExceptHandler) and node.type is not None
+    }
+    return bool(names & {"BaseException", "Exception"})

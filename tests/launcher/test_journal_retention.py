@@ -215,6 +215,24 @@ def test_results_whose_shape_varies_are_removed_too(tmp_path: Path, quick: None)
         assert min(kept) == again.removed.done > 0
 
 
+def test_an_error_of_any_type_in_its_thread_ends_the_run_and_does_not_hang_it(
+    tmp_path: Path, quick: None
+) -> None:
+    def fail() -> None:
+        raise SystemExit("no memory")
+
+    def write_all() -> None:
+        for frame in range(FRAMES):
+            made.write(frame, outputs(frame))
+
+    with opened(tmp_path / "run", resume=False) as made:
+        made.before_removal = fail
+        with pytest.raises(SystemExit, match="no memory"):
+            write_all()
+        end(made)
+        made._closed = True
+
+
 def test_nothing_is_removed_before_it_stands_elsewhere(tmp_path: Path, quick: None) -> None:
     """`before_removal` sees every result that goes; if it fails, none goes and the run ends."""
     with opened(tmp_path / "run", resume=False) as made:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,10 +15,11 @@ import pytest
 
 from launcher.core.blueprint import Dealing
 from launcher.errors import BadInputError, FullError, RunFailedError
-from launcher.run.feed import AHEAD, Feed, Outputs
+from launcher.run.feed import AHEAD, Feed, Outputs, Withdrawal
 from launcher.run.streamed_files import StreamedFiles
 from launcher.run.streamed_results import StreamedResults
 from launcher.streaming.pacing import Pace
+from launcher.streaming.submitting import joined
 from tests.launcher_runtime.clusters import WAIT_S
 from tests.launcher_runtime.plans import in_a_row
 from tests.launcher_runtime.simulation import blueprint_of
@@ -77,7 +79,9 @@ def test_no_more_frames_are_read_than_are_allowed_ahead_of_the_results_taken() -
             read.append(number)
             yield number
 
-    for taken, _ in enumerate(StreamedResults(lambda _: done, frames(), lambda: 3), start=1):
+    for taken, _ in enumerate(
+        StreamedResults(lambda _, withdrawal: done, frames(), lambda: 3), start=1
+    ):
         assert len(read) <= taken + 2
 
 
@@ -89,7 +93,7 @@ def test_what_reading_raises_comes_after_the_results_of_the_frames_before() -> N
         yield from range(4)
         raise BadInputError("the fifth is broken")
 
-    results = iter(StreamedResults(lambda _: done, frames(), lambda: 2))
+    results = iter(StreamedResults(lambda _, withdrawal: done, frames(), lambda: 2))
     for _ in range(4):
         next(results)
     with pytest.raises(BadInputError, match="the fifth is broken"):
@@ -152,6 +156,153 @@ def test_the_run_is_woken_once_for_what_is_pushed_before_it_looks() -> None:
         os.eventfd_read(feed.descriptor)
     feed.finish(RunFailedError("over"))
     feed.close()
+
+
+# ---------------------------------------------------------------- ends of futures
+
+
+def test_futures_that_are_cancelled_while_the_run_ends_keep_no_other_from_its_end() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+            feed = Feed(400)
+            futures = [feed.submit(frame(number)) for number in range(400)]
+            with ThreadPoolExecutor(2) as threads:
+                cancelling = threads.submit(list, map(Future.cancel, futures))
+                feed.finish(RunFailedError("over"))
+                cancelling.result(WAIT_S)
+            assert wait(futures, WAIT_S).not_done == set()
+            assert all(each.cancelled() or each.exception() for each in futures)
+            assert str(feed.ended.exception(0)) == "over"
+            feed.close()
+    finally:
+        sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("raised", [ValueError, SystemExit, KeyboardInterrupt])
+def test_what_a_callback_raises_keeps_no_other_future_from_its_end(
+    raised: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise raised
+
+    feed = Feed(8)
+    futures = [feed.submit(frame(number)) for number in range(8)]
+    for future in futures:
+        future.add_done_callback(fail)
+    assert feed.claim(0)
+    feed.took(0, {})
+    feed.finish(RunFailedError("over"))
+    assert futures[0].result(0) == {}
+    assert {str(future.exception(0)) for future in (*futures[1:], feed.ended)} == {"over"}
+    assert len(caplog.records) == 8
+    feed.close()
+
+
+def test_whoever_waits_for_room_can_go_away_and_wakes_another_in_its_place() -> None:
+    feed = Feed(1)
+    feed.submit(frame(0))
+    withdrawals = [Withdrawal() for _ in range(4)]
+    with ThreadPoolExecutor(5) as threads:
+        leaving = [threads.submit(feed.submit, frame(9), withdrawal=each) for each in withdrawals]
+        staying = threads.submit(feed.submit, frame(1))
+        feed.claim(0)
+        for withdrawal in withdrawals[:2]:
+            withdrawal.withdraw()
+        feed.took(0, {})
+        for withdrawal in withdrawals[2:]:
+            withdrawal.withdraw()
+        left = [each.exception(WAIT_S) for each in leaving]
+        taken = [each.result() for each in leaving if each.exception() is None]
+        assert all(error is None or isinstance(error, CancelledError) for error in left)
+        if taken:  # room came before it was withdrawn
+            feed.claim(1)
+            feed.took(1, {})
+        assert not staying.result(WAIT_S).done()
+    feed.finish(RunFailedError("over"))
+    feed.close()
+
+
+def test_a_stream_can_be_closed_while_another_thread_waits_for_its_next_result() -> None:
+    feed = Feed(8)
+    stream = StreamedResults(feed.submit, map(frame, range(10**9)), lambda: 8)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(stream.next)
+        while feed.seen()[0] < 8:
+            select.select([feed.descriptor], [], [], WAIT_S)
+        stream.close()
+        assert waiting.result(WAIT_S) is None
+    assert stream.next() is None
+    assert [feed.claim(number) for number in range(8)] == [False] * 8
+    feed.finish(RunFailedError("over"))
+    feed.close()
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_a_stream_that_is_closed_while_its_frame_waits_for_room_submits_it_no_more(
+    most: int,
+) -> None:
+    feed = Feed(most)
+    for number in range(most):
+        feed.submit(frame(number))
+    stream = StreamedResults(feed.submit, map(frame, range(10)), lambda: 8)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(stream.next)
+        stream.close()
+        assert waiting.result(WAIT_S) is None
+    for thread in threading.enumerate():
+        if thread.name == "csdf-edge frames":
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+    assert feed.seen()[0] == most
+    feed.finish(RunFailedError("over"))
+    feed.close()
+
+
+# ---------------------------------------------------------------- frames of several networks
+
+
+def parts() -> dict[str, Future[Outputs]]:
+    return {"left": Future(), "right": Future()}
+
+
+def test_a_frame_of_several_networks_has_the_outputs_of_all() -> None:
+    futures = parts()
+    whole = joined(futures)
+    futures["right"].set_result(frame(2))
+    assert not whole.done()
+    futures["left"].set_result(frame(1))
+    assert {name: int(array) for name, array in whole.result(0).items()} == {
+        "left/x": 1,
+        "right/x": 2,
+    }
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_frame_of_several_networks_ends_as_the_first_that_has_no_result(
+    is_cancelled: bool,
+) -> None:
+    futures = parts()
+    whole = joined(futures)
+    if is_cancelled:
+        futures["left"].cancel()
+    else:
+        futures["left"].set_exception(RunFailedError("over"))
+    with pytest.raises(CancelledError if is_cancelled else RunFailedError):
+        whole.result(0)
+    assert futures["right"].cancelled()
+
+
+def test_cancelling_a_frame_of_several_networks_cancels_it_at_each() -> None:
+    futures = parts()
+    whole = joined(futures)
+    assert futures["left"].set_running_or_notify_cancel()
+    assert whole.cancel()
+    assert wait([whole], WAIT_S).not_done == set()
+    assert futures["right"].cancelled()
+    futures["left"].set_result(frame(1))
+    assert whole.cancelled()
 
 
 # ---------------------------------------------------------------- how many frames are held

@@ -278,6 +278,19 @@ def test_an_error_while_computing_names_phase_and_frame(worker, value, told):
     assert isinstance(worker.reported(), ev.FiringEnded)
 
 
+def test_an_engine_that_fails_to_close_a_subnet_does_not_end_the_thread(worker, engine):
+    for _ in range(2):
+        loaded(worker)
+
+        def fail():
+            raise RuntimeError("the driver is gone")
+
+        for subnet in engine.loaded:
+            subnet.close = fail
+        worker.unload(1)
+        assert isinstance(worker.reported(), ev.Unloaded)
+
+
 def test_memory_that_only_loading_needed_is_given_back_before_it_is_told(worker, monkeypatch):
     given_back: SimpleQueue[int] = SimpleQueue()
     monkeypatch.setattr("nodes.execution.worker.give_back_free_memory", lambda: given_back.put(1))

@@ -158,6 +158,38 @@ def test_requests_wait_for_a_sink_that_blocks_and_more_are_refused() -> None:
     assert f"stuck: {len(stuck.names)} results, {len(stuck.names)} delivered" in said[0]
 
 
+def test_requests_that_are_cancelled_or_cannot_be_decoded_take_no_place_for_good() -> None:
+    stuck, keys = Stuck(), StdoutConfig(queue_results=1)
+    outputs = {"probabilities": np.zeros((1, 10), "f4")}
+
+    class Undecodable:
+        def decode(self, outputs: object, placement: object) -> None:
+            raise ValueError("no classes")
+
+    async def run() -> None:
+        with ServedSinks([(keys, stuck)], ReconnectConfig(), 3, said.append) as sinks:
+            given: list[asyncio.Task[None]] = []
+            with contextlib.suppress(FullError):
+                while len(given) < 10:
+                    sinks.check_room()
+                    given.append(asyncio.create_task(sinks.put(f"{len(given)}", outputs)))
+                    await asyncio.wait(given, timeout=0)
+            for task in given:
+                task.cancel()
+            await asyncio.wait(given)
+            stuck.freed.set()
+            await asyncio.wait_for(sinks.put("last", outputs), WAIT_S)
+            sinks.task = Undecodable()  # type: ignore[assignment]
+            for _ in range(5):
+                sinks.check_room()
+                with pytest.raises(ValueError, match="no classes"):
+                    await asyncio.wait_for(sinks.put("bad", outputs), WAIT_S)
+        assert stuck.names == [*(f"{number}" for number in range(len(given))), "last"]
+
+    said: list[str] = []
+    asyncio.run(run())
+
+
 def test_sinks_that_need_images_are_refused_by_their_place(tmp_path: Path) -> None:
     target = tmp_path / "cluster.yaml"
     target.write_text(f"{HEAD}sinks:\n  - {{kind: stdout}}\n  - {{kind: images, path: out}}\n")

@@ -77,3 +77,17 @@ def test_a_stream_that_ends_early_leaves_no_thread() -> None:
     with PacedNumbers(10**9, Pace(0.001)) as paced:
         assert next(iter(paced)) == 0
     assert "csdf-edge pace" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_an_error_of_the_thread_that_offers_comes_behind_the_frames_before() -> None:
+    def fail(_: int) -> None:
+        raise ValueError("no memory")
+
+    paced = PacedNumbers(9, Pace(1e6, "drop-newest", 1))
+    paced._queue._on_drop = fail
+    taken = []
+    with paced, pytest.raises(ValueError, match="no memory"):  # noqa: PT012 - one of them
+        paced._thread.join()
+        for number in paced:
+            taken.append(number)  # noqa: PERF402 - until it raises
+    assert taken == [0]

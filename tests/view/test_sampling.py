@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from launcher.view.sampling import CLOSEST_S, RECENT_S, UNSEEN_EVERY_S, RecentSamples
+import threading
+
+import pytest
+
+from launcher.view.model import RunView
+from launcher.view.sampling import CLOSEST_S, RECENT_S, UNSEEN_EVERY_S, RecentSamples, Sampler
 from tests.view.views import run
 
 
@@ -25,3 +30,23 @@ def test_a_run_that_nobody_watches_has_a_sample_now_and_then() -> None:
 
 def test_what_is_older_than_some_minutes_is_forgotten() -> None:
     assert kept(0.0, CLOSEST_S, RECENT_S + 1.0) == [CLOSEST_S, RECENT_S + 1.0]
+
+
+@pytest.mark.parametrize("raised", [ValueError, SystemExit])
+def test_a_look_that_fails_is_logged_and_does_not_end_the_others(
+    raised: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    looks: list[int] = []
+    is_kept = threading.Event()
+
+    def look() -> tuple[RunView, ...]:
+        looks.append(len(looks))
+        if len(looks) < 4:
+            raise raised("no such node")
+        return (run(taken_s=1.0),)
+
+    with Sampler(look, lambda _: is_kept.set(), lambda: 0.0):
+        assert is_kept.wait(20.0)
+    assert [record.message for record in caplog.records] == [
+        f"a look at the run failed: {raised.__name__}: no such node"
+    ]

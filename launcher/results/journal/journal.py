@@ -100,7 +100,7 @@ class Journal:
         self._done = 0
         self._dropped = FrameRanges()
         self._in_a_row = False
-        self._problem: OSError | None = None
+        self._problem: BaseException | None = None
         self._dirty = threading.Event()
         self._closed = False
         self._open: dict[int, Segment] = {}
@@ -326,7 +326,7 @@ class Journal:
                     self._remove_oldest()
                 if self._dirty.is_set():
                     self._sync()
-            except OSError as error:  # the next write raises it
+            except BaseException as error:  # noqa: BLE001 - the next write raises it
                 self._problem = error
             finally:
                 for segment in leaving:

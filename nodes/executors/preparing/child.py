@@ -177,9 +177,11 @@ def _be_killed_first() -> None:
 
 def _read(input_: TextIO, lines: SimpleQueue[str]) -> None:
     """Pass on the agent's requests; end this process when the agent closes its pipe or ends."""
-    for line in input_:
-        lines.put(line)
-    os._exit(0)
+    try:
+        for line in input_:
+            lines.put(line)
+    finally:
+        os._exit(0)
 
 
 if __name__ == "__main__":

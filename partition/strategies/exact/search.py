@@ -263,6 +263,7 @@ def _run(solver: Any, model: Any, watch: Watch) -> Any:
     best: list[float] = []
     bound: list[float] = [0.0]
     status: list[Any] = []
+    failed: list[BaseException] = []
     ended = threading.Event()
 
     class Solutions(cp_model.CpSolverSolutionCallback):
@@ -278,6 +279,8 @@ def _run(solver: Any, model: Any, watch: Watch) -> Any:
     def solve() -> None:
         try:
             status.append(solver.solve(model, Solutions()))
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            failed.append(error)
         finally:
             ended.set()
 
@@ -291,4 +294,6 @@ def _run(solver: Any, model: Any, watch: Watch) -> Any:
         if not ended.is_set():
             solver.stop_search()
         thread.join()
+    if failed:
+        raise failed[0]
     return status[0]
