@@ -298,7 +298,7 @@ class _Origin:
         check_domains(nodes, activations, label)
         check_known(nodes, version, activations, label)
         keep_true_inputs(proto, weights)
-        shapes = settle(proto, self.input_shapes, label)
+        shapes = settle(proto, weights, self.input_shapes, label)
         shorten(proto.graph, weights)
         filled = fill(proto, weights, self.seed)
         digest = hashlib.sha256(fingerprint + choice)

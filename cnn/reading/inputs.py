@@ -6,16 +6,27 @@ every other open axis.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Mapping
 
 import onnx
 
 from cnn.errors import ModelError
+from cnn.operators.standard import BROADCASTING, ELEMENTWISE
 from cnn.operators.supported import check_element_type
 from cnn.reading.bodies import names_read
+from cnn.reading.weights import Array
 
 InputShapes = Mapping[str, tuple[int, ...]] | tuple[int, ...] | None
 """A shape per input name, or one shape for the only input, or None."""
+
+_IMAGE = (1, 3, 224, 224)
+_PLAIN = re.compile(r"(?!(?:yes|no|on|off|true|false|null|y|n)$)[a-z/.][\w./-]*", re.IGNORECASE)
+"""Text that YAML reads as itself."""
+
+_OTHER = 16
+"""The size that advice shows for an open axis of what is not an image."""
 
 
 def keep_true_inputs(proto: onnx.ModelProto, weights: Collection[str]) -> None:
@@ -31,7 +42,7 @@ def keep_true_inputs(proto: onnx.ModelProto, weights: Collection[str]) -> None:
 
 
 def settle(
-    proto: onnx.ModelProto, requested: InputShapes, label: str
+    proto: onnx.ModelProto, weights: Mapping[str, Array], requested: InputShapes, label: str
 ) -> dict[str, tuple[int, ...]]:
     """Make every input shape of `proto` static, in place; return the shapes by input name.
 
@@ -41,7 +52,8 @@ def settle(
     names = [value.name for value in proto.graph.input]
     if not names:
         raise ModelError(f"{label}: the model has no input, so there is nothing to run it on")
-    shapes = _by_name(requested, names, label)
+    advice = _Advice(proto.graph, weights, label)
+    shapes = _by_name(requested, names, label, advice)
     settled: dict[str, tuple[int, ...]] = {}
     for value in proto.graph.input:
         if not value.type.HasField("tensor_type"):
@@ -51,7 +63,7 @@ def settle(
                 "export the model with tensor inputs only"
             )
         check_element_type(value.type.tensor_type.elem_type, f"{label}: input {value.name!r}")
-        shape = _settle_one(value, shapes.get(value.name), label)
+        shape = _settle_one(value, shapes, label, advice)
         settled[value.name] = shape
         dims = value.type.tensor_type.shape.dim
         del dims[:]
@@ -65,14 +77,17 @@ def settle(
     return settled
 
 
-def _by_name(requested: InputShapes, names: list[str], label: str) -> Mapping[str, tuple[int, ...]]:
+def _by_name(
+    requested: InputShapes, names: list[str], label: str, advice: _Advice
+) -> Mapping[str, tuple[int, ...]]:
     if requested is None:
         return {}
     if not isinstance(requested, Mapping):
         if len(names) > 1:
             raise ModelError(
                 f"{label}: one input_shape is given but the model has {len(names)} inputs; "
-                f"give one for each: {', '.join(names)}"
+                f"give one for each of {', '.join(names)} that is open: "
+                f"{advice.for_those_without({})}"
             )
         return {names[0]: tuple(requested)}
     for name in requested:
@@ -85,8 +100,9 @@ def _by_name(requested: InputShapes, names: list[str], label: str) -> Mapping[st
 
 
 def _settle_one(
-    value: onnx.ValueInfoProto, requested: tuple[int, ...] | None, label: str
+    value: onnx.ValueInfoProto, given: Mapping[str, tuple[int, ...]], label: str, advice: _Advice
 ) -> tuple[int, ...]:
+    requested = given.get(value.name)
     tensor = value.type.tensor_type
     if requested is not None and any(size < 1 for size in requested):
         raise ModelError(f"{label}: the input_shape of {value.name!r} has a size below 1")
@@ -94,12 +110,12 @@ def _settle_one(
         if requested is None:
             raise ModelError(
                 f"{label}: input {value.name!r} has no shape in the file; "
-                f"write it in cluster.yaml: {_hint(label, [])}"
+                f"write it in cluster.yaml: {advice.for_those_without(given)}"
             )
         return tuple(requested)
-    found = [dim.dim_value if dim.dim_value > 0 else None for dim in tensor.shape.dim]
+    found = _axes(value)
     if requested is None:
-        return _close(value, found, label)
+        return _close(value, found, label, advice.for_those_without(given))
     if len(requested) != len(found):
         raise ModelError(
             f"{label}: the input_shape of {value.name!r} has {len(requested)} axes, "
@@ -114,7 +130,16 @@ def _settle_one(
     return tuple(requested)
 
 
-def _close(value: onnx.ValueInfoProto, found: list[int | None], label: str) -> tuple[int, ...]:
+def _axes(value: onnx.ValueInfoProto) -> list[int | None]:
+    """Return the axes of an input, None for each that is open."""
+    return [
+        dim.dim_value if dim.dim_value > 0 else None for dim in value.type.tensor_type.shape.dim
+    ]
+
+
+def _close(
+    value: onnx.ValueInfoProto, found: list[int | None], label: str, advice: str
+) -> tuple[int, ...]:
     shape = list(found)
     if shape and shape[0] is None:
         shape[0] = 1
@@ -126,14 +151,68 @@ def _close(value: onnx.ValueInfoProto, found: list[int | None], label: str) -> t
     called = f" ({dim.dim_param})" if dim.dim_param else ""
     raise ModelError(
         f"{label}: axis {axis}{called} of input {value.name!r} is open; "
-        f"write its size in cluster.yaml: {_hint(label, shape)}"
+        f"write its size in cluster.yaml: {advice}"
     )
 
 
-def _hint(label: str, shape: list[int | None]) -> str:
-    guess = (1, 3, 224, 224)
-    sizes = [
-        size if size is not None else (guess[axis] if axis < len(guess) else 1)
-        for axis, size in enumerate(shape or guess)
-    ]
-    return f"model: {{path: {label}, input_shape: {sizes}}}"
+class _Advice:
+    """Says what to write into cluster.yaml for the inputs of a model that are open."""
+
+    def __init__(self, graph: onnx.GraphProto, weights: Mapping[str, Array], label: str) -> None:
+        self._graph = graph
+        self._weights = weights
+        self._label = label
+
+    def for_those_without(self, given: Mapping[str, tuple[int, ...]]) -> str:
+        """Return a `model` with a shape for each input that is open; those `given` stay."""
+        shapes = {
+            value.name: list(given[value.name]) if value.name in given else self._sizes(value)
+            for value in self._graph.input
+            if value.name in given or _is_open(value)
+        }
+        named = ", ".join(f"{_yaml(name)}: {shape}" for name, shape in shapes.items())
+        shown = f"{{{named}}}" if len(self._graph.input) > 1 else next(iter(shapes.values()), [])
+        return f"model: {{path: {_yaml(self._label)}, input_shape: {shown}}}"
+
+    def _sizes(self, value: onnx.ValueInfoProto) -> list[int]:
+        """Return a shape that an input may have, as far as the operators that read it tell."""
+        axes = _axes(value) if value.type.tensor_type.HasField("shape") else None
+        rank, known = self._known(value.name)
+        if axes is None:
+            axes = [None] * (rank or len(_IMAGE))
+        usual = _IMAGE if len(axes) == len(_IMAGE) else (1, *[_OTHER] * len(axes))
+        if len(axes) == len(_IMAGE) and axes[3] in (1, 3, 4):  # channels last
+            usual = (1, 224, 224, 3)
+        known = {axis % len(axes): size for axis, size in known.items()}
+        return [
+            known.get(axis, usual[axis]) if size is None else size for axis, size in enumerate(axes)
+        ]
+
+    def _known(self, name: str) -> tuple[int, dict[int, int]]:
+        """Return the rank of a tensor and sizes of axes, as its first reader with weights has them.
+
+        The rank is 0 if it does not follow.
+        """
+        for node in self._graph.node:
+            if not node.input or node.input[0] != name:
+                continue
+            weight = self._weights.get(node.input[1]) if len(node.input) > 1 else None
+            attributes = {x.name: x.i for x in node.attribute}
+            if node.op_type == "Conv" and weight is not None and weight.ndim > 1:
+                return weight.ndim, {1: weight.shape[1] * attributes.get("group", 1)}
+            if node.op_type == "Gemm" and weight is not None and weight.ndim == 2:
+                return 2, {1: weight.shape[1 if attributes.get("transB") else 0]}
+            if node.op_type == "MatMul" and weight is not None and weight.ndim > 1:
+                return 0, {-1: weight.shape[-2]}
+            if node.op_type in ELEMENTWISE | BROADCASTING and node.output[0] != name:
+                return self._known(node.output[0])
+        return 0, {}
+
+
+def _is_open(value: onnx.ValueInfoProto) -> bool:
+    return not value.type.tensor_type.HasField("shape") or None in _axes(value)[1:]
+
+
+def _yaml(text: str) -> str:
+    """Return text as YAML has it inside of brackets."""
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)

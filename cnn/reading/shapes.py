@@ -10,6 +10,7 @@ and a few kilobytes do not change a plan. Assumed shapes are only for these calc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
@@ -22,8 +23,12 @@ from cnn.operators import contrib
 from cnn.operators.standard import standard_opset
 from cnn.operators.supported import describe, end_before, numpy_dtype
 from cnn.reading.bodies import has_body
-from cnn.reading.weights import INLINE_BYTES, Array, declare, tensor
+from cnn.reading.weights import INLINE_BYTES, Array, declare, described, tensor
 from cnn.simplify import Simplified
+
+_STEP = 32
+"""A network that joins tensors of several resolutions takes sizes that are multiples of two to the
+number of halvings, which is five in most backbones."""
 
 GUESS = 100
 """Elements along an axis of unknown length."""
@@ -161,14 +166,49 @@ def _inferred(model: Simplified, label: str) -> Mapping[str, list[onnx.ValueInfo
             proto, check_type=True, strict_mode=True, data_prop=True
         ).graph
     except (onnx.shape_inference.InferenceError, ValueError) as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise ModelError(
-            f"{label}: the shapes of the model contradict each other: {reason}"
-        ) from error
+        raise ModelError(f"{label}: {_contradiction(model, str(error))}") from error
     found: dict[str, list[onnx.ValueInfoProto]] = {}
     for value in (*inferred.value_info, *inferred.output, *model.described, *model.outputs):
         found.setdefault(value.name, []).append(value)
     return found
+
+
+_PLACE = re.compile(r"\(op_type: ?(?P<operator>\w+)(?:, node name: (?P<name>[^)]*))?\)")
+"""How ONNX's inference names the operator at which it fails."""
+
+
+def _contradiction(model: Simplified, error: str) -> str:
+    """Say at which operator shapes contradict each other, and which input sizes may be wrong."""
+    reason = error.strip().splitlines()[-1]
+    if (place := _PLACE.search(error)) is None:
+        return f"the shapes of the model contradict each other: {reason}"
+    named = (place["operator"], place["name"] or "")
+    node = next((node for node in model.nodes if (node.op_type, node.name) == named), None)
+    if node is None:
+        return f"the shapes of the model contradict each other: {reason}"
+    known = {value.name: value for value in (*model.described, *model.inputs)}
+    known |= {name: described(name, array) for name, array in model.weights.items()}
+    shapes = [str(_sizes(known[name])) for name in node.input if name in known]
+    said = f"{describe(node)} cannot take tensors of the shapes {' and '.join(shapes)}"
+    sizes = [(value.name, _sizes(value)) for value in model.inputs]
+    uneven = sorted({x for _, shape in sizes for x in shape[1:] if x > _STEP and x % _STEP})
+    if not uneven:
+        return f"{said}: {reason}"
+    lower, upper = ([_STEP * (x // _STEP + up) for x in uneven] for up in (0, 1))
+    given = ", ".join(f"{name} {shape}" for name, shape in sizes)
+    return (
+        f"{said} (with the input {given}); a network that halves its resolution five times needs "
+        f"sizes that are multiples of {_STEP}: write an input_shape with {_listed(lower)} or "
+        f"{_listed(upper)} in place of {_listed(uneven)}"
+    )
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes))
+
+
+def _sizes(value: onnx.ValueInfoProto) -> list[int]:
+    return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
 def _dtype(

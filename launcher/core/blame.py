@@ -26,18 +26,24 @@ a phase that has its inputs and room for its outputs, and does not fire. All oth
 directly or indirectly. The counters of its neighbours may be false too, so this counts as a dispute
 of its node with each of them; the node is lost, or a neighbour that has had disputes with more
 nodes.
+
+If an engine cannot load its part of the model before the first frame, the node or the model may be
+at fault. `ModelFaults` blames the model if two nodes report the same, or the only one, and no other
+node has another engine to try.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import NetworkProgress
 from launcher.core.session import Session
 from launcher.core.watch import Suspicion
+from nodes.core.engines import EngineLackingError, resolve
 from nodes.protocol.messages import HOST, ChannelSpec
 
 FORGET_S = 600.0
@@ -93,6 +99,50 @@ class Disputes:
             pair: at_s for pair, at_s in self._noted_s.items() if now_s - at_s < FORGET_S
         }
         return set(self._noted_s)
+
+
+_ENGINES_WORDS = re.compile(r"subnet .*?: (\S.*? cannot (?:load|run|build) .*)", re.DOTALL)
+"""How an engine reports that it cannot load, try out or build a subnet; other failures, such as too
+little memory, are the node's."""
+
+_OF_ONE_NODE = re.compile(r"\S*/\S*|@\d+")
+"""What differs between two nodes with the same fault: files, and names of copies of layers."""
+
+
+class ModelFaults:
+    """Remembers why engines could not load their parts, and decides whether it is the model."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, list[str]] = {}
+        self._engines: set[tuple[str, ...]] = set()
+
+    def note(self, failed: Session, reason: str, others: Collection[Session]) -> str:
+        """Return what an engine says of the model, "" while it may be the node that is at fault.
+
+        `others` are the nodes that can still be used.
+        """
+        words = _ENGINES_WORDS.search(reason)
+        if words is None:
+            return ""
+        nodes = self._nodes.setdefault(_OF_ONE_NODE.sub("", words[1]), [])
+        if failed.node not in nodes:
+            nodes.append(failed.node)
+        self._engines.add(_engine(failed))
+        if (others and len(nodes) < 2) or not self._engines.issuperset(map(_engine, others)):
+            return ""
+        named = " and ".join(f"node {node!r}" for node in nodes)
+        return f"{words[1]} (reported by {named})"
+
+
+def _engine(session: Session) -> tuple[str, ...]:
+    """Return the engine with which a node computes; its name alone if that is not known."""
+    if session.welcome is None:
+        return (session.node,)
+    try:
+        choice = resolve(session.engine, session.welcome.engines)
+    except EngineLackingError:
+        return (session.node,)
+    return choice.engine, choice.device, session.welcome.engine
 
 
 def stuck(

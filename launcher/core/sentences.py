@@ -125,6 +125,11 @@ def failed(
     return RunFailedError(f"{where(session)} failed while {state.value}{progress}: {reason}")
 
 
+def unloadable(said: str) -> LauncherError:
+    """No engine of the nodes can load the model; `said` is what one reported."""
+    return BadInputError(f"no node can run the model: {said}")
+
+
 def suspect(session: Session, error: LauncherError) -> LauncherError:
     """A node is excluded because of its disputes with others."""
     return RunFailedError(

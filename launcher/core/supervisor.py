@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 
 from launcher.core import sentences
 from launcher.core.absences import Absence, Absences
-from launcher.core.blame import Disputes, stuck
+from launcher.core.blame import Disputes, ModelFaults, stuck
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import PatientClock
 from launcher.core.events import (
@@ -159,6 +159,7 @@ class Supervisor:
         self._loaded_ahead: list[Session] = []
         """The sessions of nodes that may have loaded a plan ahead that does not stream yet."""
         self._disputes = Disputes()
+        self._model_faults = ModelFaults()
         self._clock = PatientClock()
         self._away_s = self._away_until_s = 0.0
         self._stalls, self._stalled_at = 0, -1
@@ -396,12 +397,8 @@ class Supervisor:
                     return self._refused(session, message, state, now_s)
                 case Missing() | Stored() | Prepared() | Progress() | Deployed():
                     return self._received(session, message, now_s)
-                case Failed(_, reason, peer, barred):
-                    why = sentences.failed(session, state, reason, self._progress(state), barred)
-                    if not self._needs(session):
-                        return self._handle_losses([(session, why)], now_s, failed=True)
-                    asked = self._watch.suspect(Suspicion(session, peer, why), now_s)
-                    return [Send(node, Ping()) for node in asked]
+                case Failed():
+                    return self._failed(session, message, state, now_s)
                 case Stopped(_, stats):
                     session.stats = stats
                     session.deadline_s = None
@@ -415,6 +412,26 @@ class Supervisor:
         except BadInputError as error:
             return self._end(error)
         return []
+
+    def _failed(
+        self, session: Session, failure: Failed, state: SessionState, now_s: float
+    ) -> list[Action]:
+        """End the run if the model is at fault; lose the node, or ask the one that it blames."""
+        if not failure.peer and state in LOADING and not self.life.has_streamed:
+            others = [
+                s
+                for s in self.sessions.values()
+                if s.is_open and s.state is not SessionState.FAILED
+            ]
+            if said := self._model_faults.note(session, failure.reason, others):
+                return self._end(sentences.unloadable(said))
+        why = sentences.failed(
+            session, state, failure.reason, self._progress(state), failure.is_barred
+        )
+        if not self._needs(session):
+            return self._handle_losses([(session, why)], now_s, failed=True)
+        asked = self._watch.suspect(Suspicion(session, failure.peer, why), now_s)
+        return [Send(node, Ping()) for node in asked]
 
     def _received(
         self,

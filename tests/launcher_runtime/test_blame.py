@@ -7,11 +7,18 @@ from random import Random
 import pytest
 
 from launcher.core import events as lev
-from launcher.core.blame import FORGET_S, Disputes, Verdict
+from launcher.core.blame import FORGET_S, Disputes, ModelFaults, Verdict
 from launcher.core.session import Session, SessionState
 from launcher.core.watch import Suspicion
 from launcher.errors import RunFailedError
-from nodes.protocol.messages import Failed, Progress
+from nodes.protocol.messages import (
+    PROTOCOL,
+    DeviceOffer,
+    EngineOffer,
+    Failed,
+    Progress,
+    Welcome,
+)
 from tests.launcher_runtime.faults import RECOVERING
 from tests.launcher_runtime.outages import MOST_COUNT, Outages
 from tests.launcher_runtime.test_faults import streaming
@@ -155,3 +162,67 @@ def test_progress_without_end_does_not_keep_the_others_waiting_for_ever() -> Non
     world.run()
     assert world.end is not None
     assert "made no progress for 60 s" in str(world.end.error)
+
+
+# -------------------------------------------------------------------- the model, or a node
+
+CANNOT = "subnet {}: ONNX Runtime 1.31.1 cannot load it: it has no kernel for operator Relu"
+
+
+def member(node: str, engine: str = "onnxruntime") -> Session:
+    """A node that has answered, with one engine."""
+    session = Session(node, "ipc://there", False, SessionState.FAILED)
+    offers = (EngineOffer(engine, devices=(DeviceOffer("cpu"),)),)
+    session.welcome = Welcome(
+        PROTOCOL, node, "1", "ipc://data", f"{engine} (CPU)", "", 4, 0, engines=offers
+    )
+    return session
+
+
+def test_the_second_node_with_the_same_fault_shows_that_it_is_the_model() -> None:
+    faults, (a, b, c, d) = ModelFaults(), map(member, "abcd")
+    assert faults.note(a, CANNOT.format("x…y"), [b, c, d]) == ""
+    assert faults.note(a, CANNOT.format("x…y"), [b, c, d]) == ""  # the same one again
+    said = faults.note(b, CANNOT.format("x@2…z"), [c, d])
+    assert said.startswith("ONNX Runtime 1.31.1 cannot load it: it has no kernel")
+    assert said.endswith("(reported by node 'a' and node 'b')")
+
+
+def test_files_and_copies_make_no_difference() -> None:
+    faults, (a, b, c) = ModelFaults(), map(member, "abc")
+    words = "subnet s: ONNX Runtime 1 cannot load it: Load model from {} failed: node {}"
+    assert faults.note(a, words.format("/tmp/1/m", "y@1"), [b, c]) == ""
+    assert faults.note(b, words.format("/tmp/2/m", "y@2"), [c]) != ""
+
+
+def test_the_only_node_shows_it_at_once() -> None:
+    assert ModelFaults().note(member("a"), CANNOT.format("x"), []) != ""
+
+
+def test_a_node_with_another_engine_is_tried_first() -> None:
+    faults, (a, b), other = ModelFaults(), map(member, "ab"), member("c", "openvino")
+    assert faults.note(a, CANNOT.format("x"), [b, other]) == ""
+    assert faults.note(b, CANNOT.format("x"), [other]) == ""
+    words = "subnet x: OpenVINO 2025.4 cannot load it: no such operator"
+    assert faults.note(other, words, []) != ""
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "subnet x: preparing it takes more than the 90 MB of memory that are free on this node",
+        "subnet x: the process that prepares it was killed, most likely for want of memory",
+        "subnet x: onnxruntime crashed (SIGILL) while it prepared or first ran /tmp/x",
+        "a prepared subnet cannot be written under /cache: No space left on device",
+        "the weights of subnet x (/tmp/x) are missing: /tmp/w; send the subnet again",
+    ],
+)
+def test_what_only_concerns_a_node_is_never_the_models_fault(reason: str) -> None:
+    faults, (a, b, c) = ModelFaults(), map(member, "abc")
+    assert [faults.note(node, reason, []) for node in (a, b, c)] == ["", "", ""]
+
+
+def test_different_faults_are_not_taken_for_one() -> None:
+    faults, (a, b, c) = ModelFaults(), map(member, "abc")
+    assert faults.note(a, CANNOT.format("x"), [b, c]) == ""
+    assert faults.note(b, "subnet x: ONNX Runtime 1.31.1 cannot run it: division by 0", [c]) == ""

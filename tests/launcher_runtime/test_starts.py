@@ -29,6 +29,7 @@ class Starting(FaultyWorld):
     def __init__(self, nodes: int = 3, room: int | None = None, **given: object) -> None:
         usual = {"frames": 60, "take_s": 0.3, "limits": starting(), "started_by_us": False}
         self.cannot_load: set[str] = set()
+        self.why = "p0: the engine has no memory left"
         self.crashes_loading: set[str] = set()
         self.loads = 0
         super().__init__(
@@ -44,7 +45,7 @@ class Starting(FaultyWorld):
     def _load(self, name: str, node: SimulatedNode, deployment: Deployment) -> None:
         self.loads += 1
         if name in self.cannot_load:
-            failed = nev.LoadFailed(deployment.epoch, "p0: the engine has no memory left")
+            failed = nev.LoadFailed(deployment.epoch, self.why)
             self.later(name, 0.1, failed)
         elif name in self.crashes_loading:
             self.at(self.now_s + 0.1, lambda: self.crash(name))
@@ -280,6 +281,20 @@ def test_a_board_whose_engine_cannot_load_its_part_costs_that_board() -> None:
     assert "failed while loading its subnets: p0: the engine has no memory left" in (
         world.supervisor.absences[0].reason
     )
+
+
+def test_a_model_that_no_engine_can_load_ends_the_run_with_a_sentence_about_it() -> None:
+    """Not with one about each node after the other, and long before the nodes would come back."""
+    world = Starting(limits=starting(30.0))
+    world.cannot_load |= world.nodes.keys()
+    world.why = "subnet p0: Engine 1 cannot load it: there is no such operator"
+    world.touched |= dict.fromkeys(world.nodes, 0.0)
+    world.broken |= world.nodes.keys()
+    sentence = world.fail()
+    assert sentence.startswith("no node can run the model: Engine 1 cannot load it: there is no")
+    assert isinstance(world.end and world.end.error, BadInputError)
+    assert world.loads <= len(world.nodes)
+    assert world.now_s < 10.0
 
 
 @pytest.mark.parametrize("wait_s", [30.0, inf])
