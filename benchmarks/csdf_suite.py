@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.csdf_graphs import bounded_graph
 from csdf.errors import CsdfError
 from csdf.formats import files, sdf3
+from csdf.model.generation import Capacities, generate
 
 REFERENCE = Path(__file__).parents[1] / "tests" / "fixtures" / "csdf_reference"
 LIMITS = ((50, None, 3000, 0.5), (700, 7000, None, 5.0))
@@ -102,9 +102,10 @@ def measure(path: Path, into: Measured, core: int) -> None:
 def generated(folder: Path) -> Iterator[Path]:
     """Graphs of the sizes for which limits are stated, in `folder`."""
     for actors, channels, firings in ((50, 75, 2800), (700, 3150, 5000)):
-        for roomy in (True, False):
-            graph = bounded_graph(actors, channels, firings, roomy=roomy)
-            path = folder / f"{actors}_actors_{'roomy' if roomy else 'tight'}.xml"
+        both: tuple[Capacities, ...] = ("roomy", "tight")
+        for capacities in both:
+            graph = generate(actors, channels, firings, capacities=capacities)
+            path = folder / f"{actors}_actors_{capacities}.xml"
             path.write_text(sdf3.write(graph))
             yield path
 

@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from csdf.formats.files import read, write
     from csdf.formats.networkx_form import from_networkx, to_networkx
     from csdf.model.consistency import repetition_vector
+    from csdf.model.generation import generate
     from csdf.model.graph import Actor, Channel, Graph
+    from csdf.timing.expansion import homogeneous
     from csdf.timing.latency import Latency, latency
     from csdf.timing.schedule import Schedule, periodic_schedule
     from csdf.timing.slack import slack
@@ -99,6 +101,8 @@ __all__ = [
     "convert",
     "device_graph",
     "from_networkx",
+    "generate",
+    "homogeneous",
     "latency",
     "ordered",
     "periodic_schedule",
@@ -150,7 +154,9 @@ _MODULES = {
     "formats.files": ("read", "write"),
     "formats.networkx_form": ("from_networkx", "to_networkx"),
     "model.consistency": ("repetition_vector",),
+    "model.generation": ("generate",),
     "model.graph": ("Actor", "Channel", "Graph"),
+    "timing.expansion": ("homogeneous",),
     "timing.latency": ("Latency", "latency"),
     "timing.schedule": ("Schedule", "periodic_schedule"),
     "timing.slack": ("slack",),

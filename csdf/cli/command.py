@@ -38,8 +38,10 @@ from csdf.execution.simulation import simulate
 from csdf.execution.static_orders import Ordered, ordered
 from csdf.formats import drawing, files, gantt
 from csdf.model.channels import fold_reverse_channels
+from csdf.model.generation import generate
 from csdf.model.graph import Graph
 from csdf.timing.cycle_ratio import EFFORT as THROUGHPUT_EFFORT
+from csdf.timing.expansion import homogeneous
 from csdf.timing.latency import latency
 from csdf.timing.schedule import periodic_schedule
 from csdf.timing.slack import slack
@@ -185,6 +187,14 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     command.add_argument(
         "--output", type=_svg, metavar="FILE.svg", help="file to write (default: standard output)"
     )
+    _add_files(subparsers, commands)
+    return found
+
+
+def _add_files(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], commands: Mapping[str, Command]
+) -> None:
+    """Add the subcommands that write graphs and certificates, or check them."""
     command = subparsers.add_parser(
         "convert",
         help="write the graph in another format",
@@ -192,6 +202,41 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     )
     _add_common(command, commands["convert"], speaks_json=False)
     command.add_argument("output", metavar="OUTPUT", help="file to write")
+    command.add_argument(
+        "--hsdf",
+        action="store_true",
+        help="write the homogeneous graph, with one actor per firing of an iteration",
+    )
+    command = subparsers.add_parser(
+        "generate",
+        help="generate a random graph that is consistent, live and connected",
+        description="Write a random graph of a given size. The same options give the same graph.",
+    )
+    command.set_defaults(command=commands["generate"], file=None)
+    command.add_argument("output", metavar="OUTPUT", help="file to write, as JSON or SDF3 XML")
+    for option, size, what in (
+        ("--actors", 10, "number of actors"),
+        ("--channels", 15, "number of channels to later actors"),
+        ("--firings", 100, "number of firings in an iteration, about"),
+    ):
+        text = f"{what} (default: %(default)s)"
+        command.add_argument(option, type=_positive, default=size, metavar="N", help=text)
+    command.add_argument(
+        "--feedback",
+        type=_natural,
+        default=0,
+        metavar="N",
+        help="number of channels to earlier actors (default: %(default)s)",
+    )
+    command.add_argument(
+        "--capacities",
+        choices=("none", "roomy", "tight"),
+        default="none",
+        help="capacities of channels (default: %(default)s)",
+    )
+    command.add_argument(
+        "--seed", type=_natural, default=0, metavar="N", help="another graph (default: %(default)s)"
+    )
     command = subparsers.add_parser(
         "certify",
         help="write a certificate of the analysis, which other programs can check",
@@ -218,7 +263,6 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     )
     command.add_argument("certificate", metavar="CERTIFICATE", help="file that certify wrote")
     _add_common(command, commands["check"])
-    return found
 
 
 def _svg(text: str) -> str:
@@ -282,6 +326,10 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _natural(text: str) -> int:
+    return 0 if re.fullmatch("0+", text, re.ASCII) else _positive(text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code, as in a shell after Ctrl-C or a closed pipe."""
     options = parser(COMMANDS).parse_args(arguments)
@@ -299,8 +347,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    place = options.output if options.file is None else options.file
     try:
-        if options.command is _analyze:
+        if options.file is None:
+            graph = Graph("", (), ())
+        elif options.command is _analyze:
             graph, options.untimed = files.read_for_analysis(options.file, options.processor)
         else:
             graph = files.read(options.file, options.processor)
@@ -309,11 +360,11 @@ def _run(options: argparse.Namespace) -> int:
     try:
         return int(options.command(options, graph))
     except (TooLargeError, OvertakingError) as error:
-        return _fail(f"{options.file}: {error}", EXIT_TOO_LARGE)
+        return _fail(f"{place}: {error}", EXIT_TOO_LARGE)
     except (InconsistentGraphError, DeadlockError) as error:
-        return _fail(f"{options.file}: {error}", EXIT_NOT_LIVE)
+        return _fail(f"{place}: {error}", EXIT_NOT_LIVE)
     except CsdfError as error:
-        return _fail(f"{options.file}: {error}", EXIT_UNREADABLE)
+        return _fail(f"{place}: {error}", EXIT_UNREADABLE)
 
 
 def _analyze(options: argparse.Namespace, graph: Graph) -> int:
@@ -435,7 +486,14 @@ def _draw(options: argparse.Namespace, graph: Graph) -> int:
 
 
 def _convert(options: argparse.Namespace, graph: Graph) -> int:
-    files.write(graph, options.output)
+    files.write(homogeneous(graph) if options.hsdf else graph, options.output)
+    return EXIT_FINE
+
+
+def _generate(options: argparse.Namespace, _: Graph) -> int:
+    size = options.actors, options.channels, options.firings
+    about = {"capacities": options.capacities, "feedback": options.feedback, "seed": options.seed}
+    files.write(generate(*size, **about), options.output)
     return EXIT_FINE
 
 
@@ -485,6 +543,7 @@ COMMANDS = {
     "simulate": _simulate,
     "draw": _draw,
     "convert": _convert,
+    "generate": _generate,
     "certify": _certify,
     "check": _check_certificate,
 }

@@ -29,7 +29,7 @@ import numpy as np
 from csdf.errors import CsdfError, DeadlockError, OvertakingError, TooLargeError
 from csdf.execution.liveness import check_liveness
 from csdf.model.consistency import NODE_LIMIT, firings, repetition_vector
-from csdf.model.graph import Graph
+from csdf.model.graph import Actor, Channel, Graph
 from csdf.model.graph_algorithms import shortest_path, topological_order
 from csdf.model.lowered import Lowered, lower, readable
 from csdf.timing import event_graph
@@ -223,3 +223,47 @@ def _require_order(graph: Lowered, events: EventGraph, unordered: set[int]) -> N
             f"firings of actor {graph.names[actor]!r} may overlap and have different times, so a "
             "later one may end first; give the actor a self-channel or a concurrency of 1"
         )
+
+
+def homogeneous(graph: Graph) -> Graph:
+    """Return the homogeneous graph (HSDF) of a live `graph`: one actor per firing of an iteration.
+
+    All rates are 1, and initial tokens are the iterations between a firing and what it waits for;
+    so there are no capacities or bounds on concurrency. Actor `a[k]` is firing k of `a`. It starts
+    when that firing starts, in every iteration of self-timed execution. Firings that may overlap
+    start in order, which takes an actor `a[k] starts` without time for each.
+
+    Raises as `expand` does.
+
+    >>> from csdf import Actor, Channel
+    >>> actors = Actor("a", (Fraction(2),), 1), Actor("b", (Fraction(3),), 1)
+    >>> found = homogeneous(Graph("g", actors, (Channel("c", "a", "b", (2,), (1,)),)))
+    >>> [actor.name for actor in found.actors]
+    ['a[0]', 'b[0]', 'b[1]']
+    """
+    found = expand(graph)
+    events = found.events
+    numbers = [(name, k) for name in found.actors for k in range(len(found.firings(name)))]
+    ends = [f"{name}[{k}]" for name, k in numbers]
+    begins, names = list(ends), set(ends)
+    columns = events.source, events.target, events.delay, events.arc
+    edges = list(zip(*(column.tolist() for column in columns), strict=True))
+    for source, target, _, arc in edges:
+        if arc < 0:
+            begins[source], begins[target] = f"{ends[source]} starts", f"{ends[target]} starts"
+    times = [graph.actor[name].execution_times for name, _ in numbers]
+    actors = [
+        Actor(end, (own[k % len(own)],))
+        for end, own, (_, k) in zip(ends, times, numbers, strict=True)
+    ]
+    actors += [Actor(begin, (Fraction(0),)) for begin in begins if begin not in names]
+    pairs = [(begin, end, 0) for begin, end in zip(begins, ends, strict=True) if begin != end]
+    pairs += [
+        ((begins if arc < 0 else ends)[source], begins[target], delay)
+        for source, target, delay, arc in edges
+    ]
+    channels = [
+        Channel(f"{n}: {source} → {target}", source, target, (1,), (1,), delay)
+        for n, (source, target, delay) in enumerate(dict.fromkeys(pairs))
+    ]
+    return Graph(f"{graph.name} homogeneous".lstrip(), tuple(actors), tuple(channels))

@@ -190,3 +190,19 @@ def test_a_schedule_in_given_orders(capsys: pytest.CaptureFixture[str], tmp_path
         "orders": {"P": ["A", "C@1"]},
         "starts": {"A": ["0"], "B": ["2"], "C": ["7"]},
     }
+
+
+def test_a_graph_is_generated_and_made_homogeneous(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, expanded = str(tmp_path / "made.xml"), str(tmp_path / "hsdf.json")
+    options = ["--actors", "3", "--channels", "4", "--firings", "20", "--feedback", "1"]
+    assert main(["generate", made, *options, "--capacities", "tight", "--seed", "4"]) == 0
+    assert main(["convert", "--hsdf", made, expanded]) == 0
+    periods = []
+    for file in (made, expanded):
+        assert main(["analyze", "--json", file]) == 0
+        periods.append(json.loads(capsys.readouterr().out)["period"])
+    assert periods[0] == periods[1]
+    assert main(["generate", made, "--actors", "9", "--channels", "2"]) == 2
+    assert "2 channels do not join 9 actors; 8 or more do" in capsys.readouterr().err

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from csdf.analysis import analyze
 from csdf.errors import DeadlockError
 from csdf.execution.liveness import check_liveness
 from csdf.model.consistency import repetition_vector
+from csdf.model.generation import Capacities, generate
 from csdf.model.graph import Graph
+from csdf.timing.expansion import homogeneous
 from csdf.timing.throughput import Throughput, actor_periods, throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
@@ -228,3 +232,41 @@ def test_a_part_is_analysed_as_if_it_were_alone(tries: int) -> None:
         assert len(analyze(found).parts) == (0 if len(alone) == 1 else len(alone))
 
     holds(tries, check)
+
+
+@examples(40, 400)
+def test_the_homogeneous_graph_starts_every_firing_at_the_same_time(tries: int) -> None:
+    @given(consistent_graphs(max_actors=3, max_channels=4))
+    def check(found: Graph) -> None:
+        assume(check_liveness(found) is None and not may_overtake(found))
+        expanded = homogeneous(found)
+        assert {rate for c in expanded.channels for rate in (*c.production, *c.consumption)} <= {1}
+        per = {a.name: repetition_vector(found)[a.name] * a.phases for a in found.actors}
+        starts: dict[str, list[Fraction]] = {}
+        count = Counter[str]()
+        for actor, start, _ in oracle.timed(found, repetition_vector(found), 5):
+            starts.setdefault(f"{actor}[{count[actor] % per[actor]}]", []).append(start)
+            count[actor] += 1
+        own: dict[str, list[Fraction]] = {}
+        for name, start, _ in oracle.timed(expanded, dict.fromkeys(expanded.actor, 1), 5):
+            own.setdefault(name, []).append(start)
+        assert {name: sorted(own[name]) for name in starts} == starts
+        assert throughput(expanded).period == throughput(found).period
+
+    holds(tries, check)
+
+
+@given(
+    st.integers(2, 9), st.integers(0, 5), st.integers(1, 60), st.integers(0, 3),
+    st.sampled_from(("none", "roomy", "tight")), st.integers(0, 99),
+)  # fmt: skip
+def test_generated_graphs_are_live_connected_and_the_same_again(
+    actors: int, more: int, firings: int, feedback: int, capacities: Capacities, seed: int
+) -> None:
+    size = actors, actors - 1 + more, firings
+    found = generate(*size, capacities=capacities, feedback=feedback, seed=seed)
+    assert len(found.channels) == actors - 1 + more + feedback
+    assert len(connected_parts(found)) == 1
+    assert all((c.capacity is None) == (capacities == "none") for c in found.channels)
+    assert oracle.executes(found, repetition_vector(found))
+    assert generate(*size, capacities=capacities, feedback=feedback, seed=seed) == found
