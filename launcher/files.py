@@ -65,7 +65,7 @@ def read_json(path: Path, *, missing: str = "there is no such file") -> tuple[st
     Raises `BadInputError` naming file and line; `missing` is the sentence for a missing file.
     """
     try:
-        text = read_small(path).decode("utf-8")
+        text = read_small(path).decode("utf-8-sig")
         return text, json.loads(
             text,
             object_pairs_hook=_without_repeated_keys,

@@ -78,7 +78,7 @@ def write_nodes(path: Path, found: list[Announcement]) -> list[dict[str, str]]:
     from launcher.files import read_small, write_text  # noqa: PLC0415
 
     try:
-        text = read_small(path).decode("utf-8")
+        text = read_small(path).decode("utf-8-sig")
     except FileNotFoundError:
         added = new_nodes({}, found)
         write_text(path, new_file(added), str(path))

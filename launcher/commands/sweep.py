@@ -65,7 +65,7 @@ def save(path: Path, strategy: str, parameters: Mapping[str, float]) -> None:
     """Write the parameters into the file; raises `BadInputError` and leaves it unchanged if not."""
     advice = "copy these lines into it instead:\n" + as_yaml({strategy: dict(parameters)})
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
         write_whole(path, with_tuning(text, strategy, parameters), durable=True)
     except OSError as error:
         raise BadInputError(f"--save: {path}: {error.strerror}; {advice}") from None

@@ -415,9 +415,15 @@ def is_file_name(model: str) -> bool:
 
 
 def matching_files(folder: Path, pattern: str) -> tuple[Path, ...]:
-    """Return the files that match a glob or path relative to `folder`, sorted by path."""
-    whole = str(folder / Path(pattern).expanduser())
-    found = [Path(whole)] if Path(whole).is_file() else map(Path, glob.glob(whole, recursive=True))
+    """Return the files that match a glob or path relative to `folder`, sorted by path.
+
+    Names that exist stand for themselves, such as the folder `cam[1]` of `cam[1]/*.npy`.
+    """
+    known, parts = Path(), []
+    for part in (folder / Path(pattern).expanduser()).parts:
+        known /= part
+        parts.append(glob.escape(part) if known.exists() else part)
+    found = map(Path, glob.glob(str(Path(*parts)), recursive=True))
     return tuple(sorted(path for path in found if path.is_file()))
 
 

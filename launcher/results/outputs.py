@@ -103,7 +103,7 @@ def read_truth(path: Path, inputs: int) -> tuple[int, ...]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return read_small(path).decode("utf-8").rstrip().splitlines()
+        return read_small(path).decode("utf-8-sig").rstrip().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(f"{path}: cannot be read as text: {error}") from None
 

@@ -36,7 +36,15 @@ MOST_HANGUPS = 3
 
 _PLACEHOLDER = re.compile(r"\{(.*?)\}")
 _PLACEHOLDERS = ("index", "name")
-_NOT_IN_A_LEVEL = re.compile(r"[+#/\0]")
+_UNSENT = r"\x00-\x1f\x7f-\x9f\ufdd0-\ufdef" + "".join(
+    f"\\U{plane:04x}fffe\\U{plane:04x}ffff" for plane in range(17)
+)
+"""Control characters and code points that are no characters: brokers close the connection on a
+topic that has one (MQTT 3.1.1, 1.5.3), as on the wildcards."""
+_NOT_IN_A_TOPIC = re.compile(f"[+#{_UNSENT}]")
+_NOT_IN_A_LEVEL = re.compile(f"[+#/{_UNSENT}]")
+_HOST = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]+(%[\w.-]+)?")
+"""A name, or an address of either family."""
 _UNAUTHORISED = (134, 135)
 """Codes of a refused connection that no later attempt changes: wrong user or password."""
 
@@ -90,6 +98,16 @@ class MqttConfig(SinkConfig):
     ] = None
     will_payload: Annotated[str, Field(description="What it says there; retained")] = "offline"
 
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, host: str) -> str:
+        if _HOST.fullmatch(host) and host.count(":") != 1:
+            return host
+        raise ValueError(
+            "must be the name or the address of the broker alone; its port is the key port, and "
+            "mqtts:// is tls: true"
+        )
+
     @field_validator("topic")
     @classmethod
     def _check_topic(cls, topic: str) -> str:
@@ -134,8 +152,8 @@ class MqttConfig(SinkConfig):
 
 
 def _plain_topic(topic: str) -> str:
-    if re.search(r"[+#\0]", topic):
-        raise ValueError("a topic that is published to has no + and no #")
+    if _NOT_IN_A_TOPIC.search(topic):
+        raise ValueError("a topic that is published to has no +, no # and no control characters")
     return topic
 
 

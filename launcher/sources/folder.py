@@ -1,8 +1,9 @@
 """The source `folder`: each image or array that is put into a watched folder is a frame.
 
-The kernel says (inotify) when a file is moved into the folder or closed after writing, so that
-nothing is looked up again and again. It says so only for what programs on this machine do: files
-that another machine puts into a folder of a network file system are not noticed.
+The kernel says (inotify) when a file is moved into the folder or closed after writing, and when a
+link to one is made there, so that nothing is looked up again and again. It says so only for what
+programs on this machine do: files that another machine puts into a folder of a network file system
+are not noticed.
 
 Files that are there at the start may still be written. One that cannot be read, or that changes
 while it is read, is not taken then; it is read when it is closed.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import struct
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -143,8 +145,18 @@ class FolderSource:
                 yield from (name for name, _ in sorted(self._listed()))
             elif event.is_gone and self._identity(event.name) is None:
                 self._taken.pop(event.name, None)
+            elif event.is_new and not self._is_link(event.name):  # it is closed later
+                continue
             elif not event.is_gone and _is_frame(event.name):
                 yield event.name
+
+    def _is_link(self, name: str) -> bool:
+        """Whether a new name is that of a file that was there before."""
+        try:
+            about = os.lstat(self._folder / name)
+        except OSError:
+            return False
+        return stat.S_ISLNK(about.st_mode) or about.st_nlink > 1
 
     def _identity(self, name: str) -> _Identity | None:
         try:
@@ -214,7 +226,7 @@ def _free_name(folder: Path, name: str) -> Path:
 
 # ---------------------------------------------------------------- inotify(7)
 
-_CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _DELETE = 0x8, 0x40, 0x80, 0x200
+_CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x8, 0x40, 0x80, 0x100, 0x200
 _DELETE_SELF, _MOVE_SELF, _UNMOUNT, _OVERFLOW, _IGNORED = 0x400, 0x800, 0x2000, 0x4000, 0x8000
 _ONLYDIR, _ISDIR = 0x1000000, 0x40000000
 _HEAD = struct.Struct("iIII")
@@ -229,6 +241,7 @@ class _Event:
         self.is_lost = bool(mask & (_DELETE_SELF | _MOVE_SELF | _UNMOUNT | _IGNORED))
         self.is_overflow = bool(mask & _OVERFLOW)
         self.is_gone = bool(mask & (_DELETE | _MOVED_FROM))
+        self.is_new = bool(mask & _CREATE)
 
 
 class _Watch:
@@ -237,7 +250,8 @@ class _Watch:
     def __init__(self, folder: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self.descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        wanted = _CLOSE_WRITE | _MOVED_TO | _MOVED_FROM | _DELETE | _DELETE_SELF | _MOVE_SELF
+        wanted = _CLOSE_WRITE | _MOVED_TO | _MOVED_FROM | _CREATE | _DELETE
+        wanted |= _DELETE_SELF | _MOVE_SELF
         if self.descriptor < 0 or (
             libc.inotify_add_watch(self.descriptor, os.fsencode(folder), wanted | _ONLYDIR) < 0
         ):

@@ -15,7 +15,8 @@ VIDEO_SUFFIXES = (
 )  # fmt: skip
 """The ends of names that mean a video file."""
 
-_GLOB = re.compile(r"[*?\[]")
+_GLOB = re.compile(r"[*?]")
+"""What makes a pattern of a text; brackets are usual in names of videos."""
 
 
 def is_device(text: str) -> bool:

@@ -48,6 +48,29 @@ def red(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("name", ["cam[1]", "a*b?", "[!x]", "[", "plain"])
+def test_a_folder_of_any_name_can_have_the_inputs(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is that of cluster.yaml, or the pattern names it."""
+    folder = tmp_path / name
+    folder.mkdir()
+    (tmp_path / "cam1").mkdir()
+    for number in range(2):
+        np.save(folder / f"{number}[x].npy", np.zeros((1, 3, 4, 6), np.float32))
+    network = network_of((1, 3, 4, 6))
+    monkeypatch.chdir(folder)
+    for base, pattern in (
+        (folder, "*.npy"),
+        (tmp_path, f"{name}/*.npy"),
+        (tmp_path, f"{folder}/*.npy"),
+        (tmp_path, f"{name}/?[[]x[]].npy"),
+        (Path(), "*.npy"),
+    ):
+        assert len(opened(network, base, pattern)) == 2, (base, pattern)
+    assert len(opened(network, folder, "1[x].npy")) == 1
+
+
 def test_pixels_are_scaled_to_one(red: Path) -> None:
     frame = opened(network_of((1, 3, 4, 6)), red, "red.png")[0]["x"]
     assert frame.shape == (1, 3, 4, 6)

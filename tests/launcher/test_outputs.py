@@ -119,6 +119,9 @@ def test_labels_and_truth_are_read_line_by_line(tmp_path: Path) -> None:
     path.write_text("0\n12\n3\n\n")
     assert read_labels(path) == ("0", "12", "3")
     assert read_truth(path, 3) == (0, 12, 3)
+    path.write_bytes(b"\xef\xbb\xbf0\r\n12\r\n3\r\n")  # as editors of Windows save it
+    assert read_labels(path) == ("0", "12", "3")
+    assert read_truth(path, 3) == (0, 12, 3)
 
 
 @pytest.mark.parametrize(

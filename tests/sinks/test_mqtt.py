@@ -78,10 +78,12 @@ def test_a_topic_has_the_frames_name_and_index(broker: PurePythonBroker, tmp_pat
     subscriber = Subscriber(broker.port)
     config = MqttConfig(host="127.0.0.1", port=broker.port, topic="cam/{name}/{index}")
     sink = config.open(tmp_path)
-    for index, name in enumerate(("a.jpg", "", "+/#")):
+    names = ("a.jpg", "", "+/#", "a\x01b\x7f\x85.jpg", "\ufdd0\uffff\U0001fffe", "ü\udcff")
+    for index, name in enumerate(names):
         sink.write(replace(made_result(index), name=name))
-    subscriber.wait_for(3)
-    assert subscriber.topics == ["cam/a.jpg/0", "cam/_/1", "cam/___/2"]
+    subscriber.wait_for(6)
+    sent = ["a.jpg", "_", "___", "a_b__.jpg", "___", "ü?"]
+    assert subscriber.topics == [f"cam/{name}/{index}" for index, name in enumerate(sent)]
     sink.close()
     subscriber.end()
 
@@ -160,10 +162,28 @@ def test_garbage_of_a_broker_costs_nothing_but_the_attempt(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    "host", ["a", "a-b.local", "10.0.0.1", "::1", "fe80::1%eth0", "bücher", "_a"]
+)
+def test_a_broker_has_a_name_or_an_address(host: str) -> None:
+    assert MqttConfig(host=host, topic="t").host == host
+
+
+@pytest.mark.parametrize(
     ("keys", "sentence"),
     [
         ("host: a", "the key 'topic' is missing"),
-        ("host: a, topic: 'a/#'", "topic: a topic that is published to has no + and no #"),
+        ("host: a, topic: 'a/#'", "topic: a topic that is published to has no +, no # and no con"),
+        (
+            'host: a, topic: "a/\\x01"',
+            "topic: a topic that is published to has no +, no # and no co",
+        ),
+        *(
+            (
+                f"host: '{host}', topic: t",
+                "host: must be the name or the address of the broker alon",
+            )
+            for host in ("mqtt://a", "mqtts://a:8883", "a:1883", "u@a", "a/b", "a b", "[::1]:1883")
+        ),
         ("host: a, topic: 'a/{frame}'", "topic: there is no {frame}; a topic may have {index}"),
         ("host: a, topic: t, qos: 2", "qos: must be 0 or 1, not 2"),
         ("host: a, topic: t, password: secret", "a password needs a username; add it"),

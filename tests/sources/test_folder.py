@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -240,3 +240,20 @@ def test_what_can_never_work_is_refused_when_it_is_opened(
 ) -> None:
     with pytest.raises(BadInputError, match=sentence):
         FolderConfig.model_validate({"path": ".", **keys}).open(folder)
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_a_link_to_a_file_is_a_frame_when_it_is_made(
+    folder: Path, link: Callable[[Path, Path], None]
+) -> None:
+    put(folder.parent / "elsewhere.png", 9)
+    with watching(folder) as frames:
+        for _ in range(3):
+            next(frames)
+        link(folder.parent / "elsewhere.png", folder / "linked.png")
+        put(folder / "later.png")
+        found = next(frames)
+        assert found.name == "linked.png"
+        assert isinstance(found.data, np.ndarray)
+        assert (found.data == 9).all()
+        assert next(frames).name == "later.png"

@@ -74,6 +74,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("/dev/video2", {"kind": "video", "url": "/dev/video2"}),
         ("clips/Clip.MP4", {"kind": "video", "url": "clips/Clip.MP4"}),
         ("/dev/shm/clip.mp4", {"kind": "video", "url": "/dev/shm/clip.mp4"}),
+        ("cam[1]/clip [a1].mp4", {"kind": "video", "url": "cam[1]/clip [a1].mp4"}),
         ("{source: /dev/shm/incoming}", {"kind": "folder", "path": "/dev/shm/incoming"}),
         ('"-"', {"kind": "stdin"}),
         ("{source: incoming}", {"kind": "folder", "path": "incoming"}),
