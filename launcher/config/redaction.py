@@ -47,6 +47,13 @@ def without_password(url: str) -> str:
     return before[: before.rindex("/") + 1] if is_set else shown
 
 
+def server_of(url: str) -> str:
+    """Return no more of an address than its scheme, host and port."""
+    shown = without_password(url)
+    found = _SERVER.match(shown)
+    return shown if found is None else found[0]
+
+
 def without_secrets(data: object, *, server_only: bool = False) -> object:
     """Return the data of a `cluster.yaml` with `HIDDEN`, or less of an address, for each secret."""
     if isinstance(data, Mapping):
@@ -56,9 +63,7 @@ def without_secrets(data: object, *, server_only: bool = False) -> object:
     if isinstance(data, list | tuple):
         return [without_secrets(each, server_only=server_only) for each in data]
     if isinstance(data, str) and is_address(data):
-        shown = without_password(data)
-        server = _SERVER.match(shown) if server_only else None
-        return shown if server is None else server[0]
+        return server_of(data) if server_only else without_password(data)
     return data
 
 

@@ -9,6 +9,7 @@ This module imports OpenTelemetry (the extra `trace`) only if traces are wanted.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from launcher.config.redaction import server_of
 from launcher.errors import BadInputError
+from launcher.logs import log
 from launcher.serve.tensors import ServedModel
 from launcher.sources.clock import now_s
 from launcher.view.frame_trace import MOST_FOLLOWED, FrameTrace
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 FLUSH_MS = 5_000
 """How long spans that are not sent yet may take when the server ends."""
+
+SAID_EVERY_S = 60.0
+"""How often at most it is said that the receiver takes no spans."""
 
 
 @dataclass
@@ -41,6 +47,23 @@ class RequestTrace:
     ended_s: float = 0.0
     outcome: str = ""
     frame: FrameTrace = field(default_factory=FrameTrace)
+
+
+class _NotTaken(logging.Handler):
+    """Stands for OpenTelemetry's messages, which have the receiver's whole URL and come often."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(logging.WARNING)
+        self._sentence = (
+            f"traces: {server_of(endpoint)} takes no spans, which are lost then; check that it runs"
+        )
+        self._silent_until_s = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002
+        """Say it in our words."""
+        if (now_s := time.monotonic()) >= self._silent_until_s:
+            self._silent_until_s = now_s + SAID_EVERY_S
+            log.warning(self._sentence)
 
 
 class RequestTraces:
@@ -157,10 +180,15 @@ def traces_to(endpoint: str | None) -> Iterator[RequestTraces | None]:
         yield None
         return
     traces = RequestTraces(endpoint, version("csdf-edge"))
+    theirs, ours = logging.getLogger("opentelemetry"), _NotTaken(endpoint)
+    theirs.addHandler(ours)
+    theirs.propagate = False
     try:
         yield traces
     finally:
         traces.close()
+        theirs.removeHandler(ours)
+        theirs.propagate = True
 
 
 class WallClock:

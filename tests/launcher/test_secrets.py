@@ -163,6 +163,18 @@ def asked(url: str, token: str | None = None) -> str:
         return str(error.read().decode())
 
 
+def traced(url: str, token: str) -> str:
+    """The answer to a request whose trace is sent to the receiver, which is not there."""
+    image = {"name": "image", "shape": [1, 1, 8, 8], "datatype": "FP32", "data": [0.0] * 64}
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    }
+    request = urllib.request.Request(url, json.dumps({"inputs": [image]}).encode(), headers)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return str(answer.read().decode())
+
+
 @pytest.mark.slow
 def test_no_output_of_a_service_has_a_secret_and_its_state_is_its_user_s_alone(
     tmp_path: Path,
@@ -185,6 +197,7 @@ def test_no_output_of_a_service_has_a_secret_and_its_state_is_its_user_s_alone(
         up.read_until("version 1 of digits serves")
         seen = [json.dumps(up.command(name)) for name in ("status", "history")]
         base = f"http://{up.http}"
+        seen.append(traced(f"{base}/v2/models/digits/infer", token))
         for path in ("/", "/metrics", "/v2", "/csdf-edge/v1/shown", "/csdf-edge/v1/views", "/v2/x"):
             seen += [asked(base + path), asked(base + path, token)]
         command = [sys.executable, "-m", "launcher.commands.launch", "top", "--once"]
