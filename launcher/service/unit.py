@@ -3,21 +3,63 @@
 systemd ends a service whose loop no longer says that it turns (`WatchdogSec`), and starts it again
 after every end that nobody asked for. `launch down`, `systemctl stop` and SIGTERM end it with exit
 code 0, which is no reason to start it again.
+
+The system's service has a user of its own, which owns its state and nothing else: who breaks into
+the servers is neither root nor somebody whose home is on the machine. The file is applied as that
+user too, so what the user may not read is found out before anything is started.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
+import re
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from launcher.errors import BadInputError, RunFailedError, shortened
 from launcher.files import cannot_write, write_whole
+from launcher.service.up import apply_first
 from nodes.host.process import python_command
 
 Manager = Literal["user", "system"]
+
+USER = "csdf-edge-server"
+"""The user of the system's services."""
+
+_CONFINED = f"""\
+# A user of its own, which can write its state and caches, and nothing else.
+User={USER}
+CacheDirectory=csdf-edge-server
+CacheDirectoryMode=0700
+Environment=XDG_CACHE_HOME=%C/csdf-edge-server
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=strict
+ProtectHome=read-only
+PrivateTmp=yes
+PrivateMounts=yes
+RemoveIPC=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectProc=invisible
+ProtectHostname=yes
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+KeyringMode=private
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+SystemCallArchitectures=native
+SystemCallFilter=@system-service landlock_create_ruleset landlock_add_rule landlock_restrict_self
+SystemCallFilter=~@privileged
+SystemCallErrorNumber=EPERM
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +92,9 @@ class SystemdUnit:
         if self.log_format == "json":
             command += ["--log-format", "json"]
         target = "multi-user.target" if self.manager == "system" else "default.target"
+        confined = ""
+        if self.manager == "system":
+            confined = f"{_CONFINED}ReadWritePaths={_quoted(str(self.state))}\n"
         return f"""\
 # Made by launch up --install {self.manager}. What differs goes into `systemctl edit`.
 [Unit]
@@ -60,7 +105,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=notify
-ExecStart={" ".join(map(_quoted, command))}
+ExecStart={" ".join(_quoted(word).replace("$", "$$") for word in command)}
 # The file that was applied last is applied again.
 ExecReload=/bin/kill -HUP $MAINPID
 # The loop that answers requests and keeps the models says that it turns.
@@ -76,10 +121,50 @@ OOMPolicy=continue
 NoNewPrivileges=yes
 UMask=0077
 LimitCORE=0
-
+{confined}
 [Install]
 WantedBy={target}
 """
+
+    def apply(self, cluster: Path | None) -> list[str]:
+        """Apply a cluster.yaml to the state, as the user of the service; return what was done.
+
+        Raises `BadInputError` if that user cannot, `RunFailedError` if there is no such user.
+        """
+        if self.manager == "user":
+            return apply_first(self.state, cluster)
+        cache = Path("/var/cache") / USER
+        try:
+            account = _account()
+            for folder in (self.state, cache):
+                folder.mkdir(parents=True, exist_ok=True)
+                _give(folder, account)
+        except OSError as error:
+            raise BadInputError(f"{error.filename}: {cannot_write(error)}") from None
+        given = [str(self.state), *([] if cluster is None else [str(cluster.absolute())])]
+        try:
+            ran = subprocess.run(
+                python_command("launcher.service.up", *given),
+                user=account.pw_uid,
+                group=account.pw_gid,
+                extra_groups=[],
+                cwd="/",
+                env={"PATH": os.defpath, "XDG_CACHE_HOME": str(cache)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except PermissionError:
+            raise BadInputError(
+                f"{sys.executable}: the user of the service, {USER}, cannot run it; install "
+                "csdf-edge where every user can read it, such as /opt/csdf-edge"
+            ) from None
+        if ran.returncode:
+            raise BadInputError(
+                f"{ran.stderr.strip()} (as {USER}, the user of the service, which has to be able "
+                "to read the cluster's files and to own its launcher's keys)"
+            )
+        return ran.stdout.splitlines()
 
     def install(self) -> list[str]:
         """Write and start the unit; return what was done.
@@ -104,16 +189,48 @@ WantedBy={target}
         return done
 
     def _systemctl(self, *arguments: str) -> None:
-        command = ["systemctl", *(["--user"] if self.manager == "user" else []), *arguments]
-        try:
-            ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise RunFailedError(f"{' '.join(command)}: {error}") from None
-        if ran.returncode:
-            raise RunFailedError(f"{' '.join(command)}: {shortened(ran.stderr)}")
+        _run("systemctl", *(["--user"] if self.manager == "user" else []), *arguments)
+
+
+def _account() -> pwd.struct_passwd:
+    """Return the account of the system's services, which is made if it is missing."""
+    try:
+        return pwd.getpwnam(USER)
+    except KeyError:
+        _run(
+            "useradd",
+            "--system",
+            "--home-dir",
+            "/nonexistent",
+            "--shell",
+            "/usr/sbin/nologin",
+            USER,
+        )
+        return pwd.getpwnam(USER)
+
+
+def _give(folder: Path, account: pwd.struct_passwd) -> None:
+    """Let a user own a folder, with what an earlier service has left in it, and nobody else read
+    it. What links lead to stays as it is."""
+    folder.chmod(0o700)
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
+
+
+def _run(*command: str) -> None:
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RunFailedError(f"{' '.join(command)}: {error}") from None
+    if ran.returncode:
+        raise RunFailedError(f"{' '.join(command)}: {shortened(ran.stderr)}")
 
 
 def _quoted(word: str) -> str:
-    """A word as systemd's command lines have it."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return f'"{escaped}"'
+    """A word as systemd's settings have it, on one line whatever is in it."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return '"' + re.sub(r"[\x00-\x1f\x7f-\xff\udc80-\udcff]", _escaped, escaped) + '"'
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(match[0]))

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.serve import ServeConfig
-from launcher.errors import EXIT_FAILED, BadInputError
+from launcher.console import print_text
+from launcher.errors import EXIT_FAILED, BadInputError, LauncherError
 from launcher.files import cannot_write
 from launcher.serve.listening import TlsFiles, listening, tls_files
 from launcher.serve.request_traces import traces_to
@@ -49,6 +50,18 @@ def add_file(store: Store, path: Path) -> str:
         return f"generation {last.number}, as it was applied before"
     store.add(generation)
     return f"generation {generation.number}, from {path}"
+
+
+def apply_first(folder: Path, path: Path | None = None) -> list[str]:
+    """Apply a cluster.yaml to the state of a service before it is installed; without one, look
+    whether another was applied. Return what was done; raises `LauncherError`."""
+    with open_state(folder) as store:
+        done = [] if path is None else [add_file(store, path)]
+        if store.last() is None:
+            raise BadInputError(
+                "nothing was applied yet; name the cluster: launch up cluster.yaml --install"
+            )
+    return done
 
 
 def up(folder: Path, path: Path | None, say: Say) -> int:
@@ -181,3 +194,15 @@ class _Signals:
         }
         for number, call in calls.items():
             loop.add_signal_handler(number, call)
+
+
+def _main(folder: str, *path: str) -> None:
+    """Apply a file as the user who runs this; see `launcher.service.unit`."""
+    try:
+        print_text("".join(f"{line}\n" for line in apply_first(Path(folder), *map(Path, path))))
+    except LauncherError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

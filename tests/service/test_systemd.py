@@ -7,13 +7,15 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks.service.server import LAUNCH, command, write_cluster, write_version
+from benchmarks.service.server import LAUNCH, write_cluster, write_version
+from launcher.service.unit import USER
 
 SYSTEMD = Path("/lib/systemd/systemd")
 START_S = 60.0
@@ -31,6 +33,16 @@ pytestmark = [
 ]
 
 INIT = """
+mount -t tmpfs -o mode=755 tmpfs $SCRATCH && cd $SCRATCH || exit 1
+mkdir python etc etc.work var var.work
+for folder in etc var; do  # what is written there stays in the container
+    layers=lowerdir=/$folder,upperdir=$folder,workdir=$folder.work
+    mount -t overlay overlay -o $layers /$folder || exit 1
+done
+case $PYTHON in /root/*)  # which no other user may enter
+    mount --bind $PYTHON python && mount -t tmpfs -o mode=755 tmpfs /root &&
+        mkdir -p $PYTHON && mount --bind python $PYTHON || exit 1
+esac
 units=/usr/lib/systemd/system  # the machine's own: none of them is started
 for folder in /run /etc/systemd/system $units $units-generators; do
     mount -t tmpfs tmpfs $folder || exit 1
@@ -43,11 +55,14 @@ container=tests exec /lib/systemd/systemd --system --unit=multi-user.target --sh
 
 
 class Container:
-    """A systemd with its own processes, mounts and units; the files are the machine's."""
+    """A systemd with its own processes, mounts, units and users; the files are the machine's."""
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: Path) -> None:
         unshare = ["unshare", "--fork", "--pid", "--mount", "--ipc", "--uts", "--mount-proc"]
-        self.process = subprocess.Popen([*unshare, "bash", "-c", INIT], stderr=subprocess.DEVNULL)
+        given = {"SCRATCH": str(scratch), "PYTHON": sys.base_prefix}
+        self.process = subprocess.Popen(
+            [*unshare, "bash", "-c", INIT], stderr=subprocess.DEVNULL, env={**os.environ, **given}
+        )
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         self.wait_for(lambda: bool(children.read_text().split()))
         self.first = int(children.read_text().split()[0])
@@ -70,47 +85,85 @@ class Container:
         )
         return ran.returncode, ran.stdout + ran.stderr
 
+    def path(self, inside: str) -> Path:
+        """Where a file of the container is seen from outside."""
+        return Path(f"/proc/{self.first}/root{inside}")
+
     def end(self) -> None:
         os.kill(self.first, signal.SIGKILL)  # all that runs in it ends with its first process
         self.process.wait()
 
 
 @pytest.fixture
-def container() -> Iterator[Container]:
+def container(tmp_path: Path) -> Iterator[Container]:
     if shutil.which("nsenter") is None:
         pytest.skip("needs nsenter")
-    container = Container()
+    container = Container(tmp_path)
     yield container
     container.end()
 
 
-def test_systemd_starts_it_again_after_every_end_that_nobody_asked_for(
-    container: Container, tmp_path: Path
-) -> None:
-    state = tmp_path / "state"
-    write_version(tmp_path, 1)
-    cluster = write_cluster(tmp_path, ("digits", 1), count=1)
-    given = ["up", str(cluster), "--install", "system", "--name", "tests", "--state", str(state)]
+STATE, UNIT = "/var/lib/csdf-edge/tests", "csdf-edge-tests.service"
+
+
+def installed(container: Container) -> None:
+    """The service is installed from files that every user can read, and serves."""
+    folder = container.path("/etc/csdf-edge")
+    folder.mkdir(mode=0o755)
+    write_version(folder, 1)
+    write_cluster(folder, ("digits", 1), count=1)
+    given = ["up", "/etc/csdf-edge/cluster.yaml", "--install", "system", "--name", "tests"]
     code, text = container.run(*LAUNCH, *given)
     assert code == 0, text
-    unit = "csdf-edge-tests.service"
+    container.wait_for(lambda: serves(container))
 
-    def process() -> int:
-        return int(container.run("systemctl", "show", "-P", "MainPID", unit)[1])
 
-    def serves() -> bool:
-        return command(tmp_path, "status")[0] == 0
+def process(container: Container) -> int:
+    return int(container.run("systemctl", "show", "-P", "MainPID", UNIT)[1])
 
-    container.wait_for(serves)
-    before = process()
+
+def serves(container: Container) -> bool:
+    return container.run(*LAUNCH, "status", "--state", STATE)[0] == 0
+
+
+def test_systemd_starts_it_again_after_every_end_that_nobody_asked_for(
+    container: Container,
+) -> None:
+    installed(container)
+    before = process(container)
     container.run("kill", "-STOP", str(before))
     # The watchdog kills it: it hangs.
-    container.wait_for(lambda: process() not in (0, before))
-    container.wait_for(serves)
-    before = process()
-    assert container.run("systemctl", "reload", unit)[0] == 0
-    assert process() == before
-    code, text = container.run(*LAUNCH, "down", "--state", str(state), "--json")
+    container.wait_for(lambda: process(container) not in (0, before))
+    container.wait_for(lambda: serves(container))
+    before = process(container)
+    assert container.run("systemctl", "reload", UNIT)[0] == 0
+    assert process(container) == before
+    code, text = container.run(*LAUNCH, "down", "--state", STATE, "--json")
     assert (code, json.loads(text)) == (0, {"state": "ended"})
-    assert container.run("systemctl", "is-active", unit)[1].strip() in ("inactive", "deactivating")
-    assert container.run("systemctl", "show", "-P", "Result", unit)[1].strip() == "success"
+    assert container.run("systemctl", "is-active", UNIT)[1].strip() in ("inactive", "deactivating")
+    assert container.run("systemctl", "show", "-P", "Result", UNIT)[1].strip() == "success"
+
+
+def test_the_systems_service_is_a_user_of_its_own_who_owns_its_state_only(
+    container: Container,
+) -> None:
+    installed(container)
+    status = container.path(f"/proc/{process(container)}/status").read_text()
+    user = int(container.run("id", "-u", USER)[1])
+    assert f"Uid:\t{user}\t{user}\t{user}\t{user}\n" in status
+    assert "CapEff:\t0000000000000000\n" in status
+    assert "NoNewPrivs:\t1\n" in status
+    assert "Seccomp:\t2\n" in status
+    state = container.path(STATE)
+    assert {path.stat().st_uid for path in (state, *state.rglob("*"))} == {user}
+    assert state.stat().st_mode & 0o777 == 0o700
+    secret = container.path("/etc/csdf-edge/secret.yaml")
+    secret.write_text("model: digits1.onnx\nnodes: [{name: a}]\n")
+    secret.chmod(0o600)
+    code, text = container.run(*LAUNCH, "apply", "/etc/csdf-edge/secret.yaml", "--state", STATE)
+    assert (code, "Permission denied" in text) == (2, True), text
+    given = ["up", "/etc/csdf-edge/secret.yaml", "--install", "system", "--name", "other"]
+    code, text = container.run(*LAUNCH, *given)
+    assert code == 2, text
+    assert f"(as {USER}, the user of the service" in text
+    assert not container.path("/etc/systemd/system/csdf-edge-other.service").exists()

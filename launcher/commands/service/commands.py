@@ -101,17 +101,7 @@ def _up(options: UpOptions, as_json: bool) -> int:
 
 
 def _install(unit: Any, cluster: Path | None, as_json: bool) -> int:
-    from launcher.service.store import open_state  # noqa: PLC0415
-    from launcher.service.up import add_file  # noqa: PLC0415
-
-    with open_state(unit.state) as store:
-        done = [] if cluster is None else [add_file(store, cluster)]
-        if store.last() is None:
-            raise BadInputError(
-                "nothing was applied yet; name the cluster: launch up cluster.yaml --install "
-                f"{unit.manager}"
-            )
-    done += unit.install()
+    done = unit.apply(cluster) + unit.install()
     if as_json:
         print_json({"done": done, "unit": str(unit.path), "state": str(unit.state)})
     else:
