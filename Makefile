@@ -150,6 +150,13 @@ proto:
 lock:
 	uv pip compile --universal --python-version 3.10 --extra dev --extra docs --extra fuzz --no-header --no-annotate \
 	    --output-file requirements.lock pyproject.toml
+	$(HASHES) --extra cpu --output-file deploy/requirements/agent.txt pyproject.toml
+	$(HASHES) --output-file deploy/requirements/agent-without-engine.txt pyproject.toml
+	$(HASHES) --extra launch --extra serve --extra cpu --output-file deploy/requirements/server.txt pyproject.toml
+
+# What is installed on boards and servers has the same versions, and each file's hash.
+HASHES = uv pip compile --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \
+    --constraint requirements.lock
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache

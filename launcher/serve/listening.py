@@ -41,8 +41,8 @@ def tls_files(cluster: Cluster, config: ServeConfig) -> TlsFiles | None:
         return None
     files = cluster.path(config.tls_certificate), cluster.path(config.tls_key)
     for file in files:
-        if not file.is_file():  # a pipe would keep OpenSSL waiting
-            raise BadInputError(f"{file}: there is no such file, or it is not a regular one")
+        if file.exists() and not file.is_file():  # a pipe would keep OpenSSL waiting
+            raise BadInputError(f"{file}: no certificate with its key: it is not a regular file")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*files)
     except OSError as error:  # ssl.SSLError is one
