@@ -15,7 +15,6 @@ import os
 import pwd
 import re
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -142,9 +141,10 @@ WantedBy={target}
         except OSError as error:
             raise BadInputError(f"{error.filename}: {cannot_write(error)}") from None
         given = [str(self.state), *([] if cluster is None else [str(cluster.absolute())])]
+        command = python_command("launcher.service.up", *given)
         try:
             ran = subprocess.run(
-                python_command("launcher.service.up", *given),
+                command,
                 user=account.pw_uid,
                 group=account.pw_gid,
                 extra_groups=[],
@@ -156,7 +156,7 @@ WantedBy={target}
             )
         except PermissionError:
             raise BadInputError(
-                f"{sys.executable}: the user of the service, {USER}, cannot run it; install "
+                f"{command[0]}: the user of the service, {USER}, cannot run it; install "
                 "csdf-edge where every user can read it, such as /opt/csdf-edge"
             ) from None
         if ran.returncode:
