@@ -43,7 +43,7 @@ from benchmarks.undisturbed import Others, load, undisturbed
 from benchmarks.zoo.cache import file_of
 from benchmarks.zoo.registry import Entry, chosen
 from launcher.files import write_whole
-from launcher.plan.planning import THIS_MACHINE
+from launcher.plan.machines import THIS_MACHINE
 from launcher.plan.prediction import predicted_run, times_of
 from launcher.progress import LineProgress
 from launcher.results.report import Report

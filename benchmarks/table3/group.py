@@ -19,8 +19,8 @@ from benchmarks.table3.paper import NETWORKS
 from benchmarks.table3.turn import AgentMemory, Boards, Cell, Planned, Refused, Turn
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import LauncherError
+from launcher.plan.machines import THIS_MACHINE
 from launcher.plan.planning import (
-    THIS_MACHINE,
     problem_of,
     read_model,
     search_plan,

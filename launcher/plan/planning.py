@@ -23,7 +23,7 @@ from launcher.config.load import Cluster, suggestion
 from launcher.config.units import AUTO_BATCH
 from launcher.errors import BadInputError, LacksRoomError
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for
-from launcher.plan.machines import machine_of, shared_machines
+from launcher.plan.machines import THIS_MACHINE, machine_of, shared_machines
 from launcher.plan.prediction import foreseen
 from launcher.profile.choice import Decided, made_for
 from launcher.profile.file import ProfileFile
@@ -42,9 +42,6 @@ from partition.planner import make_plan, plan_solution, with_measured_phases
 from partition.pricing.compute_time import slowed
 from partition.strategies.base import Problem, SearchProgress, Strategy, divided_seconds
 from partition.wire import COSTS, LOSSLESS_DEVIATION, LOSSY, WireChoice, encoding_of
-
-THIS_MACHINE = "this machine"
-"""The `host` of devices on the launching machine."""
 
 USUAL_LINK_BYTES_PER_S = 125e6
 """The rate of a network interface if none is given: Gigabit Ethernet."""
@@ -144,7 +141,7 @@ def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[
 def _devices(
     nodes: list[NodeConfig], launcher_link: float | None, memory: Mapping[str, EngineMemory]
 ) -> tuple[Device, ...]:
-    here = [node for node in nodes if not machine_of(node)]
+    here = [node for node in nodes if machine_of(node) == THIS_MACHINE]
     cores = _shared_cores(here) if here else 1
     shared = shared_machines(nodes)
     devices = []

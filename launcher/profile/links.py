@@ -21,9 +21,9 @@ from pathlib import Path
 from cnn.built_in import write_wire_probe
 from cnn.model import Model, read
 from launcher.config.cluster import NodeConfig
+from launcher.plan.machines import THIS_MACHINE, machine_of
 from launcher.profile.bench import Bench
 from launcher.profile.file import LinkTimes, NodeIdentity, NodePart
-from nodes.protocol.addresses import host_of, is_loopback
 from nodes.protocol.messages import HOST, EngineChoice, Welcome
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -41,10 +41,10 @@ HOST_FRAMES = 8
 def node_part(node: NodeConfig) -> NodePart:
     """Return the part of a node's identity that `cluster.yaml` has.
 
-    A node without an address, or at a loopback one, has this machine's name as its host.
+    A node on this machine has this machine's name as its host.
     """
-    is_ours = node.address is None or is_loopback(node.address)
-    host = socket.gethostname() if is_ours else str(host_of(str(node.address)))
+    machine = machine_of(node)
+    host = socket.gethostname() if machine == THIS_MACHINE else machine
     asked = "" if node.choice == EngineChoice() else _spelled(node.choice)
     return NodePart(host=host, threads=node.threads, cpus=node.cpus, asked=asked)
 

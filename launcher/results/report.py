@@ -19,7 +19,7 @@ from typing import Any
 from launcher.core.absences import Absence
 from launcher.core.recovery import Cause
 from launcher.plan.batch_size import BatchChoice
-from launcher.plan.planning import THIS_MACHINE
+from launcher.plan.machines import THIS_MACHINE
 from launcher.plan.prediction import expected_times, predicted_run, times_of
 from launcher.results.comparison.agreement import Agreement
 from launcher.results.energy import NodeEnergy, node_energies

@@ -51,7 +51,7 @@ from launcher.plan.files import (
     save_plan,
     shown_cluster_text,
 )
-from launcher.plan.machines import machine_of
+from launcher.plan.machines import THIS_MACHINE, machine_of
 from launcher.plan.networks import Part, check_inputs, open_results, parts_of
 from launcher.plan.planning import (
     check_strategy,
@@ -115,7 +115,6 @@ from launcher.run.runtime import (
     Update,
 )
 from launcher.run.streamed_files import StreamedFiles
-from launcher.run.this_machine import is_here
 from launcher.run.tracing import check_trace_file
 from launcher.scratch import scratch_folder
 from launcher.sources.kinds import parsed_source
@@ -672,7 +671,7 @@ def _complete(
 
 def _rounds_alike(cluster: Cluster, result: RunResult, results: Results) -> bool:
     """Whether all results come from one plan, by ONNX Runtime on this machine's own processor."""
-    here = all(is_here(node.address) for node in cluster.config.nodes)
+    here = all(machine_of(node) == THIS_MACHINE for node in cluster.config.nodes)
     same = EngineChoice("onnxruntime", "cpu")
     alike = all(replace(choice, options=()) == same for choice in result.engines.values())
     return here and alike and not result.recoveries and not results.restored

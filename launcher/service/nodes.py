@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from launcher.config.load import Cluster
+from launcher.plan.machines import THIS_MACHINE, machine_of
 from launcher.upgrade.boards import ssh_target
 from launcher.view.model import NodeState, NodeView, RunView
 
@@ -43,7 +44,7 @@ def restart_there(cluster: Cluster, name: str) -> str:
     node = next(node for node in cluster.config.nodes if node.name == name)
     restart = ("sudo", "systemctl", "restart", "node-agent")
     target = ssh_target(node)
-    is_here = target.host in ("localhost", "127.0.0.1", "::1") and node.ssh is None
+    is_here = node.ssh is None and machine_of(node) == THIS_MACHINE
     command = shlex.join(restart) if is_here else target.command(*restart)
     return (
         f"node {name!r} has an agent of its own at {node.address}, which is started there: "

@@ -13,7 +13,7 @@ from typing import Any
 from launcher.core.absences import Absence
 from launcher.errors import EXIT_FAILED, EXIT_FINE
 from launcher.plan.batch_size import BatchChoice
-from launcher.plan.planning import THIS_MACHINE
+from launcher.plan.machines import THIS_MACHINE
 from launcher.plan.prediction import predicted_run
 from launcher.results.energy import node_energies
 from launcher.results.report import (

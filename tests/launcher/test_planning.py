@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from cnn.model import Model, read
 from launcher.config.load import Cluster, load_cluster
 from launcher.plan.files import read_plan, save_plan
-from launcher.plan.planning import THIS_MACHINE, devices_of, nodes_of, saved_plan
+from launcher.plan.machines import THIS_MACHINE
+from launcher.plan.planning import devices_of, nodes_of, saved_plan
 from partition.planner import make_plan
 from tests.launcher.models import write_branches
 
