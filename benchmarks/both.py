@@ -19,8 +19,9 @@ from dataclasses import asdict, dataclass
 
 import cnn
 from benchmarks.table3.paper import NETWORKS
-from ga.both import beside_idle_bytes, tensor_bytes
+from ga.both import tensor_bytes
 from ga.strategies import find_strategy
+from partition.alone import beside_idle_bytes
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import plan_solution

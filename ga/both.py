@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from partition.alone import beside_idle_bytes, plan_alone, saved_percent
 from partition.plan import MemoryPrediction, Plan
-from partition.planner import plan_solution
-from partition.prediction.memory_budget import IDLE_AGENT_BYTES, room_bytes
-from partition.strategies.base import Problem, Solution
+from partition.prediction.memory_budget import room_bytes
+from partition.strategies.base import Problem
 
 ALIKE = 0.04
 """The relative difference up to which two predictions of memory count as equal."""
@@ -150,32 +150,13 @@ def explained(problem: Problem, plan: Plan, shortest_s: float) -> str:
     """Return both columns of a plan in words: its period, and its memory against one device's."""
     late = plan.period_s / shortest_s - 1 if shortest_s else 0.0
     period = f"{late:.1%} above the shortest found" if late > 1e-9 else "the shortest found"
-    held, whole = beside_idle_bytes(plan), _whole_bytes(problem)
+    held, whole = beside_idle_bytes(plan), beside_idle_bytes(plan_alone(problem))
     return (
         f"the period is {period}, and the fullest device holds {held / 1e6:.1f} MB beside its idle "
-        f"agent, {1 - held / whole:.0%} less than one with the whole network"
+        f"agent, {saved_percent(held, whole):.0f}% less than one with the whole network"
     )
-
-
-def _whole_bytes(problem: Problem) -> int:
-    """Return what the first device would hold with the whole network if it had room for it."""
-    first = replace(problem.devices[0], memory_bytes=None)
-    seconds = problem.layer_s
-    alone = replace(
-        problem,
-        devices=(first,),
-        pins={},
-        layer_s=None if seconds is None else seconds[:, :1],
-    )
-    everything = Solution({layer.name: first.name for layer in problem.network.layers}, "")
-    return beside_idle_bytes(plan_solution(alone, everything, model_digest="", strategy=""))
 
 
 def tensor_bytes(memory: MemoryPrediction) -> int:
     """Return the bytes of weights, activations and channels together."""
     return memory.weights_bytes + memory.activations_bytes + memory.channels_bytes
-
-
-def beside_idle_bytes(plan: Plan) -> int:
-    """Return what the fullest device of a plan holds beside an idle agent."""
-    return max(each.total_bytes for each in plan.memory.values()) - IDLE_AGENT_BYTES

@@ -1,10 +1,10 @@
 """Finds the plans among which speed and memory can be traded (`csdf-edge partition front`).
 
 `launcher.plan.front` says which plans these points are. All figures are predictions. The
-**speed-up** is the period of the best device alone, divided by the point's; it includes links,
-firings and cutting, unlike the bound that `csdf-edge partition solve` prints. **Saved** is how much
-less memory the fullest device holds than one device with the whole network, and **beside idle** the
-same without what an idle agent holds, which no plan changes.
+**speed-up** is the period of one device alone (`partition.alone`), divided by the point's; it
+includes links, firings and cutting, unlike the bound that `csdf-edge partition solve` prints.
+**Saved** is how much less memory the fullest device holds than one device alone, and **beside
+idle** the same without what an idle agent holds, which no plan changes.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ga.both import beside_idle_bytes, columns, order
+from ga.both import columns, order
 from launcher.commands.options import FrontOptions
 from launcher.commands.problems import Search, equal_cluster, read_search
 from launcher.errors import BadInputError
 from launcher.files import write_text
 from launcher.plan.files import FRONT, check_front_folder, save_plan
-from launcher.plan.front import (
-    best_alone,
-    candidates,
-    fullest_bytes,
-    point_name,
-    price,
-    undominated,
-)
+from launcher.plan.front import candidates, point_name, price, undominated
 from launcher.plan.planning import configured
 from launcher.progress import ProgressDisplay, open_progress
 from launcher.quantities import megabytes, seconds
 from launcher.results.report_text import open_console
+from partition.alone import (
+    alone_as_json,
+    beside_idle_bytes,
+    fullest_bytes,
+    fullest_eq2_bytes,
+    plan_alone,
+    saved_percent,
+)
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.strategies.base import SearchProgress, Strategy
@@ -47,7 +48,7 @@ PICTURE = "front.svg"
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A plan of the front under its name; `alone` is the whole network on the best device."""
+    """A plan of the front under its name; `alone` is the whole network on one device."""
 
     name: str
     strategy: str
@@ -67,17 +68,17 @@ class FrontPoint:
     @property
     def memory_saving_percent(self) -> float:
         """See the module's docstring."""
-        return 100 * (1 - self.memory_bytes / fullest_bytes(self.alone))
+        return saved_percent(self.memory_bytes, fullest_bytes(self.alone))
 
     @property
     def beside_idle_saving_percent(self) -> float:
         """See the module's docstring."""
-        return 100 * (1 - beside_idle_bytes(self.plan) / beside_idle_bytes(self.alone))
+        return saved_percent(beside_idle_bytes(self.plan), beside_idle_bytes(self.alone))
 
     @property
     def memory_eq2_bytes(self) -> int:
         """The fullest device's memory by Eq. 2 of Tang & Stefanov."""
-        return max(memory.eq2_bytes for memory in self.plan.memory.values())
+        return fullest_eq2_bytes(self.plan)
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON-like data."""
@@ -139,11 +140,7 @@ class PlanFront:
             "seed": problem.seed,
             "within": self.within,
             "chosen": self.chosen.name,
-            "alone": {
-                "device": alone.phases[0].device,
-                "period_s": alone.frame_s,
-                "memory_bytes": fullest_bytes(alone),
-            },
+            "alone": alone_as_json(alone),
             "points": [point.as_json() for point in self.points],
             "priced": len(self.points) + len(self.dominated),
             "seconds": self.seconds,
@@ -181,7 +178,7 @@ def find_front(search: Search, progress: ProgressDisplay) -> PlanFront:
         solution = _strategy(search).solve(problem)
         found = candidates(problem, search.strategy, solution)
         priced = price(problem, found, search.model.digest, pricing)
-        alone = search.as_run(best_alone(problem))
+        alone = search.as_run(plan_alone(problem))
     except PartitionError as error:
         raise BadInputError(str(error)) from error
     kept = [replace(each, plan=search.as_run(each.plan)) for each in undominated(priced)]

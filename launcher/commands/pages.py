@@ -24,7 +24,7 @@ from ga.sweep.study import Result
 from launcher.commands.compare import Row, StrategyComparison
 from launcher.commands.front import PlanFront
 from launcher.files import write_text
-from launcher.plan.front import fullest_bytes
+from partition.alone import fullest_bytes
 
 mpl.rcdefaults()  # it has read a `matplotlibrc` of the current folder, which may be a stranger's
 

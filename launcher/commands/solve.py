@@ -1,10 +1,9 @@
 """Searches for one plan, prints its figures, and can save it (`csdf-edge partition solve`).
 
-**Speed-up bound**: the time of the whole network on the fastest device, divided by the time of the
-busiest device for its layers. It leaves out links, firings and the cost of cutting, which
+**Speed-up bound**: the time of one device alone (`partition.alone`) for all layers, divided by the
+time of the busiest device for its own. It leaves out links, firings and the cost of cutting, which
 `period_s` includes. **Memory saving**: how much less memory the fullest device needs than one
-device with the whole network, as predicted (`partition.prediction.memory`) and by Eq. 2 of Tang &
-Stefanov (2021).
+device alone, as predicted (`partition.prediction.memory`) and by Eq. 2 of Tang & Stefanov (2021).
 """
 
 from __future__ import annotations
@@ -34,12 +33,18 @@ from launcher.progress import ProgressDisplay, open_progress
 from launcher.quantities import megabytes
 from launcher.results.energy_text import energy_text, joules
 from launcher.results.report_text import batches_text, open_console
+from partition.alone import (
+    alone_as_json,
+    fullest_bytes,
+    fullest_eq2_bytes,
+    plan_alone,
+    saved_percent,
+)
 from partition.errors import PartitionError
 from partition.measured.profiles import measured_part
 from partition.plan import Plan
-from partition.planner import make_plan, plan_solution
+from partition.planner import plan_solution
 from partition.prediction.timing import device_energies_j, energy_j, power_w
-from partition.pricing.paper_equations import layer_beta_bytes
 from partition.strategies.base import Candidate, Problem, SearchProgress, Strategy, divided_seconds
 
 
@@ -60,19 +65,16 @@ class DeviceShare:
 class Solved:
     """A plan, and how it was found.
 
-    `alone_s`, `alone_bytes` and `alone_eq2_bytes` are those of one device that computes everything;
-    `front` is the Pareto front from which the strategy chose. `engines` are those that were built
-    from the plan's subnets, and not run. `batch` says how the number of frames in a batch was
-    chosen, if it was.
+    `alone` is the whole network on one device; `front` is the Pareto front from which the strategy
+    chose. `engines` are those that were built from the plan's subnets, and not run. `batch` says
+    how the number of frames in a batch was chosen, if it was.
     """
 
     problem: Problem
     plan: Plan
     network: Network
     seconds: float
-    alone_s: float
-    alone_bytes: int
-    alone_eq2_bytes: int
+    alone: Plan
     front: tuple[Candidate, ...] = ()
     generations: tuple[Mapping[str, float], ...] = ()
     engines: EngineCheck | None = None
@@ -104,19 +106,20 @@ class Solved:
     def speedup_bound(self) -> float:
         """See the module's docstring; 0 if no layer takes any time."""
         busiest = max(share.compute_s for share in self.devices)
-        return self.alone_s / busiest if busiest else 0.0
+        names = [device.name for device in self.problem.devices]
+        column = names.index(self.alone.phases[0].device)
+        alone_s = float(self.problem.costs.layer_s[:, column].sum()) / self.plan.batch
+        return alone_s / busiest if busiest else 0.0
 
     @property
     def memory_saving_percent(self) -> float:
         """See the module's docstring."""
-        fullest = max(share.memory_bytes for share in self.devices)
-        return 100 * (1 - fullest / self.alone_bytes)
+        return saved_percent(fullest_bytes(self.plan), fullest_bytes(self.alone))
 
     @property
     def memory_eq2_saving_percent(self) -> float:
         """See the module's docstring."""
-        fullest = max(share.memory_eq2_bytes for share in self.devices)
-        return 100 * (1 - fullest / self.alone_eq2_bytes) if self.alone_eq2_bytes else 0.0
+        return saved_percent(fullest_eq2_bytes(self.plan), fullest_eq2_bytes(self.alone))
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON-like data; `seconds` is the duration of the search."""
@@ -132,6 +135,7 @@ class Solved:
             "latency_s": plan.latency_s,
             "joules_per_frame_predicted": energy_j(plan),
             "watts_predicted": power_w(plan),
+            "alone": alone_as_json(self.alone),
             "speedup_bound": self.speedup_bound,
             "memory_saving_percent": self.memory_saving_percent,
             "memory_eq2_saving_percent": self.memory_eq2_saving_percent,
@@ -179,7 +183,7 @@ def solve(
     try:
         solution = find(strategy).solve(watched)
         plan = plan_solution(watched, solution, model_digest=model.digest, strategy=strategy)
-        alone_bytes = _alone_bytes(problem)
+        alone = plan_alone(problem)
     except PartitionError as error:
         raise BadInputError(str(error)) from error
     return Solved(
@@ -187,27 +191,10 @@ def solve(
         plan,
         solution.network or problem.network,
         time.monotonic() - began_s,
-        float(problem.costs.layer_s.sum(axis=0).min()) / plan.batch,
-        alone_bytes,
-        int(layer_beta_bytes(problem.network).sum()),
+        alone,
         solution.front,
         solution.generations,
     )
-
-
-def _alone_bytes(problem: Problem) -> int:
-    device = replace(problem.devices[0], memory_bytes=None)
-    everything = {layer.name: device.name for layer in problem.network.layers}
-    plan = make_plan(
-        problem.network,
-        "",
-        (device,),
-        everything,
-        strategy="",
-        explanation="",
-        slack_frames=problem.slack_frames,
-    )
-    return plan.memory[device.name].total_bytes
 
 
 def _measured(solved: Solved) -> NDArray[np.float64] | None:
@@ -252,7 +239,8 @@ def perform(options: SolveOptions) -> Solved:
         solved = solve(search.problem, search.model, search.strategy, progress, search.find)
         if search.profile is not None:
             progress.say(measured_part(solved.plan, search.profile))
-        solved = replace(solved, plan=search.as_run(solved.plan), batch=search.choice)
+        plan, alone = search.as_run(solved.plan), search.as_run(solved.alone)
+        solved = replace(solved, plan=plan, alone=alone, batch=search.choice)
         if search.cluster is not None:
             is_pushed = search.cluster.config.is_stream
             check_latency(search.cluster, solved.plan, fill_s(search.cluster, is_pushed=is_pushed))

@@ -9,21 +9,19 @@ no longer and its fullest device holds no more. The points that remain are named
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from partition.devices import Device
+from partition.alone import ONE_DEVICE, fullest_bytes
 from partition.errors import PartitionError
 from partition.plan import Plan
-from partition.planner import make_plan, plan_solution
+from partition.planner import plan_solution
+from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem, Solution
 
 STEP = 0.01
 """A point whose fullest device holds less than one per cent less than that of a faster point is
 left out."""
-
-ONE_DEVICE = "one device"
-"""The strategy of a point that computes everything on one device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +35,6 @@ class PricedPlan:
     def fullest_bytes(self) -> int:
         """The predicted memory of the device that holds most."""
         return fullest_bytes(self.plan)
-
-
-def fullest_bytes(plan: Plan) -> int:
-    """Return the predicted memory of the plan's device that holds most."""
-    return max(memory.total_bytes for memory in plan.memory.values())
 
 
 def candidates(problem: Problem, strategy: str, solution: Solution) -> list[tuple[str, Solution]]:
@@ -69,14 +62,11 @@ def _with_fronts(strategy: str, solution: Solution) -> Iterator[tuple[str, Solut
 
 def _on_one_device(problem: Problem) -> Iterator[tuple[str, Solution]]:
     pinned = set(problem.pins.values())
-    for device in _one_of_each_kind(d for d in problem.devices if pinned <= {d.name}):
-        assignment = {layer.name: device.name for layer in problem.network.layers}
-        yield ONE_DEVICE, Solution(assignment, f"everything on {device.name}")
-
-
-def _one_of_each_kind(devices: Iterable[Device]) -> tuple[Device, ...]:
-    """Return the first of all devices that differ in their names only."""
-    return tuple({replace(device, name=""): device for device in reversed([*devices])}.values())
+    for first, *_ in kinds_of(problem):
+        name = problem.devices[first].name
+        if pinned <= {name}:
+            assignment = {layer.name: name for layer in problem.network.layers}
+            yield ONE_DEVICE, Solution(assignment, f"everything on {name}")
 
 
 def price(
@@ -122,24 +112,3 @@ def point_name(number: int) -> str:
     'p01'
     """
     return f"p{number:02}"
-
-
-def best_alone(problem: Problem) -> Plan:
-    """Return the plan of the whole network on the device that is fastest alone, as if its memory
-    sufficed."""
-    devices = tuple(replace(device, memory_bytes=None) for device in problem.devices)
-    plans = [
-        make_plan(
-            problem.network,
-            "",
-            devices,
-            {layer.name: device.name for layer in problem.network.layers},
-            strategy=ONE_DEVICE,
-            explanation=f"everything on {device.name}",
-            slack_frames=problem.slack_frames,
-            layer_s=problem.layer_s,
-            layer_w=problem.layer_w,
-        )
-        for device in _one_of_each_kind(devices)
-    ]
-    return min(plans, key=lambda plan: plan.period_s)
