@@ -37,7 +37,7 @@ from nodes.host.control_groups import available_bytes
 from nodes.host.energy.base import Meter
 from nodes.host.energy.metering import Metering
 from nodes.host.systemd import ServiceManager
-from nodes.host.usage import usage
+from nodes.host.usage import PeakMemory
 from nodes.net.keys import KeysError
 from nodes.net.loopback import Loopback, loopback_address
 from nodes.net.sockets import AddressError, watched
@@ -62,7 +62,8 @@ log = logging.getLogger("node-agent")
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """What `node-agent --json` prints about an agent that has stopped; memory as in `Stats`."""
+    """What `node-agent --json` prints about an agent that has stopped; memory as in `Stats`, the
+    peak since the agent's start."""
 
     name: str
     why: str
@@ -77,8 +78,8 @@ class AgentReport:
 class Shell:
     """Runs one agent until it is stopped; a context manager that releases all resources.
 
-    It owns `wire`, `store`, `executor`, `engines` and `meter`, and closes them. `engines` open
-    other executors than `executor` for the deployments that ask for them. `parent` is a file
+    It owns `wire`, `store`, `executor`, `engines`, `meter` and `memory`, and closes them. `engines`
+    open other executors than `executor` for the deployments that ask for them. `parent` is a file
     descriptor that reaches its end when the process that started the agent has ended. If `idle_s`
     is not None, the agent ends when no launcher has had it for that long. `is_slot` says that other
     agents with the same cache share this one's memory.
@@ -100,6 +101,7 @@ class Shell:
         meter: Meter | None = None,
         idle_s: float | None = None,
         is_slot: bool = False,
+        memory: PeakMemory | None = None,
     ) -> None:
         self._core = Agent(
             identity,
@@ -117,6 +119,7 @@ class Shell:
         self._parent = parent
         self._manager = manager or ServiceManager({})
         self._metering = Metering(meter)
+        self._memory = memory or PeakMemory()
         self._why: str | None = None
         self.is_restarting = False
         """Whether `run` has ended so that a new agent replaces this one."""
@@ -153,6 +156,7 @@ class Shell:
         self._engines.close()
         self._wire.close()
         self._metering.close()
+        self._memory.close()
         if not self._worker.stop(0.0 if self.is_restarting else STOP_S):
             self.is_abandoned = True
             log.warning("the engine does not return and is abandoned")
@@ -191,19 +195,25 @@ class Shell:
         sys.setswitchinterval(SWITCH_S)
         gc.collect()
         gc.freeze()  # imported modules stay for ever, so collections can skip them
+        if self._memory.refusal:
+            log.warning(
+                "the peak of memory of a deployment is the most that was seen at a few moments, "
+                "because the kernel does not reset its own: %s",
+                self._memory.refusal,
+            )
         self._manager.ready()
         self._take(ev.Tick())
         while self._why is None:
             self._turn()
             self._manager.alive(time.monotonic())
-        used = usage()
+        used = self._memory.usage()
         return AgentReport(
             name=self._core.identity.name,
             why=self._why,
             stale_messages=self._core.tally.stale_messages,
             bad_messages=self._core.tally.bad_messages,
             rss_bytes=used.rss_bytes,
-            rss_peak_bytes=used.rss_peak_bytes,
+            rss_peak_bytes=self._memory.life_bytes,
             cpu_s=used.cpu_s,
             damaged_files=self._store.room.damaged,
         )
@@ -303,7 +313,8 @@ class Shell:
                 self._release()
             case act.Measure(purpose):
                 energy_j = self._metering.measured(purpose, time.monotonic())
-                self._take(ev.Measured(purpose, replace(usage(), energy_j=energy_j)))
+                used = replace(self._memory.usage(), energy_j=energy_j)
+                self._take(ev.Measured(purpose, used))
             case act.SendTrace(peer, number, now_s, frames, protocol):
                 self._wire.reply(peer, self._trace.answer(number, now_s, frames), protocol)
             case act.Log():
@@ -333,7 +344,8 @@ class Shell:
 
     def _figures(self) -> AgentFigures:
         now_s = time.monotonic()
-        measured = replace(usage(), energy_j=self._metering.measured("stats", now_s))
+        energy_j = self._metering.measured("stats", now_s)
+        measured = replace(self._memory.usage(), energy_j=energy_j)
         return self._core.figures(measured, now_s)
 
     def _log(self, action: act.Log) -> None:
@@ -405,6 +417,7 @@ class Shell:
         except NodeError as error:
             self._take(ev.LoadFailed(deployment.epoch, str(error)))
             return
+        self._memory.begin(is_loaded=self._worker.has_loaded(deployment))
         self._worker.load(deployment, graphs, partial(self._verify, deployment, blobs))
 
     def _prepare(self, deployment: Deployment, *, loads: bool) -> None:
@@ -414,6 +427,8 @@ class Shell:
             self._take(ev.SubnetsPrepared(deployment.epoch, str(error)))
             return
         verify = partial(self._store.verify, blobs)
+        if loads:
+            self._memory.begin_ahead()
         self._worker.prepare_ahead(deployment, graphs, verify, loads=loads)
 
     def _release(self) -> None:

@@ -43,7 +43,7 @@ from nodes.host.process import exit_at_once, own_command, python_command, restar
 from nodes.host.sandbox import sandbox_agent
 from nodes.host.systemd import ServiceManager
 from nodes.host.time_slice import ask_for_short_slices
-from nodes.host.usage import machine, usage
+from nodes.host.usage import PeakMemory, machine, usage
 from nodes.net.announcing import announced, check_can_announce, hosts_of
 from nodes.net.curve import default_keys, keygen
 from nodes.net.keys import SECRET, KeyFolder, KeysError
@@ -357,9 +357,9 @@ def _build(
     Returns the agent's identity, the address of its control port, its shell, and why the process
     could not be restricted to its own files, or None if it is.
 
-    The engine is opened before the sockets, because it sets up the heap that all threads share, and
-    the meter opens what it will read. Then the process is restricted to its own files, while it has
-    no other threads.
+    The engine is opened before the sockets, because it sets up the heap that all threads share. The
+    meter opens what it will read, and the peak of memory what resets it. Then the process is
+    restricted to its own files, while it has no other threads.
     """
     if options.announce:
         check_can_announce(options.listen)
@@ -373,6 +373,8 @@ def _build(
         meter, unmetered = open_meter(options.meter)
         if meter is not None:
             opened.callback(meter.close)
+        memory = PeakMemory()
+        opened.callback(memory.close)
         unsandboxed = _sandbox(options, keyring, engines)
         wire = Wire(
             keyring=keyring,
@@ -410,6 +412,7 @@ def _build(
             meter=meter,
             idle_s=options.exit_idle,
             is_slot=sockets is not None,
+            memory=memory,
         )
         opened.pop_all()  # from here on the shell closes them
     return identity, control, shell, unsandboxed

@@ -206,6 +206,7 @@ class Report:
     agreement: Agreement | None
     accuracy: Accuracy | None
     bytes_per_frame: int
+    """What the nodes and the launcher send each other per frame, by the plan."""
     proof: str
     explanation: str
     nodes: tuple[NodeReport, ...]
@@ -228,6 +229,8 @@ class Report:
     is sent, after it has waited."""
     wire: WireReport | None = None
     """None if tensors between nodes are not encoded."""
+    bytes_per_frame_measured: int = 0
+    """What the nodes and the launcher have sent each other per frame."""
     batch: int = 1
     """How many frames a node computed at once. Periods are per frame, latencies of a frame."""
     batch_choice: BatchChoice | None = None
@@ -407,6 +410,8 @@ def make_report(
         pace=pace,
         infinite=infinite,
         wire=wire_report(plan),
+        bytes_per_frame_measured=(result.sent_bytes + sum(node.sent_bytes for node in nodes))
+        // streamed_frames(result, frames),
         batch=plan.batch,
         batch_choice=batch,
         max_latency_s=max_latency_s,

@@ -79,6 +79,11 @@ class Host:
         return {n: frames for s in self._streams for n, frames in s.source.held.items()}
 
     @property
+    def sent_bytes(self) -> int:
+        """The bytes of all frames sent in the present epoch; initial state is left out."""
+        return sum(lane.sent_bytes for lane in self._lanes)
+
+    @property
     def has_sent(self) -> bool:
         """Whether any frame was sent."""
         return any(stream.first + stream.source.next_frame for stream in self._streams)
@@ -177,6 +182,7 @@ class _Lane:
         self._frames = network.frames
         self._on_result = network.on_result
         self._connections = connections
+        self.sent_bytes = 0
         zeros = {c.tensor: np.zeros(c.shape, c.dtype) for c in blueprint.states}
         self.stream: RunStream[Array] = RunStream(
             blueprint, {**zeros, **(state or {})}, frames=self._frames.count
@@ -184,6 +190,7 @@ class _Lane:
 
     def begin(self) -> None:
         """Say how many frames the epoch that begins can hold, and take in those that are there."""
+        self.sent_bytes = 0
         self._frames.hold(self.stream.blueprint.frames_held)
         self.look()
 
@@ -231,6 +238,7 @@ class _Lane:
                 else frame[name(channel.tensor)]
             )
             self._connections.send_tensor(channel.target_node, header, array)
+            self.sent_bytes += 0 if channel.kept_from else array.nbytes
         return True
 
     def _note_sent(self, number: int) -> None:

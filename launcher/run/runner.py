@@ -214,6 +214,7 @@ def run(
         engines=_engines(nodes, sessions),
         recoveries=tuple(supervisor.recoveries),
         absences=supervisor.absences,
+        sent_bytes=host.sent_bytes,
         replanned=None if plans[share.epoch] is plan else plans[share.epoch],
     )
 

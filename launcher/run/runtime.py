@@ -256,9 +256,11 @@ class RunResult:
     """The completed changes of epochs, in order."""
     absences: tuple[Absence, ...] = ()
     """The nodes without which the run began."""
+    sent_bytes: int = 0
+    """The bytes of the frames that the launcher sent to nodes."""
     replanned: Plan | None = None
     """The plan with which the run ended, if it is not the first one. The figures of nodes (`stats`,
-    `warmup_s`, `message_s`, `byte_s`) then count from the last recovery on."""
+    `warmup_s`, `message_s`, `byte_s`) and `sent_bytes` count from the last recovery on."""
 
 
 OnUpdate = Callable[[Update], None]

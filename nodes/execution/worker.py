@@ -136,7 +136,7 @@ class Worker:
         ahead are taken over instead. Reports `LoadProgress`, then `Loaded` or `LoadFailed`.
         """
         ahead = self._ahead
-        if ahead is not None and ahead.executor is not None and ahead.serves(deployment):
+        if ahead is not None and ahead.executor is not None and self.has_loaded(deployment):
             self._ahead, self._executor = None, ahead.executor
             self._jobs.put(_TakeOver(deployment.epoch, ahead))
             return
@@ -145,6 +145,10 @@ class Worker:
         preparing = threads.submit(self._prepare, deployment, graphs, verify, ahead)
         threads.shutdown(wait=False)  # ends the thread after this one call
         self._jobs.put(_Load(deployment, graphs, preparing))
+
+    def has_loaded(self, deployment: Deployment) -> bool:
+        """Return whether the phases of a deployment are loaded ahead."""
+        return self._ahead is not None and self._ahead.serves(deployment)
 
     def prepare_ahead(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from nodes.core.events import Usage
@@ -20,18 +21,87 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 def usage() -> Usage:
     """Return resident, peak and anonymous memory in bytes, and the CPU seconds of all threads.
 
-    The peak is the kernel's, less the program pages of now. It may be too low by the program pages
-    that were loaded after the peak.
+    The peak is the kernel's, since the process's start or since `PeakMemory` has reset it, less the
+    program pages of now. It may be too low by the program pages that were loaded after the peak.
     """
+    return _usage(_status())
+
+
+def _status() -> dict[str, int]:
+    """Return the memory of this process as the kernel counts it, in bytes."""
     fields = dict.fromkeys(("VmRSS", "VmHWM", "RssAnon", "RssFile"), 0)
     for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
         name, _, value = line.partition(":")
         if name in fields:
             fields[name] = int(value.split()[0]) * 1024
+    return fields
+
+
+def _usage(fields: dict[str, int]) -> Usage:
     not_counted_bytes = _PROGRAMS.resident_bytes(fields["RssFile"])
     resident_bytes = max(fields["VmRSS"] - not_counted_bytes, fields["RssAnon"])
     peak_bytes = max(fields["VmHWM"] - not_counted_bytes, resident_bytes)
     return Usage(resident_bytes, peak_bytes, fields["RssAnon"], time.process_time())
+
+
+class PeakMemory:
+    """The largest resident memory since the present deployment began to load, in `usage`.
+
+    The kernel's own peak is that of the process's life. Writing 5 to `clear_refs` (proc(5)) resets
+    it to what is resident now. The file is opened at once, because a restricted agent cannot open
+    it. If the kernel does not allow that, `refusal` says why, and the peak is the kernel's only
+    where that has grown since; else it is the most that was seen at one of the calls of `usage`.
+
+    While a deployment is loaded ahead, beside the present one, both are in memory, and what is
+    measured then counts for both.
+    """
+
+    def __init__(self, file: str = "/proc/self/clear_refs") -> None:
+        self.refusal = ""
+        self.life_bytes = 0
+        """The peak of the process's life, as far as `usage` was called."""
+        self._present_bytes = self._ahead_bytes = 0
+        self._before_bytes = 0
+        try:
+            self._file = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self._file, self.refusal = -1, str(error.strerror)
+
+    def usage(self) -> Usage:
+        """Return what the process uses; the peak is that of the present deployment."""
+        fields = _status()
+        now = _usage(fields)
+        has_grown = fields["VmHWM"] > self._before_bytes
+        peak_bytes = now.rss_peak_bytes if has_grown else now.rss_bytes
+        self.life_bytes = max(self.life_bytes, now.rss_peak_bytes)
+        self._present_bytes = max(self._present_bytes, peak_bytes)
+        self._ahead_bytes = max(self._ahead_bytes, peak_bytes)
+        return replace(now, rss_peak_bytes=self._present_bytes)
+
+    def begin(self, *, is_loaded: bool = False) -> None:
+        """Begin with a new deployment; it may be the one that `is_loaded` ahead."""
+        self._reset()
+        self._present_bytes = self._ahead_bytes if is_loaded else 0
+
+    def begin_ahead(self) -> None:
+        """Begin to load a deployment beside the present one."""
+        self._reset()
+        self._ahead_bytes = 0
+
+    def _reset(self) -> None:
+        self.usage()  # what was until now
+        if self._file >= 0:
+            try:
+                os.write(self._file, b"5")
+            except OSError as error:
+                self.refusal = str(error.strerror)
+        self._before_bytes = _status()["VmHWM"]
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 class _Programs:

@@ -505,14 +505,15 @@ class Stopped:
 class Stats:
     """Agent → launcher, in answer to `GetStats` and within `Stopped`: counters of the epoch.
 
-    They count since `Start`; those of memory and messages since the agent's start. `firings`,
-    `busy_s` and `phase_cpu_s` have one entry per phase. `elapsed_s` is the time since `Start`,
-    `busy_s` that of all firings. `cpu_s` counts all threads of the agent, `phase_cpu_s` the thread
-    that computes. `sent_bytes` and `received_bytes` count payloads on sockets. `rss_bytes` is
-    resident memory without the pages of programs (`nodes.host.usage`), `rss_peak_bytes` its largest
-    value, `anonymous_bytes` the part that no file backs. `stale_messages` were ignored because of
-    their epoch or session, `bad_messages` broke the protocol. `fifo_peak_bytes` is the most that
-    the FIFOs into this node have held at once. `energy_j` is what the whole machine has taken since
+    They count since `Start`; those of messages since the agent's start, and the peak of memory
+    since the deployment began to load (`nodes.host.usage.PeakMemory`). `firings`, `busy_s` and
+    `phase_cpu_s` have one entry per phase. `elapsed_s` is the time since `Start`, `busy_s` that of
+    all firings. `cpu_s` counts all threads of the agent, `phase_cpu_s` the thread that computes.
+    `sent_bytes` and `received_bytes` count payloads on sockets. `rss_bytes` is resident memory
+    without the pages of programs (`nodes.host.usage`), `rss_peak_bytes` its largest value,
+    `anonymous_bytes` the part that no file backs. `stale_messages` were ignored because of their
+    epoch or session, `bad_messages` broke the protocol. `fifo_peak_bytes` is the most that the
+    FIFOs into this node have held at once. `energy_j` is what the whole machine has taken since
     `Start` in joules, other programs included; None where it was not measured all the time.
     `channel_frames` has the frames that each channel of the deployment holds now, in its order: of
     a channel that begins here all frames that exist, of another one those that have arrived.

@@ -111,6 +111,7 @@ def test_two_agents_of_this_machine(launcher: Launcher) -> None:
     assert report["period_predicted_s"] > 0
     assert 0 < report["latency_s"] <= report["latency_worst_s"] <= report["seconds"]
     assert report["bytes_per_frame"] > 0
+    assert report["bytes_per_frame_measured"] == report["bytes_per_frame"]
     assert [node["name"] for node in report["nodes"]] == ["a", "b"]
     for node in report["nodes"]:
         assert node["layers"] > 0

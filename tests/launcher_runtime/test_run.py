@@ -89,6 +89,8 @@ def test_bytes_moved_are_what_the_channels_carry(two: Cluster, cache: Path) -> N
         assert stats.received_bytes == 5 * sum(
             c.tensor.bytes for c in crossing if c.target_device == name
         )
+    sent = outcome.sent_bytes + sum(stats.sent_bytes for stats in outcome.stats.values())
+    assert sent == 5 * two.plan.bytes_per_frame, "planned and sent are counted alike"
 
 
 @pytest.mark.slow

@@ -182,6 +182,21 @@ def test_of_activations_whose_first_is_large(
     assert_given_back(launcher, run, megabytes * MEGABYTE)
 
 
+def test_the_peak_is_that_of_the_present_deployment(launcher: Launcher, tmp_path: Path) -> None:
+    """In an agent that has given up its files, too."""
+    large = line(tmp_path / "large", widening(150 * MEGABYTE))
+    small = line(tmp_path / "small", link(0))
+    peaks = []
+    for epoch, network in enumerate((large, small, large), start=1):
+        launcher.upload(network.blobs)
+        assert isinstance(launcher.deploy(network.deployment(epoch)), Deployed)
+        peaks.append(launcher.stats().rss_peak_bytes)
+        launcher.stop(epoch)
+    assert peaks[0] > 150 * MEGABYTE
+    assert peaks[1] < 75 * MEGABYTE
+    assert peaks[2] > 150 * MEGABYTE
+
+
 @pytest.mark.slow
 def test_of_many_phases_on_several_threads(launcher: Launcher, tmp_path: Path) -> None:
     network = line(tmp_path / "model", *map(link, range(40)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -76,3 +77,80 @@ def test_a_wait_for_the_cpu_is_told_apart_from_work(rival: None) -> None:
         waited = (waited_s() or 0.0) - before
     passed, worked = time.monotonic() - began, time.thread_time() - worked
     assert passed - waited == pytest.approx(worked, abs=0.2 * passed)
+
+
+# ---------------------------------------------------------------- the peak of a deployment
+
+PEAKS = """
+import json, mmap, sys
+from nodes.host.usage import PeakMemory
+
+MB = 1 << 20
+
+class Held:
+    def __init__(self, megabytes):
+        self.pages = mmap.mmap(-1, megabytes * MB)
+        for at in range(0, megabytes * MB, mmap.PAGESIZE):
+            self.pages[at] = 1
+    def free(self):
+        self.pages.close()
+
+peak = PeakMemory(sys.argv[1])
+seen = []
+
+def look():
+    used = peak.usage()
+    seen.append([round(used.rss_bytes / MB), round(used.rss_peak_bytes / MB)])
+
+peak.begin()
+look()                               # 0: idle
+Held(100).free()                     # unseen while it was there
+look()                               # 1: the first deployment
+peak.begin()
+second = Held(30)
+look()                               # 2: the second one
+peak.begin_ahead()
+ahead = Held(60)
+look()                               # 3: both
+second.free()
+peak.begin(is_loaded=True)
+look()                               # 4: the one that was loaded ahead
+ahead.free()
+peak.begin()
+look()                               # 5: idle again
+print(json.dumps([seen, peak.refusal, round(peak.life_bytes / MB)]))
+"""
+
+
+def peaks(file: str) -> tuple[list[list[int]], str, int]:
+    """What a process of its own sees in turn: resident and peak megabytes; why it was refused."""
+    product = {**os.environ, "PYTHONPATH": str(Path(nodes.__file__).parents[1])}
+    script = [sys.executable, "-c", PEAKS, file]
+    done = subprocess.run(script, env=product, capture_output=True, check=True)
+    seen, refusal, life = json.loads(done.stdout)
+    return seen, refusal, life
+
+
+def test_the_peak_is_that_of_the_deployment_and_not_of_the_process() -> None:
+    seen, refusal, life = peaks("/proc/self/clear_refs")
+    if refusal:
+        pytest.skip(f"the kernel does not reset the peak here: {refusal}")
+    base = seen[0][0]
+    peak = [megabytes - base for _, megabytes in seen]
+    assert peak[1] == pytest.approx(100, abs=3)
+    assert peak[2] == pytest.approx(30, abs=3)
+    assert peak[3] == peak[4] == pytest.approx(90, abs=3)
+    assert peak[5] == pytest.approx(0, abs=3)
+    assert life - base == pytest.approx(100, abs=3)
+
+
+def test_without_permission_it_is_what_was_seen_and_never_an_earlier_deployments() -> None:
+    seen, refusal, life = peaks("/proc/self/no such file")
+    assert refusal
+    base = seen[0][0]
+    peak = [megabytes - base for _, megabytes in seen]
+    assert peak[1] == pytest.approx(100, abs=3), "the kernel's own peak has grown since"
+    assert peak[2] == pytest.approx(30, abs=3)
+    assert peak[3] == peak[4] == pytest.approx(90, abs=3)
+    assert peak[5] == pytest.approx(0, abs=3)
+    assert life - base == pytest.approx(100, abs=3)

@@ -36,7 +36,6 @@ def of_run(report: Report, plan: Plan) -> list[Compared]:
     """Return the figures of a run over files."""
     held = sum(node.fifo_measured_bytes for node in report.nodes)
     expected = sum(node.fifo_predicted_bytes for node in report.nodes)
-    sent = sum(node.sent_bytes for node in report.nodes) // max(1, report.frames)
     return [
         Compared(
             "frames/s, once the pipeline is full",
@@ -53,7 +52,10 @@ def of_run(report: Report, plan: Plan) -> list[Compared]:
         ),
         Compared("worst latency", "", "", seconds(report.latency_worst_s)),
         Compared("most in FIFOs", "", megabytes(expected), megabytes(held)),
-        Compared("sent per frame", megabytes(report.bytes_per_frame), "", megabytes(sent)),
+        Compared(
+            "sent per frame", megabytes(report.bytes_per_frame), "",
+            megabytes(report.bytes_per_frame_measured),
+        ),
         Compared(
             "energy per frame", "", joules(report.joules_per_frame_predicted),
             "" if report.joules_per_frame is None else joules(report.joules_per_frame),
