@@ -62,6 +62,14 @@ class NodeConfig(StrictModel):
     address: Annotated[
         str | None, Field(description="Where its node-agent listens: tcp://HOST:PORT")
     ] = None
+    data: Annotated[
+        int | str | None,
+        Field(
+            description="Where others reach its agent's data port: a port at the host of its "
+            "address, or tcp://HOST:PORT; by default what the agent says, or the port behind that "
+            "of its address"
+        ),
+    ] = None
     ssh: Annotated[
         str | None,
         Field(
@@ -154,6 +162,13 @@ class NodeConfig(StrictModel):
     ] = AUTO
 
     @property
+    def data_address(self) -> str | None:
+        """The address of its data port (that of slot 1), if the user says one."""
+        if not isinstance(self.data, int):
+            return self.data
+        return f"{str(self.address).rpartition(':')[0]}:{self.data}"
+
+    @property
     def has_accelerator(self) -> bool:
         """Whether its CPU is free to serve the network while it computes."""
         on_cpu = self.device in (AUTO, "cpu")
@@ -203,6 +218,25 @@ class NodeConfig(StrictModel):
             )
         return address
 
+    @field_validator("data", mode="before")
+    @classmethod
+    def _check_data(cls, data: object, info: ValidationInfo) -> object:
+        if data is None or "address" not in info.data:
+            return data
+        if info.data["address"] is None:
+            raise ValueError(
+                "applies only to a node with an address; launch knows the ports of the agents that "
+                "it starts itself"
+            )
+        match = _ADDRESS.fullmatch(data) if isinstance(data, str) else None
+        port = int(match[2]) if match is not None else data
+        if type(port) is not int or not 1 <= port <= MOST_PORT:
+            raise ValueError(
+                f"{data!r} is not where a data port is; write its number, such as 5741, or "
+                "tcp://HOST:PORT"
+            )
+        return data
+
     @field_validator("slots")
     @classmethod
     def _check_slots(cls, slots: int, info: ValidationInfo) -> int:
@@ -217,6 +251,10 @@ class NodeConfig(StrictModel):
         last = slot_ports(address, slots).stop - 1
         if last > MOST_PORT:
             raise ValueError(f"{slots} slots at {address} would need ports up to {last}")
+        data = info.data.get("data")
+        last = int(str(data).rpartition(":")[2]) + 2 * (slots - 1) if data is not None else 0
+        if last > MOST_PORT:
+            raise ValueError(f"{slots} slots with data port {data} would need ports up to {last}")
         return slots
 
     @field_validator("host")

@@ -66,7 +66,8 @@ class ClosedEarly:
 
 @dataclass(frozen=True, slots=True)
 class NotAdmitted:
-    """A node's agent and this launcher cannot authenticate each other; `error` has the remedy.
+    """A node's agent and this launcher cannot authenticate each other, or the launcher cannot reach
+    its data port; `error` has the remedy.
 
     If it is `final`, ZeroMQ does not dial the node again by itself (`Redial` does).
     """

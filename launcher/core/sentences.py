@@ -73,6 +73,15 @@ def refused(session: Session, answer: Refused, own: str) -> LauncherError:
     return LacksRoomError(f"{where(session)} refused: {reason}")
 
 
+def data_port_shut(session: Session, tried: Iterable[str]) -> LauncherError:
+    """The agent has answered, and its data port was looked for at these addresses in vain."""
+    return BadInputError(
+        f"{where(session)}: its agent answers, and its data port does not ({', '.join(tried)}): "
+        "let that port through as well, or forward it. If it is behind forwarded ports and not "
+        "beside the control port, write into cluster.yaml where it is (`data:` of the node)"
+    )
+
+
 def other_protocol(session: Session, theirs: int) -> LauncherError:
     """The agent's protocol version differs from ours."""
     older = "that node" if theirs < PROTOCOL else "this machine"

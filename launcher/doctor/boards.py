@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.config.cluster import NodeConfig
+from launcher.core.doors import candidates
 from launcher.doctor.conversation import ConversationReading, converse
 from launcher.doctor.path import PathReading, PortReach, Reach, reach, read_path
 from launcher.run.access import Access, barred
@@ -19,7 +20,7 @@ from launcher.run.runner import greeting
 from launcher.upgrade.boards import bracketed
 from nodes.core.engines import AUTO, EngineLackingError, resolve
 from nodes.doctor.findings import Finding, Severity
-from nodes.protocol.addresses import data_address, host_of
+from nodes.protocol.addresses import host_of
 from nodes.protocol.messages import PROTOCOL, Welcome, is_understood
 from partition.prediction.memory_budget import START_UP_BYTES
 
@@ -94,7 +95,11 @@ def read_board(board: Board) -> BoardReading:
     reading = replace(reading, talk=talk)
     if talk.welcome is None:
         return reading
-    return replace(reading, data=reach(data_address(talk.welcome.data_address, talk.reached)))
+    given, offered = board.node.data_address, talk.welcome.data_address
+    tried = map(reach, candidates(given, offered, board.address, talk.reached))
+    first = next(tried)
+    found = (each for each in (first, *tried) if each.reach is Reach.CONNECTED)
+    return replace(reading, data=next(found, first))
 
 
 def judge_board(board: Board, reading: BoardReading) -> list[Finding]:
@@ -113,7 +118,8 @@ def judge_board(board: Board, reading: BoardReading) -> list[Finding]:
                 reading.data.address,
                 "The agent's control port can be reached, and its data port cannot "
                 f"({reading.data.reach.value}), so no frame would get there: a firewall lets only "
-                "one of the two through.",
+                "one of the two through, or only one is forwarded. If it has another number here, "
+                "write that into cluster.yaml (`data:` of the node).",
                 _there(board, f"sudo ufw allow {port}/tcp"),
             )
         )

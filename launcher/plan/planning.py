@@ -29,7 +29,7 @@ from launcher.profile.choice import Decided, made_for
 from launcher.profile.file import ProfileFile
 from launcher.profile.use import profile_of, profiled, with_own_watts
 from launcher.progress import ProgressDisplay
-from launcher.run.access import opened
+from launcher.run.access import exposed, opened
 from launcher.run.runtime import Node, RunOptions, RunResult
 from nodes.core.engines import BUILT_IN_MEMORY
 from nodes.protocol.messages import EngineMemory
@@ -102,7 +102,14 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
     Raises `BadInputError` if keys are missing or cannot be used.
     """
     nodes = cluster.config.nodes
-    access = opened(cluster.access, {n.name: n.address for n in nodes if n.address is not None})
+    access = opened(
+        cluster.access,
+        {
+            node.name: exposed(cluster.access, node.address, node.data_address)
+            for node in nodes
+            if node.address is not None
+        },
+    )
     return tuple(
         Node(
             node.name,
@@ -113,6 +120,7 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
             node.choice,
             node.meter,
             node.slots,
+            node.data_address,
         )
         for node in nodes
     )

@@ -59,6 +59,11 @@ class Access:
         return ["--keys", str(folder)]
 
 
+def exposed(access: Access, control: str, data: str | None) -> str:
+    """Return the one of a node's two addresses that needs keys, if only one does."""
+    return data if data is not None and access.guards(data) else control
+
+
 def opened(access: Access, addresses: Mapping[str, str]) -> Access:
     """Return `access` with the launching machine's keys, if the addresses (of nodes) need any.
 

@@ -5,15 +5,20 @@ messages and changes of connections become events of the supervisor; data messag
 host as they are. Connections are made in the background, and again if they break; the supervisor
 decides what follows from that. Tensors are sent and received without a copy unless they are small,
 so a tensor that was sent must not be changed until the node has received it.
+
+A run needs the agents' data ports as well. If they are wanted, the `Welcome` of an agent is held
+back until its data port has been found (`launcher.core.doors`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 
+from launcher.core.doors import NO_EPOCH, DoorSearch, Step, candidates
 from launcher.core.events import (
     ClosedEarly,
     ControlConnected,
@@ -30,6 +35,7 @@ from nodes.net.keys import Keyring
 from nodes.net.sockets import (
     LINGER_MS,
     MAX_UNREAD,
+    AddressError,
     Dialler,
     Part,
     SocketOptions,
@@ -38,9 +44,22 @@ from nodes.net.sockets import (
     read_data,
 )
 from nodes.net.waiter import Readable, Waiter
+from nodes.protocol.addresses import host_of
 from nodes.protocol.codec import MAX_MESSAGE_BYTES, encode
 from nodes.protocol.errors import RemoteProtocolError
-from nodes.protocol.messages import PROTOCOL, Attach, Control, Credit, Hello, TensorHeader
+from nodes.protocol.messages import (
+    HOST,
+    PROTOCOL,
+    Attach,
+    Control,
+    Credit,
+    GetStats,
+    Hello,
+    Stats,
+    TensorHeader,
+    Welcome,
+    is_understood,
+)
 
 CONTROL_OPTIONS = SocketOptions(
     MAX_MESSAGE_BYTES,
@@ -63,7 +82,43 @@ class Barred:
     why: LinkChange
 
 
-Arrival = NodeEvent | Barred | DataReceived | Readable
+@dataclass(frozen=True, slots=True)
+class DoorShut:
+    """A node's agent has answered, and its data port has been looked for at these addresses in
+    vain."""
+
+    node: str
+    tried: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answering:
+    """Something answers at an address that may be that of a node's data port."""
+
+    node: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class _SearchDue:
+    """A search has something to do, or has taken too long."""
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search for a node's data port, the Welcome that waits for it, and the connections to the
+    candidates; `given` is what the user says."""
+
+    arrival: MessageReceived
+    welcome: Welcome
+    given: str | None
+    core: DoorSearch
+    dialled: dict[str, Dialler] = field(default_factory=dict)
+    tried: list[str] = field(default_factory=list)
+    """The candidates in words: with an error where one cannot be dialled."""
+
+
+Arrival = NodeEvent | Barred | DoorShut | DataReceived | Readable
 """What `Connections.wait` yields."""
 
 
@@ -71,11 +126,15 @@ class Connections:
     """All connections of one run; a context manager that closes them.
 
     Connections to addresses for which `guards` is true are encrypted, and made only with nodes
-    whose keys are in `keys`.
+    whose keys are in `keys`. If there are `doors`, agents' data ports are looked for; they map
+    control addresses to the addresses of data ports that the user gives.
     """
 
     def __init__(
-        self, keys: Keyring | None = None, guards: Callable[[str], bool] = lambda _: False
+        self,
+        keys: Keyring | None = None,
+        guards: Callable[[str], bool] = lambda _: False,
+        doors: Mapping[str, str] | None = None,
     ) -> None:
         self._keys = keys
         self._guards = guards
@@ -84,6 +143,11 @@ class Connections:
         self._protocol: dict[str, int] = {}
         self._control: dict[str, Dialler] = {}
         self._data: dict[str, Dialler] = {}
+        self._given_doors = doors
+        self._address: dict[str, str] = {}
+        self._door: dict[str, str] = {}
+        self._searches: dict[str, _Search] = {}
+        self._waiter.add_alarm(self._search_due_s, lambda: [(None, _SearchDue())])
 
     def __enter__(self) -> Connections:
         return self
@@ -94,6 +158,8 @@ class Connections:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for node in tuple(self._searches):
+            self._end_search(node)
         for dialler in (*self._control.values(), *self._data.values()):
             dialler.close()
         self._waiter.close()
@@ -105,7 +171,7 @@ class Connections:
         Raises `AddressError` if the address is invalid, or the node's key is not known.
         """
         dialler = self._dial(node, address, CONTROL_OPTIONS)
-        self._control[node] = dialler
+        self._control[node], self._address[node] = dialler, address
         self._read(dialler, partial(_control_message, node), _control_changes)
 
     def redial_control(self, node: str, address: str) -> None:
@@ -114,11 +180,13 @@ class Connections:
 
         Nothing that the former connection received is reported any more. Raises as `open_control`.
         """
+        self._end_search(node)
         self._forget(self._control.pop(node))
         self.open_control(node, address)
 
     def open_data(self, node: str, address: str, longest_bytes: int, agreed: int = 0) -> None:
-        """Connect to a node's data address; raises as `open_control`.
+        """Connect to a node's data port, at `address` if it was not looked for; raises as
+        `open_control`.
 
         The connection is closed if a message is longer than `longest_bytes`. It is no longer read
         while `agreed` messages wait, or `MAX_UNREAD` if that is more. An honest node never sends
@@ -131,12 +199,16 @@ class Connections:
             max_unread=max(MAX_UNREAD, agreed),
             heartbeats=False,
         )
-        dialler = self._dial(node, address, options)
+        dialler = self._dial(node, self._door.get(node, address), options)
         self._data[node] = dialler
         self._read(dialler, partial(_data_message, node), _data_changes)
 
     def _dial(self, node: str, address: str, options: SocketOptions) -> Dialler:
         keys = self._keys if self._guards(address) else None
+        if keys is None and self._guards(address):
+            raise AddressError(
+                f"{address!r} can be reached by other machines, and this launcher has no keys"
+            )
         return Dialler(self._context, node, address, options, keys)
 
     def _read(
@@ -204,8 +276,113 @@ class Connections:
         was closed, by the reaction to an earlier arrival, is not yielded.
         """
         for dialler, arrival in self._waiter.wait(timeout_s):
-            if dialler is None or not dialler.is_closed:
+            if dialler is not None and dialler.is_closed:
+                continue
+            if self._given_doors is None or not self._is_for_search(arrival):
                 yield arrival
+            else:
+                yield from self._found()
+
+    # ------------------------------------------------------------ data ports that are looked for
+
+    def is_searching(self, node: str) -> bool:
+        """Whether a node has answered, and its data port is looked for."""
+        return node in self._searches
+
+    def _is_for_search(self, arrival: Arrival | _Answering | _SearchDue) -> bool:
+        """Take in what concerns a search, and return whether it ends here."""
+        now_s = time.monotonic()
+        match arrival:
+            case MessageReceived(node, Welcome() as welcome):
+                return self._is_held_back(node, arrival, welcome)
+            case MessageReceived(node, Stats(stale_messages=number)) if node in self._searches:
+                self._take(node, self._searches[node].core.counted(number, now_s))
+            case _Answering(node, address):
+                if node in self._searches:
+                    self._take(node, self._searches[node].core.connected(address, now_s))
+            case _SearchDue():
+                for node, search in self._searches.items():
+                    self._take(node, search.core.due(now_s))
+            case Disconnected(node):
+                self._end_search(node)
+                return False
+            case _:
+                return False
+        return True
+
+    def _is_held_back(self, node: str, arrival: MessageReceived, welcome: Welcome) -> bool:
+        """Look for the data port of the agent that has sent a Welcome, if it has a TCP port."""
+        control, offered = self._address[node], welcome.data_address
+        if host_of(control) is None or host_of(offered) is None:
+            return False
+        if node in self._searches or not is_understood(welcome.protocol):
+            return node in self._searches
+        given = (self._given_doors or {}).get(control)
+        found = candidates(given, offered, control, arrival.host)
+        search = _Search(arrival, welcome, given, DoorSearch(found, time.monotonic()))
+        self._searches[node] = search
+        for address in found:
+            try:
+                dialler = self._dial(node, address, SocketOptions(MAX_MESSAGE_BYTES))
+            except AddressError as error:
+                search.tried.append(str(error))
+                continue
+            search.tried.append(address)
+            search.dialled[address] = dialler
+            self._waiter.add(dialler.socket, partial(_ignored, dialler))
+            self._waiter.add(dialler.monitor, partial(_answering, dialler, address))
+        if not search.dialled:
+            search.core.until_s = time.monotonic()
+        self._take(node, search.core.begin())
+        return True
+
+    def _take(self, node: str, steps: list[Step]) -> None:
+        """Take the steps of a search."""
+        core = self._searches[node].core
+        for step in steps:
+            if step is Step.KNOCK and core.knocked is not None:
+                dialler = self._searches[node].dialled[core.knocked]
+                self._send(dialler, [encode(Attach(NO_EPOCH, HOST))])
+            self.send(node, GetStats())
+
+    def _search_due_s(self) -> float | None:
+        return min((s.core.deadline_s for s in self._searches.values()), default=None)
+
+    def _found(self) -> Iterator[Arrival]:
+        """End the searches that are over, and yield what was held back for them."""
+        for node, search in tuple(self._searches.items()):
+            door = search.core.found
+            if door is not None:
+                self._door[node] = door
+                welcome = replace(search.welcome, data_address=search.given or door)
+                arrival: Arrival = replace(search.arrival, message=welcome)
+            elif time.monotonic() >= search.core.until_s:
+                arrival = DoorShut(node, tuple(search.tried))
+            else:
+                continue
+            self._end_search(node)
+            yield arrival
+
+    def _end_search(self, node: str) -> None:
+        search = self._searches.pop(node, None)
+        if search is not None:
+            for dialler in search.dialled.values():
+                self._forget(dialler)
+
+
+def _answering(dialler: Dialler, address: str) -> list[tuple[Dialler, _Answering]]:
+    """Report that something answers at a candidate."""
+    return [
+        (dialler, _Answering(dialler.node, address))
+        for change in dialler.changes()
+        if change is LinkChange.CONNECTED
+    ]
+
+
+def _ignored(dialler: Dialler) -> list[Arrival]:
+    """Drop what comes from a candidate: a data port speaks only once it is attached to."""
+    dialler.receive(lambda _: None)
+    return []
 
 
 def _control_message(node: str, parts: list[Part]) -> Arrival:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cnn.reading.regular_files import open_regular
+from launcher.core import sentences
 from launcher.core.events import (
     Abandoned,
     Action,
@@ -39,7 +40,7 @@ from launcher.core.supervisor import Supervisor
 from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
 from launcher.plan.background import Background, IsWanted
 from launcher.run.access import barred
-from launcher.run.connections import Arrival, Barred, Connections
+from launcher.run.connections import Arrival, Barred, Connections, DoorShut
 from launcher.run.consent import Consent
 from launcher.run.host import Host
 from launcher.run.processes import LocalAgent, LocalAgents
@@ -52,7 +53,7 @@ from nodes.core.session import older_hello, takeover_hello
 from nodes.host.owner import has_ended
 from nodes.net.waiter import Readable
 from nodes.protocol.errors import RemoteProtocolError
-from nodes.protocol.messages import Control, Hello, Put, Refused, Traced, Welcome
+from nodes.protocol.messages import Bye, Control, Hello, Put, Refused, Traced, Welcome
 
 FoundPlan = tuple[PlanReply, Mapping[str, Path]]
 """A plan that was found, and the files of its blobs by digest."""
@@ -216,6 +217,8 @@ class Drive:
                 raise AssertionError(f"data over {link!r}, which this launcher has not dialled")
             case Barred(node, why):
                 self._barred(node, why)
+            case DoorShut(node, tried):
+                self._door_is_shut(node, tried)
             case Readable(descriptor):
                 self._readable(descriptor)
             case MessageReceived(node, Traced() as traced):
@@ -278,6 +281,14 @@ class Drive:
             if self._barred_error is None:
                 self._barred_error = barred(node, session.address, self._keys, why)
                 self._barred_until_s = time.monotonic() + GREETING_S
+
+    def _door_is_shut(self, node: str, tried: tuple[str, ...]) -> None:
+        """Free an agent whose data port cannot be reached, and do without its node."""
+        session = self._supervisor.sessions[node]
+        if session.welcome is None:
+            self._connections.send(node, Bye())
+            error = sentences.data_port_shut(session, tried)
+            self._handle(NotAdmitted(node, error, final=False))
 
     def _give_up_if_barred(self) -> None:
         """End the run once all other agents have answered, so that each can be released."""

@@ -24,7 +24,7 @@ from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
 from launcher.errors import BadInputError, RunFailedError
 from launcher.plan.background import IsWanted
-from launcher.run.access import launcher_keys
+from launcher.run.access import Access, exposed, launcher_keys
 from launcher.run.connections import Connections
 from launcher.run.deployment import SubnetBlobs, blueprint
 from launcher.run.drive import Drive
@@ -90,10 +90,10 @@ class AgentRunner:
         """Return what the nodes' agents say of themselves (see `launcher.run.survey`)."""
         contacts = [_contact(node, self.agents, keep=True) for node in nodes]
         access = nodes[0].access
-        keys = launcher_keys(access, {contact.name: contact.address for contact in contacts})
+        keys = launcher_keys(access, _dialled(access, nodes, contacts))
         hello = greeting(timeout_s, self.session)
         folder = None if keys is None else keys.folder
-        with Connections(keys, access.guards) as connections:
+        with Connections(keys, access.guards, _doors(nodes)) as connections:
             found = survey(connections, contacts, self.agents, hello, timeout_s, remote_s, folder)
         self.slots.update(found.addresses)
         return found
@@ -154,8 +154,8 @@ def run(
             for node in held
         ]
         access = used[0].access
-        keys = launcher_keys(access, {contact.name: contact.address for contact in contacts})
-        connections = stack.enter_context(Connections(keys, access.guards))
+        keys = launcher_keys(access, _dialled(access, held, contacts))
+        connections = stack.enter_context(Connections(keys, access.guards, _doors(held)))
         for contact in contacts:
             _connect(connections, contact)
         follower = FrameTracer() if options.follows else None
@@ -263,6 +263,17 @@ def _contact(
     first = slots.get(node.name, node.addresses[0])
     others = tuple(address for address in node.addresses if address != first)
     return Contact(node.name, first, False, node.engine, absence, others)
+
+
+def _doors(nodes: Iterable[Node]) -> dict[str, str]:
+    """Return the addresses of data ports that the user gives, by those of control ports."""
+    return {control: data for node in nodes for control, data in node.doors.items()}
+
+
+def _dialled(access: Access, nodes: Iterable[Node], contacts: Iterable[Contact]) -> dict[str, str]:
+    """Return the address of each node by which it is known whether it needs keys."""
+    data = {node.name: node.data for node in nodes}
+    return {each.name: exposed(access, each.address, data[each.name]) for each in contacts}
 
 
 def _connect(connections: Connections, contact: Contact) -> None:

@@ -49,6 +49,17 @@ class Node:
     """What measures the energy of an agent that the launcher starts."""
     slots: int = 1
     """How many slots are at its address."""
+    data: str | None = None
+    """The address of its data port (that of slot 1), if the user gives it."""
+
+    @property
+    def doors(self) -> dict[str, str]:
+        """The addresses of its data ports, by those of its control ports, as far as they are
+        given."""
+        if self.data is None:
+            return {}
+        ports = (slot_address(self.data, slot) for slot in range(1, self.slots + 1))
+        return dict(zip(self.addresses, ports, strict=True))
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ that follows greets the agents by the same name of a session, so an agent admits
 two connections it hears first (`nodes.core.session`).
 
 Of a node with several slots, the first one that is free answers. An agent that does not answer, or
-refuses, is absent. A run may begin without it, and says why.
+refuses, is absent, and so is one whose data port cannot be reached. A run may begin without it, and
+says why.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from launcher.core.sentences import AGENT_COULD_NOT_START, could_not_start
 from launcher.core.session import Contact, Session
 from launcher.errors import LauncherError
 from launcher.run.access import barred
-from launcher.run.connections import Arrival, Barred, Connections
+from launcher.run.connections import Arrival, Barred, Connections, DoorShut
 from launcher.run.processes import LocalAgents
 from launcher.run.runtime import REMOTE_S, Surveyed
 from nodes.core.events import LinkChange
@@ -67,7 +68,7 @@ def survey(
         for node in list(call.waiting):
             sleeps = call.waiting[node].slots > 1
             patience_s = _patience_s(node, agents, timeout_s, ASLEEP_S if sleeps else remote_s)
-            if passed_s > patience_s:
+            if passed_s > patience_s and not connections.is_searching(node):
                 call.miss(node, sentences.unreachable([call.waiting[node]], patience_s))
     return call.found
 
@@ -110,6 +111,9 @@ class _RollCall:
                 self._answered(node, message)
             case MessageMalformed(node, reason) if node in self.waiting:
                 self.miss(node, sentences.unintelligible(self.waiting[node], reason))
+            case DoorShut(node, tried) if node in self.waiting:
+                self._connections.send(node, Bye())
+                self.miss(node, sentences.data_port_shut(self.waiting[node], tried))
             case ClosedEarly(node) if node in self.waiting:
                 self.waiting[node].closes_early = True
             case Barred(node, why) if node in self.waiting:

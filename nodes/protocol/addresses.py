@@ -17,8 +17,16 @@ def data_address(offered: str, reached: str | None) -> str:
     """
     if reached is None or host_of(offered) not in ("0.0.0.0", "*", "::"):  # noqa: S104 - no binding
         return offered
-    _, _, port = offered.rpartition(":")
-    return f"tcp://[{reached}]:{port}" if ":" in reached else f"tcp://{reached}:{port}"
+    return on_host(reached, offered.rpartition(":")[2])
+
+
+def on_host(host: str, port: int | str) -> str:
+    """Return the TCP address of a port of a host.
+
+    >>> on_host("fe80::1", 5501)
+    'tcp://[fe80::1]:5501'
+    """
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 def host_of(address: str) -> str | None:
