@@ -15,9 +15,11 @@ from launcher.commands.make_keys import make_keys
 from launcher.config.run import RunConfig
 from launcher.errors import RunFailedError
 from launcher.run.access import Access
+from launcher.run.runner import AgentRunner
 from launcher.run.runtime import RunOptions
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, make_cluster, results
-from tests.namespaces.lab import PORT, agent_in, ip, namespaces, why_not
+from tests.launcher_runtime.forwarders import forwarded
+from tests.namespaces.lab import NETWORK, PORT, agent_in, ip, namespaces, why_not
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.alone]
 
@@ -112,3 +114,32 @@ def test_a_machine_that_dies_ends_the_run_with_its_name(
 
     with pytest.raises(RunFailedError, match=r"node 'n2' at tcp://10\.77\.0\.3:7070 was lost"):
         cluster.run(RandomFrames(10**6), take, RunOptions(), nodes=nodes)
+
+
+def test_boards_behind_nat_compute_what_the_whole_network_computes(
+    lab: dict[str, str], cluster: Cluster, access: Access, tmp_path: Path
+) -> None:
+    """All agents have the same ports inside; each is reached at two ports of the router alone."""
+    router, others = f"{NETWORK}.254", {}
+    with ExitStack() as ending:
+        for number, ((namespace, host), name) in enumerate(
+            zip(lab.items(), cluster.names, strict=True)
+        ):
+            ending.enter_context(
+                agent_in(namespace, f"tcp://0.0.0.0:{PORT}", name, tmp_path / name, access.keys)
+            )
+            outside = 7740 + 2 * number
+            ports = [((router, outside + k), (host, PORT + k)) for k in (0, 1)]
+            ending.enter_context(forwarded(*ports))
+            others[name] = f"tcp://{router}:{outside}"
+        inside = {
+            name: f"tcp://{host}:{PORT}" for name, host in zip(others, lab.values(), strict=True)
+        }
+        ready = AgentRunner({}).survey(cluster.nodes(inside, access), 30.0, 30.0)
+        assert not ready.absent
+        taken = results()
+        outcome = cluster.run(
+            RandomFrames(20), taken, RunOptions(), nodes=cluster.nodes(others, access)
+        )
+    cluster.check(taken.outputs, 20)
+    assert all(stats.bad_messages == 0 for stats in outcome.stats.values())
