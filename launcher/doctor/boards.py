@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.config.cluster import NodeConfig
-from launcher.core.doors import candidates
 from launcher.doctor.conversation import ConversationReading, converse
 from launcher.doctor.path import PathReading, PortReach, Reach, reach, read_path
 from launcher.run.access import Access, barred
+from launcher.run.doors import candidates
 from launcher.run.runner import greeting
 from launcher.upgrade.boards import bracketed
 from nodes.core.engines import AUTO, EngineLackingError, resolve

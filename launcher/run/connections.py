@@ -7,7 +7,7 @@ decides what follows from that. Tensors are sent and received without a copy unl
 so a tensor that was sent must not be changed until the node has received it.
 
 A run needs the agents' data ports as well. If they are wanted, the `Welcome` of an agent is held
-back until its data port has been found (`launcher.core.doors`).
+back until its data port has been found (`launcher.run.doors`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 
-from launcher.core.doors import NO_EPOCH, DoorSearch, Step, candidates
 from launcher.core.events import (
     ClosedEarly,
     ControlConnected,
@@ -28,6 +27,7 @@ from launcher.core.events import (
     MessageReceived,
     NodeEvent,
 )
+from launcher.run.doors import NO_EPOCH, DoorSearch, SearchStep, candidates
 from launcher.run.runtime import Array
 from nodes.core.events import DataMalformed, DataReceived, LinkChange
 from nodes.net.curve import Context
@@ -336,11 +336,11 @@ class Connections:
         self._take(node, search.core.begin())
         return True
 
-    def _take(self, node: str, steps: list[Step]) -> None:
+    def _take(self, node: str, steps: list[SearchStep]) -> None:
         """Take the steps of a search."""
         core = self._searches[node].core
         for step in steps:
-            if step is Step.KNOCK and core.knocked is not None:
+            if step is SearchStep.KNOCK and core.knocked is not None:
                 dialler = self._searches[node].dialled[core.knocked]
                 self._send(dialler, [encode(Attach(NO_EPOCH, HOST))])
             self.send(node, GetStats())

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from launcher.commands.make_keys import make_keys
 from launcher.config.run import RecoveryConfig, RunConfig
-from launcher.core.doors import KNOCK_S, SEARCH_S, DoorSearch, Step, candidates
 from launcher.errors import BadInputError
 from launcher.run.access import Access
 from launcher.run.connections import Connections
+from launcher.run.doors import KNOCK_S, SEARCH_S, DoorSearch, SearchStep, candidates
 from launcher.run.processes import start_agents
 from launcher.run.runner import AgentRunner
 from launcher.run.runtime import Node, RunOptions
@@ -225,9 +225,9 @@ def test_only_a_candidate_that_reaches_the_agent_is_found(
     count, answering, right = events
     addresses = [f"tcp://h:{number}" for number in range(count)]
     search, now_s, counted, late = DoorSearch(addresses, 0.0), 0.0, 7 * stray, 0
-    asked, waiting = search.begin().count(Step.ASK), list(answering)
+    asked, waiting = search.begin().count(SearchStep.ASK), list(answering)
     while search.found is None and now_s < search.until_s:
-        steps: list[Step] = []
+        steps: list[SearchStep] = []
         if waiting:
             steps += search.connected(addresses[waiting.pop(0)], now_s)
         if asked:
@@ -240,7 +240,7 @@ def test_only_a_candidate_that_reaches_the_agent_is_found(
         steps += search.due(now_s)
         for step in steps:
             asked += 1
-            if step is Step.KNOCK and search.knocked == addresses[right]:
+            if step is SearchStep.KNOCK and search.knocked == addresses[right]:
                 late = lag + 1
     assert lag * 0.05 < KNOCK_S
     assert search.found == (addresses[right] if right in answering else None)

@@ -7,9 +7,14 @@ order: the address that the user gives (`data:` in `cluster.yaml`), the announce
 beside the control port, where a pair of forwarded ports usually is.
 
 A single candidate, as of an agent that is not behind anything, is right if it answers. Of several,
-one is right if a message to it reaches this agent: an agent counts the messages of epochs that are
-not deployed (`Stats.stale_messages`), whatever its version. So the launcher asks for that number,
-knocks by attaching to an epoch that never exists, and asks again.
+none is: without keys every agent answers alike, and two containers whose agents have the same ports
+inside announce the same number. One is right if a message to it reaches this agent: an agent counts
+the messages of epochs that are not deployed (`Stats.stale_messages`), also one of the protocol's
+version before. So the launcher asks for that number, knocks by attaching to an epoch that never
+exists, and asks again. Another launcher's late message at that moment could make a wrong candidate
+look right; the run then loses the node.
+
+Whether other nodes reach the port is found when they dial it.
 """
 
 from __future__ import annotations
@@ -52,7 +57,7 @@ def candidates(given: str | None, announced: str, control: str, reached: str | N
     return list(dict.fromkeys(found))
 
 
-class Step(Enum):
+class SearchStep(Enum):
     """What the shell does next in a search."""
 
     ASK = "send GetStats"
@@ -90,11 +95,11 @@ class DoorSearch:
         """The candidate that was knocked at last."""
         return None if self._knock is None else self._knock.address
 
-    def begin(self) -> list[Step]:
+    def begin(self) -> list[SearchStep]:
         """Begin; a single candidate needs no proof."""
-        return [Step.ASK] if len(self.candidates) > 1 else []
+        return [SearchStep.ASK] if len(self.candidates) > 1 else []
 
-    def connected(self, address: str, now_s: float) -> list[Step]:
+    def connected(self, address: str, now_s: float) -> list[SearchStep]:
         """Take in that something answers at a candidate."""
         if len(self.candidates) == 1:
             self.found = address
@@ -102,7 +107,7 @@ class DoorSearch:
         self._open.append(address)
         return self._next(now_s)
 
-    def counted(self, stale_messages: int, now_s: float) -> list[Step]:
+    def counted(self, stale_messages: int, now_s: float) -> list[SearchStep]:
         """Take in how many messages of no deployment the agent has counted."""
         before, self._counted = self._counted, stale_messages
         if self._knock is not None and before is not None:
@@ -115,15 +120,15 @@ class DoorSearch:
             self._knock = None
         return self._next(now_s)
 
-    def due(self, now_s: float) -> list[Step]:
+    def due(self, now_s: float) -> list[SearchStep]:
         """Ask again if it is time; the search is over at `until_s`."""
         if self._ask_at_s is None or now_s < self._ask_at_s:
             return []
         self._ask_at_s = None
-        return [Step.ASK]
+        return [SearchStep.ASK]
 
-    def _next(self, now_s: float) -> list[Step]:
+    def _next(self, now_s: float) -> list[SearchStep]:
         if self._knock is not None or self._counted is None or not self._open:
             return []
         self._knock = _Knock(self._open.popleft(), now_s + KNOCK_S)
-        return [Step.KNOCK]
+        return [SearchStep.KNOCK]
