@@ -12,6 +12,7 @@ from launcher.config.load import Cluster, load_cluster
 from launcher.config.source import parse_source
 from launcher.config.units import parse_bytes, parse_link, parse_share, parse_speed
 from launcher.errors import EXIT_BAD_INPUT, BadInputError
+from launcher.run.runtime import Node
 
 BASE = "model: m.onnx\nnodes:\n  - name: a\n  - name: b\n"
 
@@ -155,6 +156,20 @@ MISTAKES = [
     pytest.param(node("address: tcp://h"), "is not an agent's address", id="address without port"),
     pytest.param(node("address: tcp://h:65536"), "is not an agent's address", id="port too large"),
     pytest.param(node("address: tcp://*:7070"), "is not an agent's address", id="wildcard address"),
+    pytest.param(node("data: 5741"), "data: applies only to a node with an address", id="no door"),
+    *(
+        pytest.param(
+            node(f"address: tcp://h:1\n    data: {data}"),
+            "nodes[1].data: ",
+            id=f"data {data}",
+        )
+        for data in ("0", "65536", "true", "1.5", "'5741x'", "tcp://h", "tcp://*:1", "[1]")
+    ),
+    pytest.param(
+        node("address: tcp://h:1\n    data: 65534\n    slots: 2"),
+        "2 slots with data port 65534 would need ports up to 65536",
+        id="slots beyond the ports",
+    ),
     pytest.param(
         "model: m.onnx\nnodes:\n  - {name: a, address: 'tcp://h:1'}\n"
         "  - {name: b, address: 'tcp://h:1'}\n",
@@ -362,6 +377,26 @@ def test_any_text_is_read_or_refused_in_a_sentence(text: str) -> None:
     else:
         return
     assert sentence.startswith("cluster.yaml")
+
+
+@pytest.mark.parametrize(
+    ("data", "door"),
+    [("7000", "tcp://h:7000"), ("tcp://10.0.0.9:5501", "tcp://10.0.0.9:5501"), ("null", None)],
+)
+def test_a_data_port_is_a_number_at_the_nodes_host_or_an_address(
+    folder: Path, data: str, door: str | None
+) -> None:
+    cluster = load(folder, node(f"address: tcp://h:5500\n    data: {data}"))
+    assert cluster.config.nodes[1].data_address == door
+
+
+def test_the_data_port_of_each_slot_follows_in_steps_of_two() -> None:
+    board = Node("b", "tcp://h:6000", slots=3, data="tcp://g:7000")
+    assert board.doors == {
+        "tcp://h:6000": "tcp://g:7000",
+        "tcp://h:6002": "tcp://g:7002",
+        "tcp://h:6004": "tcp://g:7004",
+    }
 
 
 @pytest.mark.parametrize(
