@@ -240,8 +240,8 @@ class Lifecycle:
         silent = ", ".join(f"{node!r} at {addresses[node]}" for node in unanswered)
         return self.fail(
             f"node {self.plane.deployment.node!r} gets no answer from node {silent}: "
-            "is that data port open to this machine? Where it is for other nodes can be written into "
-            "cluster.yaml (`data:` of a node)",
+            "is that data port open to this machine? If it is elsewhere for other nodes, write its "
+            "address into cluster.yaml (`data:` of that node)",
             unanswered[0],
         )
 
