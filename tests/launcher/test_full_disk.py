@@ -142,6 +142,18 @@ def test_a_file_that_cannot_be_written_keeps_what_it_was(tmp_path: Path) -> None
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+def test_a_file_with_a_mode_is_never_readable_by_others(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("of others, too")
+    path.chmod(0o644)
+    with whole_file(path, mode=0o600) as file:
+        (draft,) = (each for each in tmp_path.iterdir() if each != path)
+        assert draft.stat().st_mode & 0o777 == 0o600
+        file.write(b"mine")
+    assert path.read_text() == "mine"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_whoever_fails_while_writing_leaves_nothing(tmp_path: Path) -> None:
     with contextlib.suppress(KeyError), whole_file(tmp_path / "a") as file:
         file.write(b"half")
