@@ -7,7 +7,8 @@ as a self-channel, and both are read as the channels that they are, so a graph w
 read back the same but behaves the same. `tokenSize` counts bits. Buffer sizes (`bufferSize`) are
 results of a mapping in SDF3, not bounds, and are not read. If an actor has several processors, its
 default one counts, the last of them if there are several. Phases that happen once, before the cycle
-(`3,3;1,1,0`, as the K-Iter tool writes them), are refused.
+(`3,3;1,1,0`, as the K-Iter tool writes them), leave the graph in the state after them
+(`csdf.formats.initial_phases`).
 
 The number of entries of all lists of a file together is bounded, however briefly they are written.
 
@@ -25,6 +26,7 @@ from typing import TypeVar
 
 from csdf.errors import CsdfError, GraphError
 from csdf.formats import safe_xml
+from csdf.formats.initial_phases import Ends, after_initial_phases
 from csdf.formats.safe_xml import Element, quoted
 from csdf.model.graph import Actor, Channel, Graph
 
@@ -56,13 +58,13 @@ class Lists:
     def __init__(self) -> None:
         self._entries = 0
 
-    def rates(self, port: Element) -> tuple[int, ...]:
-        """Return the rates of a `port` element."""
+    def rates(self, port: Element) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the rates of a `port` element, of initial phases and of those of the cycle."""
         return self._read(port, "rate", COUNT, int)
 
     def times(self, execution_time: Element) -> tuple[Fraction, ...]:
-        """Return the times of an `executionTime` element."""
-        return self._read(execution_time, "time", _TIME, Fraction)
+        """Return the times of an `executionTime` element, without those of initial phases."""
+        return self._read(execution_time, "time", _TIME, Fraction)[1]
 
     def spread(
         self, values: tuple[_Number, ...], phases: int, element: Element, what: str, actor: str
@@ -83,14 +85,19 @@ class Lists:
         attribute: str,
         pattern: re.Pattern[str],
         number: Callable[[str], _Number],
+    ) -> tuple[tuple[_Number, ...], tuple[_Number, ...]]:
+        initial, semicolon, cycle = get(element, attribute).rpartition(";")
+        first = self._numbers(element, attribute, initial, pattern, number) if semicolon else ()
+        return first, self._numbers(element, attribute, cycle, pattern, number)
+
+    def _numbers(
+        self,
+        element: Element,
+        attribute: str,
+        text: str,
+        pattern: re.Pattern[str],
+        number: Callable[[str], _Number],
     ) -> tuple[_Number, ...]:
-        text = get(element, attribute)
-        if ";" in text:
-            raise ReadError(
-                element,
-                f"{attribute} {short(text)} has initial phases, which are not supported; "
-                "give only those after the semicolon, and the tokens that the others leave",
-            )
         if text.count(",") >= MAX_ENTRIES:  # before splitting them
             self._count(element, MAX_ENTRIES + 1)
         found: list[_Number] = []
@@ -322,8 +329,10 @@ class _Reader:
         self._lists = Lists()
         self._body, self._properties = _parts(root)
         self._ports: dict[tuple[str, str], Element] = {}
-        self._rates: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._rates: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._phases: dict[str, int] = {}
+        self._initial: dict[str, int] = {}
+        self._initial_rates: dict[str, Ends] = {}
         self.untimed: dict[str, ReadError] = {}
         """The error of each actor without execution times, for analyses that need them."""
 
@@ -343,7 +352,10 @@ class _Reader:
         channels = tuple(
             self._channel(element, token_bytes) for element in self._body.all("channel")
         )
-        return Graph(self._body.attributes.get("name", ""), actors, channels)
+        graph = Graph(self._body.attributes.get("name", ""), actors, channels)
+        if not any(self._initial.values()):
+            return graph
+        return after_initial_phases(graph, self._initial_rates)
 
     def _about(self, tag: str) -> list[Element]:
         return self._properties.all(tag) if self._properties is not None else []
@@ -361,7 +373,9 @@ class _Reader:
                 raise ReadError(port, f"actor {name!r} has two ports {key[1]!r}")
             self._ports[key] = port
             self._rates[key] = self._lists.rates(port)
-            phases = max(phases, len(self._rates[key]))
+            initial, cycle = self._rates[key]
+            phases = max(phases, len(cycle))
+            self._initial[name] = max(self._initial.get(name, 0), len(initial))
         self._phases[name] = phases
         return Actor(name, self._lists.spread(own, phases, duration or element, "times", name))
 
@@ -406,8 +420,9 @@ class _Reader:
 
     def _channel(self, element: Element, token_bytes: dict[str, int]) -> Channel:
         name = get(element, "name")
-        source, production = self._end(element, "src", "out")
-        target, consumption = self._end(element, "dst", "in")
+        source, first_put, production = self._end(element, "src", "out")
+        target, first_taken, consumption = self._end(element, "dst", "in")
+        self._initial_rates[name] = first_put, first_taken
         tokens = element.attributes.get("initialTokens", "0").strip()
         if not COUNT.fullmatch(tokens):
             raise ReadError(
@@ -418,17 +433,27 @@ class _Reader:
         size = token_bytes.get(name, 1)
         return Channel(name, source, target, production, consumption, int(tokens), None, size)
 
-    def _end(self, element: Element, end: str, direction: str) -> tuple[str, tuple[int, ...]]:
+    def _end(
+        self, element: Element, end: str, direction: str
+    ) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+        """Return the actor, and the rates of its initial phases and of its cycle."""
         name = get(element, "name")
         actor, port = get(element, f"{end}Actor"), get(element, f"{end}Port")
         if actor not in self._phases:
             raise ReadError(element, f"channel {name!r} names {actor!r}, which is no actor")
         if (actor, port) not in self._ports:
             raise ReadError(element, f"channel {name!r}: actor {actor!r} has no port {port!r}")
-        about, rates = self._ports[actor, port], self._rates[actor, port]
+        about, (initial, rates) = self._ports[actor, port], self._rates[actor, port]
         if about.attributes.get("type") != direction:
             raise ReadError(about, f"port {port!r} of {actor!r} should have type {direction!r}")
-        return actor, self._lists.spread(rates, self._phases[actor], about, "rates", actor)
+        phases = self._initial[actor]
+        if len(initial) != phases:
+            raise ReadError(
+                about,
+                f"port {port!r} has {len(initial)} rates for the {phases} initial phases of actor "
+                f"{actor!r}; give one for each before a semicolon",
+            )
+        return actor, initial, self._lists.spread(rates, self._phases[actor], about, "rates", actor)
 
 
 def _parts(root: Element) -> tuple[Element, Element | None]:
