@@ -59,7 +59,7 @@ class CycleStep:
 class Throughput:
     """The exact period (0: unbounded throughput), and a critical cycle of firings.
 
-    `critical` is empty if the period is 0, or if it was found by execution.
+    `critical` is empty if the period is 0, or if execution or two equal bounds have shown it.
     """
 
     period: Fraction
@@ -97,6 +97,8 @@ def throughput(graph: Graph, method: Method = "auto", effort: int = EFFORT) -> T
         except PeriodBoundsError as error:
             most = _one_by_one(lowered, counts)
             most = most if error.at_most is None else min(most, error.at_most)
+            if most == error.at_least:
+                return Throughput(most, ())
             raise PeriodBoundsError(str(error), error.at_least, most) from None
     parts = [(part, [counts[a] for a in members]) for part, members in components(lowered)]
     if method == "state space":
@@ -183,10 +185,11 @@ def _one_by_one(graph: Lowered, counts: Sequence[int]) -> Fraction:
 
     It bounds the period of a live graph from above, also where firings overtake each other.
     """
-    return max(
+    each = (
         sum((counts[a] * sum(graph.times[a], Fraction(0)) for a in members), Fraction(0))
         for _, members in components(graph)
     )
+    return max(each, default=Fraction(0))
 
 
 def _bounds(part: Lowered, counts: Sequence[int], effort: int) -> _Bounds:
