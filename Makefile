@@ -94,6 +94,7 @@ kills: setup
 # prints. AGREEMENT="--networks 1 --seed 7" draws one again.
 agreement: setup
 	$(BIN)/python -m tests.agreement.random_networks $(AGREEMENT)
+	$(BIN)/python -m tests.agreement.random_networks --bodies --networks 1000
 
 # Everything that is tested on any graph or input, with examples that `make test` has not seen.
 properties: setup

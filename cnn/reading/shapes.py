@@ -166,12 +166,22 @@ def _inferred(model: Simplified, label: str) -> Mapping[str, list[onnx.ValueInfo
             proto, check_type=True, strict_mode=True, data_prop=True
         ).graph
     except (onnx.shape_inference.InferenceError, ValueError) as error:
+        if _UNTYPED in str(error):  # of bodies in bodies, which it loses; it infers the others
+            return _by_name(onnx.shape_inference.infer_shapes(proto, data_prop=True).graph, model)
         raise ModelError(f"{label}: {_contradiction(model, str(error))}") from error
+    return _by_name(inferred, model)
+
+
+def _by_name(
+    inferred: onnx.GraphProto, model: Simplified
+) -> Mapping[str, list[onnx.ValueInfoProto]]:
     found: dict[str, list[onnx.ValueInfoProto]] = {}
     for value in (*inferred.value_info, *inferred.output, *model.described, *model.outputs):
         found.setdefault(value.name, []).append(value)
     return found
 
+
+_UNTYPED = "expected to have type but instead is null"
 
 _PLACE = re.compile(r"\(op_type: ?(?P<operator>\w+)(?:, node name: (?P<name>[^)]*))?\)")
 """How ONNX's inference names the operator at which it fails."""

@@ -25,7 +25,7 @@ from rich.progress import Progress
 
 from tests.agreement.drawn.check import Outcome
 from tests.agreement.drawn.network import draw
-from tests.agreement.drawn.pool import check_planned, check_seed, checked
+from tests.agreement.drawn.pool import check_bodies, check_planned, check_seed, checked
 from tests.agreement.drawn.shrinking import smallest
 
 MOST_SKIPPED = 0.1
@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--save", type=Path, default=Path("build/agreement"))
     parser.add_argument("--strategies", action="store_true", help="divide by strategies, not dice")
+    parser.add_argument("--bodies", action="store_true", help="draw control flow and prepare it")
     parser.add_argument("--quick", action="store_true", help="do not cut failing networks down")
     given = parser.parse_args(arguments)
     console = Console()
@@ -47,13 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Progress(console=console, disable=not sys.stdout.isatty()) as progress:
         task = progress.add_task("networks", total=given.networks)
         work = check_planned if given.strategies else check_seed
+        work = check_bodies if given.bodies else work
         seeds = range(given.seed, given.seed + given.networks)
         for outcome in checked(seeds, given.workers, work):
             outcomes.append(outcome)
             progress.advance(task)
             if outcome.kind in ("disagrees", "fails"):
                 console.print(f"seed {outcome.seed} {outcome.kind}: {outcome.reason}", markup=False)
-                _save(outcome, given.save, quick=given.quick)
+                _save(outcome, given)
     for line in summary(outcomes, time.monotonic() - started):
         console.print(line, markup=False, highlight=False)
     return 0 if is_good(outcomes) else 1
@@ -80,12 +82,13 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> list[str]:
     return lines
 
 
-def _save(outcome: Outcome, folder: Path, *, quick: bool) -> None:
+def _save(outcome: Outcome, given: argparse.Namespace) -> None:
+    folder: Path = given.save
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = draw(outcome.seed)
+    drawn = draw(outcome.seed, with_bodies=given.bodies)
     onnx.save(drawn.model, str(folder / f"{outcome.seed}.onnx"))
     (folder / f"{outcome.seed}.txt").write_text(f"{outcome.kind}: {outcome.reason}\n", "utf-8")
-    if not quick and "the process ended" not in outcome.reason:
+    if not given.quick and not given.bodies and "the process ended" not in outcome.reason:
         onnx.save(smallest(drawn, outcome.kind).model, str(folder / f"{outcome.seed}.small.onnx"))
 
 

@@ -113,12 +113,13 @@ def inspect(path: Path) -> OnnxFile:
     return OnnxFile(path, name, weights, hashed.hexdigest(), contrib_layer)
 
 
-def check_optimised(path: Path) -> None:
+def check_optimised(path: Path, weights_in: Path | None = None) -> None:
     """Examine a file that ONNX Runtime's optimiser has written, since others may share the folder.
 
-    Raises ExecutorError as `inspect` does.
+    Its weights lie beside it, or in the folder `weights_in`. Raises ExecutorError as `inspect`
+    does.
     """
-    _examine(_mapped(path), path, is_optimised=True)
+    _examine(_mapped(path), path, weights_in, is_optimised=True)
 
 
 def _mapped(path: Path) -> mmap.mmap:
@@ -133,7 +134,7 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def _examine(
-    content: mmap.mmap, path: Path, *, is_optimised: bool
+    content: mmap.mmap, path: Path, weights_in: Path | None = None, *, is_optimised: bool
 ) -> tuple[str, tuple[Path, ...], str]:
     """Return the graph's name, the files with weights, and `OnnxFile.contrib_layer`."""
     contrib_layer = ""
@@ -161,7 +162,8 @@ def _examine(
     if name is None:
         raise ExecutorError(f"{path} is not an ONNX file or is truncated; send the subnet again")
     subject = _subject(name, path)
-    weights = tuple(_checked(path.parent / file, ends[file], subject) for file in sorted(ends))
+    folder = weights_in or path.parent
+    weights = tuple(_checked(folder / file, ends[file], subject) for file in sorted(ends))
     return name or path.name, weights, printable(contrib_layer)
 
 

@@ -113,12 +113,14 @@ def optimise_lightly(job: Job, options: LoadOptions, cache: PreparedFiles) -> No
     ort = import_onnxruntime()
     with cache.making(job.key) as folder, engine_errors(ort, job.subnet, "load"):
         model = folder / MODEL
-        settings = light_optimising_options(
-            ort, model, _WEIGHTS, optimises=job.optimisation != "off"
-        )
-        _write(ort, job, settings, packs=False)
+        is_off = job.optimisation == "off"
+        if is_off:  # even without optimising, the engine writes what it cannot always read
+            model.write_bytes(job.graph.read_bytes())
+        else:
+            _write(ort, job, light_optimising_options(ort, model, _WEIGHTS), packs=False)
         _take_in_blocks(ort, job, model, options)
-        try_out(ort, job.subnet, model, options, packs=False)
+        weights_in = job.graph.parent if is_off else None
+        try_out(ort, job.subnet, model, options, packs=False, weights_in=weights_in)
 
 
 def _take_in_blocks(ort: Any, job: Job, model: Path, options: LoadOptions) -> None:
@@ -154,18 +156,38 @@ def _write(
     )
 
 
-def try_out(ort: Any, subnet: str, model: Path, options: LoadOptions, *, packs: bool) -> None:
-    """Load the optimised `model` and run it once; raises ExecutorError if ONNX Runtime cannot."""
+def open_prepared(
+    ort: Any, model: Path, options: LoadOptions, *, packs: bool, weights_in: Path | None = None
+) -> Any:
+    """Return a session of a model that is loaded as it is.
+
+    Its weights lie beside it, or in the folder `weights_in`.
+    """
     settings = loading_options(ort, options, optimised=True)
     if not packs:
         keep_packing_off(settings)
+    if weights_in is not None:
+        find_weights_in(settings, weights_in)
+    return ort.InferenceSession(
+        str(model) if weights_in is None else model.read_bytes(),
+        settings,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=faulty_optimizers(model),
+    )
+
+
+def try_out(
+    ort: Any,
+    subnet: str,
+    model: Path,
+    options: LoadOptions,
+    *,
+    packs: bool,
+    weights_in: Path | None = None,
+) -> None:
+    """Load the optimised `model` and run it once; raises ExecutorError if ONNX Runtime cannot."""
     with engine_errors(ort, subnet, "load"):
-        session = ort.InferenceSession(
-            str(model),
-            settings,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=faulty_optimizers(model),
-        )
+        session = open_prepared(ort, model, options, packs=packs, weights_in=weights_in)
     run_on_synthetic_inputs(ort, subnet, session)
     del session
     shrink_arena(ort)

@@ -26,16 +26,13 @@ from nodes.executors.base import (
     TensorSpec,
 )
 from nodes.executors.onnx.binding import SessionBindings, run_options
-from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.file import OnnxFile, check_optimised, inspect
-from nodes.executors.onnx.optimise import MODEL, needed_bytes
+from nodes.executors.onnx.optimise import MODEL, needed_bytes, open_prepared
 from nodes.executors.onnx.packing import UNPACKED
 from nodes.executors.onnx.sessions import (
     allows_spinning,
     engine_errors,
     import_onnxruntime,
-    keep_packing_off,
-    loading_options,
     raise_engine_error,
     shrink_arena,
     tensor_specs,
@@ -136,17 +133,13 @@ class OnnxRuntimeExecutor:
         return None
 
     def _session(self, file: OnnxFile, path: Path, options: LoadOptions) -> Any:
-        session_options = loading_options(self._ort, options, optimised=True)
         entry = path.parent
-        check_optimised(path)
-        if Job.is_light_key(entry.name) or (entry / UNPACKED).exists():
-            keep_packing_off(session_options)
+        is_unpacked = Job.is_light_key(entry.name) or (entry / UNPACKED).exists()
+        weights_in = file.path.parent if Job.is_off_key(entry.name) else None
+        check_optimised(path, weights_in)
         with engine_errors(self._ort, file.name, "load"), large_blocks_apart():
-            session = self._ort.InferenceSession(
-                str(path),
-                session_options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=faulty_optimizers(path),
+            session = open_prepared(
+                self._ort, path, options, packs=not is_unpacked, weights_in=weights_in
             )
         session.disable_fallback()
         return session

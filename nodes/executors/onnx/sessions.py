@@ -115,18 +115,10 @@ def optimising_options(ort: Any, model: Path, weights_name: str) -> onnxruntime.
     return options
 
 
-def light_optimising_options(
-    ort: Any, model: Path, weights_name: str, *, optimises: bool = True
-) -> Any:
-    """Return options like `optimising_options`, but without the optimisations that copy weights.
-
-    Unless it `optimises`, the model is written as it is.
-    """
-    level = ort.GraphOptimizationLevel
+def light_optimising_options(ort: Any, model: Path, weights_name: str) -> Any:
+    """Return options like `optimising_options`, but without the optimisations that copy weights."""
     options = _session_options(ort, threads=1)
-    options.graph_optimization_level = (
-        level.ORT_ENABLE_EXTENDED if optimises else level.ORT_DISABLE_ALL
-    )
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.optimized_model_filepath = str(model)
     options.enable_cpu_mem_arena = False
     for key, value in (

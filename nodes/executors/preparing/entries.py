@@ -88,6 +88,11 @@ class Job:
         """Return whether a key belongs to a job that is not optimised fully."""
         return key.endswith(tuple(f"-{less}" for less in _LESS.values()))
 
+    @staticmethod
+    def is_off_key(key: str) -> bool:
+        """Return whether a key belongs to a job that is not optimised at all."""
+        return key.endswith("-off")
+
 
 class PreparedFiles:
     """The entries under the directory `root`.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import cnn
 from cnn.rewrite.rewrites import Copies, Rewrite, copy_name
 from launcher.results.comparison.tolerance import Outputs
-from tests.agreement.drawn.engine import Arrays
+from tests.agreement.drawn.engine import Arrays, Graph
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Case:
     frames: Sequence[Arrays]
     wanted: Sequence[Outputs]
     folder: Path
+    load: Callable[[Path], Graph] = Graph
 
 
 @dataclass(frozen=True)

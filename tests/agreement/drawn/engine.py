@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from launcher.results.comparison.tolerance import Outputs
-from nodes.executors.base import LoadOptions
+from nodes.executors.base import EngineFailedError, LoadOptions
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers_of
+from nodes.executors.onnx.file import check_optimised
+from nodes.executors.onnx.optimise import MODEL, open_prepared, optimise, optimise_lightly
+from nodes.executors.onnx.packing import UNPACKED
 from nodes.executors.onnx.sessions import import_onnxruntime, loading_options
+from nodes.executors.preparing.entries import Job, PreparedFiles
 from tests.agreement.drawn.sketch import Tensor
 
 ort = import_onnxruntime()
@@ -56,14 +61,19 @@ class Graph:
         options = loading_options(ort, LoadOptions(), optimised=level == "none")
         if level == "basic":
             options.graph_optimization_level = levels.ORT_ENABLE_BASIC
-        self._session = ort.InferenceSession(
-            model if isinstance(model, bytes) else str(model),
-            options,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=faulty_optimizers_of(
-                model if isinstance(model, bytes) else model.read_bytes()
-            ),
+        self._open(
+            ort.InferenceSession(
+                model if isinstance(model, bytes) else str(model),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=faulty_optimizers_of(
+                    model if isinstance(model, bytes) else model.read_bytes()
+                ),
+            )
         )
+
+    def _open(self, session: Any) -> None:
+        self._session = session
         self.inputs = tuple(value.name for value in self._session.get_inputs())
         self._outputs = [value.name for value in self._session.get_outputs()]
 
@@ -71,3 +81,34 @@ class Graph:
         """Return the outputs by name; inputs that the model does not read are ignored."""
         feed = {name: given[name] for name in self.inputs}
         return dict(zip(self._outputs, self._session.run(None, feed), strict=True))
+
+
+class Prepared(Graph):
+    """A model that agents would load: the engine has optimised and saved it, and loads it again.
+
+    What cannot be loaded is optimised less, as `PreparingProcess` does.
+    """
+
+    def __init__(self, model: Path) -> None:
+        entries = PreparedFiles(model.parent / "entries")
+        full = Job(model, model.name, f"onnxruntime-{model.name}")
+        job = next(job for job in full.variants if _is_made(job, entries))
+        entry = entries.find(job.key)
+        assert entry is not None
+        path = entry / MODEL
+        weights_in = model.parent if job.optimisation == "off" else None
+        check_optimised(path, weights_in)
+        packs = job is full and not (entry / UNPACKED).exists()
+        self._open(open_prepared(ort, path, LoadOptions(), packs=packs, weights_in=weights_in))
+
+
+def _is_made(job: Job, entries: PreparedFiles) -> bool:
+    """Prepare a job; False if the engine cannot, and could in another way."""
+    make = optimise if job.optimisation == "full" else optimise_lightly
+    try:
+        make(job, LoadOptions(), entries)
+    except EngineFailedError:
+        if job.lighter is None:
+            raise
+        return False
+    return True

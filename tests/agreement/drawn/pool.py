@@ -39,6 +39,11 @@ def check_planned(seed: int, folder: Path, tell: Callable[[str], None]) -> Outco
     return check(draw(seed), folder, tell, planned)
 
 
+def check_bodies(seed: int, folder: Path, tell: Callable[[str], None]) -> Outcome:
+    """Draw a network with bodies, and check it with subnets prepared as agents do."""
+    return check(draw(seed, with_bodies=True), folder, tell, prepared=True)
+
+
 def checked(seeds: Sequence[int], workers: int, work: Work = check_seed) -> Iterator[Outcome]:
     """Yield the outcomes in the order of completion. `work` is a function of a module."""
     left = list(reversed(seeds))

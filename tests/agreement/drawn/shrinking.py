@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
+from cnn.reading.bodies import reads
 from tests.agreement.drawn.check import check
 from tests.agreement.drawn.network import Drawn
 
@@ -34,7 +35,7 @@ def up_to(drawn: Drawn, tensor: str) -> Drawn:
     for node in reversed(graph.node):
         if not wanted.isdisjoint(node.output):
             kept.append(node)
-            wanted.update(node.input)
+            wanted.update(reads(node))
     model = onnx.ModelProto()
     model.CopyFrom(drawn.model)
     del model.graph.node[:], model.graph.output[:], model.graph.initializer[:], model.graph.input[:]

@@ -58,6 +58,8 @@ class Sketch:
         self.weights: dict[str, np.ndarray] = {}
         self._opsets = [helper.make_opsetid("", opset)]
         self._count = 0
+        self.depth = 0
+        """The bodies around the step that is drawn."""
 
     def attempt(self, step: Callable[[Sketch], None]) -> bool:
         """Whether `step` could be drawn; if not, nothing of it is left."""
@@ -142,6 +144,12 @@ class Sketch:
                 raise UndrawableError(f"{operator} makes {shape}")
         self.nodes.append(node)
         return made
+
+    def fresh(self, tensor: Tensor) -> str:
+        """A new name for a tensor that no inference describes."""
+        name = self._new("t")
+        self._describe(name, tensor)
+        return name
 
     def offer(self, *names: str) -> None:
         """Let later steps read these."""

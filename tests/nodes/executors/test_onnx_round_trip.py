@@ -13,10 +13,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import helper
 
+from cnn.subnet import write
 from csdf_edge.testing.executor_contract import OPTIONS
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx.optimise import optimise_lightly
+from nodes.executors.onnx.optimise import MODEL, open_prepared, optimise_lightly
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from tests.nodes.executors.bodies import CONTROLS, SHAPE, STAGES, network
@@ -69,10 +71,12 @@ def test_less_optimisation_survives_the_round_trip(
         optimise_lightly(job, OPTIONS, entries)
         found = entries.find(job.key)
         assert found is not None
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        session = onnxruntime.InferenceSession(
-            found / "model.onnx", options, providers=["CPUExecutionProvider"]
+        session = open_prepared(
+            onnxruntime,
+            found / MODEL,
+            OPTIONS,
+            packs=False,
+            weights_in=path.parent if optimisation == "off" else None,
         )
         for frame, right in zip(frames(path), wanted(path), strict=True):
             np.testing.assert_allclose(session.run(["y"], frame)[0], right, atol=1e-4)
@@ -129,3 +133,49 @@ def test_a_result_of_unknown_rank_varies(cpu: OnnxRuntimeExecutor, tmp_path: Pat
         made = subnet.run({"x": x, "n": np.array(times)})
         assert made["v"].shape == (1,) * times + (2, 3)
         assert made["scalar"].shape == ()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_even_unoptimised_half_precision_in_bodies_is_loaded_as_the_file_has_it(
+    cpu: OnnxRuntimeExecutor, tmp_path: Path, inside: bool
+) -> None:
+    """On a processor without such kernels the engine inserts casts, of one name in graph and body.
+
+    The weights stay in their own file, beside the subnet and not beside its entry.
+    """
+    kernel = np.random.default_rng(0).standard_normal((64, 16, 3, 3)).astype(np.float16)
+    conv = helper.make_node("Conv", ["h", "k"], ["t"])
+    then, other = (
+        helper.make_graph(nodes, name, [], [helper.make_tensor_value_info("t", 10, None)])
+        for name, nodes in (
+            ("then", [conv]),
+            ("else", [*([conv] if inside else []), helper.make_node("Neg", ["h"], ["u"])]),
+        )
+    )
+    other.output[0].name = "u"
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], to=10),
+        helper.make_node("Softmax", ["h"], ["s"]),
+        helper.make_node("If", ["condition"], ["b"], then_branch=then, else_branch=other),
+        helper.make_node("Softmax", ["b"], ["c"]),
+        helper.make_node("ReduceMean", ["c"], ["d"], keepdims=0),
+        helper.make_node("Add", ["s", "d"], ["e"]),
+        helper.make_node("Cast", ["e"], ["y"], to=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "half",
+        [
+            helper.make_tensor_value_info("x", 1, SHAPE),
+            helper.make_tensor_value_info("condition", 9, []),
+        ],
+        [helper.make_tensor_value_info("y", 1, SHAPE)],
+    )
+    proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    path = write(proto, [("k", kernel)], tmp_path / "subnets").graph
+    cpu.prepare([path], OPTIONS)
+    subnet = cpu.load(path, OPTIONS)
+    for frame in frames(path):
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        (right,) = session.run(["y"], frame)
+        np.testing.assert_allclose(subnet.run(frame)["y"], right, atol=1e-3)
