@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import av
 import numpy as np
 from av.packet import Packet
+from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from cnn.reading.regular_files import open_regular
@@ -271,7 +272,7 @@ class _Decoder(threading.Thread):
 
     def _video(self, container: InputContainer) -> VideoStream:
         stream = container.streams.best("video")  # the first may be the picture of a cover
-        if not isinstance(stream, VideoStream):
+        if not isinstance(stream, VideoStream) or stream.disposition & Disposition.attached_pic:
             raise self._unusable("holds no video")
         codec = stream.codec_context
         if codec is None:

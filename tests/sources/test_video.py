@@ -209,9 +209,13 @@ def test_a_file_cannot_make_the_launcher_open_others(tmp_path: Path, form: str |
 def test_the_picture_of_a_cover_is_not_the_video(tmp_path: Path) -> None:
     video, cover = write_video(tmp_path / "plain.mp4", 20), tmp_path / "cover.jpg"
     ffmpeg("-f", "lavfi", "-i", "color=red:size=640x480", "-frames:v", "1", cover)
-    path = tmp_path / "covered.mp4"
-    ffmpeg("-i", cover, "-i", video, "-map", "0", "-map", "1", "-c", "copy", path)
-    assert [number_in(image(frame)) for frame in frames_of(path)] == list(range(20))
+    join = ("-i", cover, "-i", video, "-map", "0", "-map", "1", "-c", "copy")
+    for path in (tmp_path / "covered.mp4", tmp_path / "covered.mkv"):
+        ffmpeg(*join, path)
+        assert [number_in(image(frame)) for frame in frames_of(path)] == list(range(20))
+    sound = ("-f", "lavfi", "-i", "sine=duration=0.2", "-i", cover, "-map", "0", "-map", "1")
+    ffmpeg(*sound, "-c:v", "copy", "-disposition:v", "attached_pic", tmp_path / "sound.mp4")
+    assert refused(tmp_path / "sound.mp4").endswith("holds no video")
 
 
 def test_recordings_that_were_joined_give_the_frames_of_all(tmp_path: Path) -> None:
