@@ -1,4 +1,4 @@
-"""Measures and checks `launch serve`: `python -m benchmarks.serving cost|check|memory|…`."""
+"""Measures and checks `launch serve`: `python -m benchmarks.serving cost|check|attacks|…`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import print_json
-from benchmarks.serving import check, cost, memory, perf_analyzer
+from benchmarks.serving import attacks, check, cost, memory, perf_analyzer
 
 
 def main() -> int:
@@ -27,6 +27,10 @@ def main() -> int:
     one.add_argument("--requests", type=int, default=10_000, help="for each kind of server")
     one = parts.add_parser("memory", help="how launcher and agents grow while they serve")
     one.add_argument("--minutes", type=float, default=60.0)
+    one = parts.add_parser("attacks", help="memory and others' latency while it is attacked")
+    one.add_argument("--seconds", type=float, default=20.0, help="for each attack")
+    one.add_argument("--only", choices=tuple(attacks.ATTACKS))
+    one.add_argument("--side", type=int, default=attacks.SIDE, help="of the network's images")
     one = parts.add_parser("perf_analyzer", help="Triton's measuring program against the servers")
     one.add_argument("binary", type=Path, help="the program, as wheels of Triton contain it")
     one.add_argument("--model", help="instead of the example")
@@ -43,6 +47,8 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
             return cost.measure(options)
         case "check":
             return check.measure(options.model, options.frames, options.requests)
+        case "attacks":
+            return attacks.measure(options.seconds, options.only, options.side)
         case "memory":
             return memory.measure(options.minutes)
         case _:

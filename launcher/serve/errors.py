@@ -18,6 +18,7 @@ class Refusal(Enum):
     NOT_ALLOWED = 405, "UNIMPLEMENTED"
     TOO_SLOW = 408, "DEADLINE_EXCEEDED"
     TOO_LARGE = 413, "RESOURCE_EXHAUSTED"
+    UNSUPPORTED = 415, "UNIMPLEMENTED"
     FULL = 429, "RESOURCE_EXHAUSTED"
     INTERNAL = 500, "INTERNAL"
     UNAVAILABLE = 503, "UNAVAILABLE"
@@ -42,10 +43,14 @@ class RequestError(LauncherError):
 
 
 def as_request_error(error: Exception) -> RequestError:
-    """Return what a client is told of an exception; one that nobody expected tells no details."""
+    """Return what a client is told of an exception; one that nobody expected tells no details.
+
+    It has no traceback, whose frames would hold the request's bytes and the exception itself, until
+    the garbage collector finds that circle.
+    """
     match error:
         case RequestError():
-            return error
+            return error.with_traceback(None)
         case FullError():
             return RequestError(str(error), Refusal.FULL)
         case BadInputError():

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from launcher.serve import http_form
-from launcher.serve.errors import RequestError
+from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.messages import (
     ERROR_MESSAGE,
     INFER_RESPONSE,
     METHODS,
     field,
     parsed,
-    without,
+    parted,
 )
 from launcher.serve.tensors import (
     DATATYPES,
+    MESSAGE_BYTES,
     Array,
     ModelRepository,
     ServedModel,
@@ -29,8 +31,11 @@ from launcher.serve.tensors import (
     to_bytes,
 )
 
-RAW_INPUTS, RAW_OUTPUTS = 7, 6
-"""The numbers of the fields `raw_input_contents` and `raw_output_contents`."""
+MODEL_NAME, MODEL_VERSION, REQUEST_ID, RAW_INPUTS = 1, 2, 3, 7
+"""The numbers of fields of `ModelInferRequest`."""
+
+RAW_OUTPUTS = 6
+"""The number of the field `raw_output_contents` of `ModelInferResponse`."""
 
 CONTENTS = {
     "bool": "bool_contents",
@@ -60,26 +65,27 @@ class InferCall:
 
 @dataclass(frozen=True)
 class InferMessage:
-    """A `ModelInferRequest` whose model is not known yet."""
+    """A `ModelInferRequest` of which only the model's name is known yet."""
 
-    message: Any
+    model: str
+    version: str
+    """That of the model; empty for the present one."""
+    rest: bytes
+    """What is not tensors sent as bytes."""
     raw: Sequence[memoryview]
-
-    @property
-    def model(self) -> str:
-        """The name of the model."""
-        return str(self.message.model_name)
-
-    @property
-    def version(self) -> str:
-        """The version of the model; empty for the present one."""
-        return str(self.message.model_version)
 
 
 def parse_infer(data: bytes) -> InferMessage:
     """Return the `ModelInferRequest` in `data`; raises `RequestError`."""
-    rest, raw = without(data, RAW_INPUTS)
-    return InferMessage(parsed(METHODS["ModelInfer"][0], rest), raw)
+    rest, contents = parted(data, MODEL_NAME, MODEL_VERSION, RAW_INPUTS)
+    try:
+        name, version = (
+            bytes(contents[number][-1]).decode() if contents[number] else ""
+            for number in (MODEL_NAME, MODEL_VERSION)
+        )
+    except UnicodeDecodeError:
+        raise RequestError("the message is no valid protobuf of its type") from None
+    return InferMessage(name, version, rest, contents[RAW_INPUTS])
 
 
 def read_infer(given: InferMessage, model: ServedModel) -> InferCall:
@@ -87,7 +93,14 @@ def read_infer(given: InferMessage, model: ServedModel) -> InferCall:
 
     Raises `RequestError`.
     """
-    message, raw = given.message, given.raw
+    raw = given.raw
+    if len(given.rest) > (MESSAGE_BYTES if raw else model.largest_message_bytes):
+        raise RequestError(
+            f"the message has {len(given.rest)} bytes beside its tensors, more than any request "
+            "for this model needs",
+            Refusal.TOO_LARGE,
+        )
+    message = parsed(METHODS["ModelInfer"][0], given.rest)
     if raw and len(raw) != len(message.inputs):
         raise RequestError(f"{len(message.inputs)} inputs have {len(raw)} raw contents")
     inputs: dict[str, Array] = {}
@@ -100,9 +113,12 @@ def read_infer(given: InferMessage, model: ServedModel) -> InferCall:
                 raise RequestError(f"input {one.name!r} has contents beside raw contents")
             inputs[one.name] = from_bytes(tensor, raw[index])
         elif tensor.dtype in CONTENTS:
-            inputs[one.name] = from_numbers(
-                tensor, list(getattr(one.contents, CONTENTS[tensor.dtype]))
-            )
+            numbers = getattr(one.contents, CONTENTS[tensor.dtype])
+            if len(numbers) != (count := math.prod(tensor.shape)):
+                raise RequestError(
+                    f"input {one.name!r} has {len(numbers)} numbers; the model takes {count}"
+                )
+            inputs[one.name] = from_numbers(tensor, list(numbers))
         else:
             raise RequestError(f"input {one.name!r} is FP16; send it as raw contents")
     check_complete(model, inputs)
@@ -146,11 +162,15 @@ def streamed_error(data: bytes, sentence: str) -> bytes:
     It has the request's id and the model's name as far as `data`, the request, can be read.
     """
     try:
-        request = parsed(METHODS["ModelInfer"][0], without(data, RAW_INPUTS)[0])
-        named = {"model_name": request.model_name, "id": request.id}
+        _, found = parted(data, MODEL_NAME, REQUEST_ID)
     except RequestError:
-        named = {}
-    response = METHODS["ModelInfer"][1](**named).SerializeToString()
+        found = {}
+    names = {"model_name": found.get(MODEL_NAME), "id": found.get(REQUEST_ID)}
+    response = METHODS["ModelInfer"][1]()
+    for key, contents in names.items():
+        if contents:
+            setattr(response, key, bytes(contents[-1][:MESSAGE_BYTES]).decode("utf-8", "replace"))
+    response = response.SerializeToString()
     parts = (*field(ERROR_MESSAGE, [sentence.encode()]), *field(INFER_RESPONSE, [response]))
     return b"".join(parts)
 
@@ -163,6 +183,8 @@ def answer(
     `version` is the server's. Raises `RequestError`.
     """
     request_kind, response_kind = METHODS[method]
+    if len(data) > MESSAGE_BYTES:
+        raise RequestError(f"the message is larger than {MESSAGE_BYTES} bytes", Refusal.TOO_LARGE)
     request = parsed(request_kind, data)
     models = repository.models
     if method in ("ModelReady", "ModelMetadata", "ModelConfig") or (

@@ -6,7 +6,6 @@ wire: so a message that arrives too slowly can be given up.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -20,7 +19,15 @@ from launcher.serve import grpc_form
 from launcher.serve.errors import Refusal, RequestError, as_request_error
 from launcher.serve.grpc_stream import Streams
 from launcher.serve.messages import METHODS, SERVICE, STREAM
+from launcher.serve.room import TransferRoom
 from launcher.serve.service import Service
+
+PATIENCE_S = 0.5
+"""How long a message may take to arrive while others wait for room; how much of it has come is not
+known."""
+
+READERS = 8
+"""Messages for which there is room, however large they may be."""
 
 FRAME_BYTES = 1 << 20
 """Of HTTP/2, instead of 16 KiB: a tensor comes in fewer pieces."""
@@ -39,10 +46,12 @@ async def grpc_server(
     """
     limits = service.limits
     read_ms = int(limits.read_s * 1000)
+    largest_bytes = service.largest_message_bytes
+    room = TransferRoom(max(limits.room_bytes, READERS * largest_bytes), PATIENCE_S)
     server = grpc.aio.server(
         maximum_concurrent_rpcs=most,
         options=[
-            ("grpc.max_receive_message_length", service.largest_message_bytes),
+            ("grpc.max_receive_message_length", largest_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.http2.max_frame_size", FRAME_BYTES),
             ("grpc.max_concurrent_streams", most),
@@ -50,12 +59,23 @@ async def grpc_server(
             ("grpc.max_allowed_incoming_connections", limits.connections),
             ("grpc.server_handshake_timeout_ms", read_ms),
             ("grpc.keepalive_time_ms", read_ms),
+            ("grpc.max_connection_idle_ms", read_ms),
+            ("grpc.http2.bdp_probe", 0),  # else the window of a stream grows before it is read
             ("grpc.so_reuseport", 0),
         ],
     )
+
+    async def message(context: Any) -> Any:
+        return await context.read()
+
+    async def read(context: Any) -> Any:
+        return await room.hold(largest_bytes, lambda _: message(context), limits.read_s)
+
     streams = Streams(partial(_streamed, service), limits)
     handlers = {
-        name: grpc.stream_unary_rpc_method_handler(_handler(name, partial(_answer, name, service)))
+        name: grpc.stream_unary_rpc_method_handler(
+            _handler(name, partial(_answer, name, service, read))
+        )
         for name in METHODS
     }
     handlers[STREAM] = grpc.stream_stream_rpc_method_handler(
@@ -104,10 +124,16 @@ def _check_token(service: Service, context: Any) -> None:
     service.check_token(metadata.get("authorization"))
 
 
-async def _answer(method: str, service: Service, context: Any) -> bytes:
-    if method not in ("ServerLive", "ServerReady"):
+Read = Callable[[Any], Awaitable[Any]]
+"""Returns the next message of a call, or `grpc.aio.EOF`."""
+
+
+async def _answer(method: str, service: Service, read: Read, context: Any) -> bytes:
+    if method in ("ServerLive", "ServerReady"):  # whose messages are empty: nothing is read
+        data: Any = b""
+    else:
         _check_token(service, context)
-    data = await asyncio.wait_for(context.read(), service.limits.read_s)
+        data = await read(context)
     if not isinstance(data, bytes):
         raise RequestError("the call has no message")
     if method == "ModelInfer":

@@ -21,6 +21,7 @@ from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.tensors import (
     DATATYPES,
     EXTENSIONS,
+    FEW,
     Array,
     ServedModel,
     check_complete,
@@ -104,8 +105,8 @@ class _Body(BaseModel):
 
     id: str = ""
     parameters: _Parameters = _Parameters()
-    inputs: list[_Input] = Field(max_length=10_000)
-    outputs: list[_Output] = Field(default=[], max_length=10_000)
+    inputs: list[_Input] = Field(max_length=FEW)
+    outputs: list[_Output] = Field(default=[], max_length=FEW)
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def read_infer(body: bytes, json_bytes: str | None, model: ServedModel) -> Infer
     Arrays of binary tensors are views of `body`. Raises `RequestError`.
     """
     header, binary = _split(body, json_bytes)
-    given = _parsed(header)
+    given = _parsed(header, model)
     inputs: dict[str, Array] = {}
     at = 0
     for one in given.inputs:
@@ -159,7 +160,11 @@ def _split(body: bytes, json_bytes: str | None) -> tuple[bytes, memoryview]:
     return body[: int(json_bytes)], memoryview(body)[int(json_bytes) :]
 
 
-def _parsed(header: bytes) -> _Body:
+def _parsed(header: bytes, model: ServedModel) -> _Body:
+    """Return the request in JSON, whose values are counted before they are made."""
+    most = 2 * model.numbers + FEW  # each number with its comma, and a list around it
+    if len(header) - len(header.translate(None, b',[{"')) > most:
+        raise RequestError("the request has more lists, texts and values than the model's inputs")
     try:
         return _Body.model_validate(json.loads(header))
     except ValidationError as error:

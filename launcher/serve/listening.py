@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import logging
 import os
+import resource
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from launcher.config.load import Cluster
 from launcher.config.serve import ServeConfig
@@ -16,6 +22,13 @@ from launcher.serve.service import Service
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it is read once, when grpcio is imported
 from launcher.serve.grpc_server import grpc_server
+
+_log = logging.getLogger(__name__)
+
+OTHER_DESCRIPTORS = 256
+"""For files, agents, sinks and sources."""
+
+SAY_EVERY_S = 60.0
 
 REFUSALS = 64
 """gRPC calls that there may be beyond those under way: to be refused, or to ask something else."""
@@ -65,6 +78,10 @@ async def listening(
     gRPC takes no more than `most_in_flight` calls and some to be refused. Raises `BadInputError`
     for an address that cannot be listened at.
     """
+    service.limits = replace(
+        service.limits, connections=_connections(service.limits.connections, len(addresses))
+    )
+    asyncio.get_running_loop().set_exception_handler(_Handler())
     async with AsyncExitStack() as stack:
         served = {}
         for kind, (host, port) in addresses.items():
@@ -85,6 +102,35 @@ async def listening(
             shown = f"[{host}]" if ":" in host else host
             served[kind] = f"{kind}{'s' if tls else ''}://{shown}:{bound}"
         yield served
+
+
+def _connections(wanted: int, servers: int) -> int:
+    """Raise this process's limit of file descriptors; return the connections each server may have.
+
+    Without descriptors nothing can be accepted, and no file opened.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = OTHER_DESCRIPTORS + servers * wanted * 2  # as many that are refused or not known yet
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(1, min(wanted, (soft - OTHER_DESCRIPTORS) // servers // 2))
+    return wanted
+
+
+class _Handler:
+    """Logs an error of the loop, but seldom that nothing can be accepted, which goes on."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)):
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._next_s:
+            self._next_s = loop.time() + SAY_EVERY_S
+            _log.error("no connection can be accepted: %s", error.strerror)
 
 
 def _context(tls: TlsFiles | None) -> ssl.SSLContext | None:

@@ -2,7 +2,7 @@
 
 They are in a pool of their own, so that a program may import another copy of the protocol beside.
 `bytes` fields of megabytes are kept out of protobuf, which would copy them: a repeated field may
-stand anywhere in a message, and `without` and `field` take it out and put it in.
+stand anywhere in a message, and `parted` and `field` take it out and put it in.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from google.protobuf.message_factory import GetMessageClass  # type: ignore[import-untyped]
 
 from launcher.serve.errors import RequestError
+from launcher.serve.tensors import FEW
 
 DESCRIPTORS = Path(__file__).with_name("open_inference.binpb")
 SERVICE = "inference.GRPCInferenceService"
@@ -64,15 +65,20 @@ def parsed(kind: Any, data: bytes) -> Any:
         raise RequestError("the message is no valid protobuf of its type") from None
 
 
-def without(data: bytes, number: int) -> tuple[bytes, list[memoryview]]:
-    """Return a message without its length-delimited fields of this number, and their contents.
+def parted(data: bytes, *numbers: int) -> tuple[bytes, dict[int, list[memoryview]]]:
+    """Return a message without its length-delimited fields of these numbers, and their contents.
 
-    The contents are views of `data`. Raises `RequestError` for what is no message.
+    The contents are views of `data`. Raises `RequestError` for what is not a message, and for more
+    than `FEW` fields, which are counted before anything is made of them.
     """
     view = memoryview(data)
-    rest, contents = [], []
-    at = 0
+    rest: list[memoryview] = []
+    contents: dict[int, list[memoryview]] = {number: [] for number in numbers}
+    at = count = 0
     while at < len(data):
+        count += 1
+        if count > FEW:
+            raise RequestError(f"the message has more than {FEW} fields")
         tag, begin = _varint(data, at)
         match tag & 7:
             case 0:
@@ -86,8 +92,8 @@ def without(data: bytes, number: int) -> tuple[bytes, list[memoryview]]:
                 raise RequestError("the message is no valid protobuf of its type")
         if end > len(data):
             raise RequestError("the message is cut off")
-        if tag == number << 3 | _LENGTH_DELIMITED:
-            contents.append(view[begin:end])
+        if tag & 7 == _LENGTH_DELIMITED and tag >> 3 in contents:
+            contents[tag >> 3].append(view[begin:end])
         else:
             rest.append(view[at:end])
         at = end

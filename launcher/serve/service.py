@@ -27,6 +27,8 @@ class ClientLimits:
     read_s: float = 30.0
     """For a request to arrive, from its beginning to its end, and for a connection to begin one."""
     connections: int = 1024
+    room_bytes: int = 12 << 20
+    """Of requests that are arriving and answers that are leaving, over all connections."""
     streams: int = 32
     """Calls of `ModelStreamInfer`, which may last as long as their clients want."""
     stream_in_flight: int = 16
@@ -35,7 +37,7 @@ class ClientLimits:
     """For requests under way to be answered once the server stops."""
 
 
-LARGE_MESSAGE_BYTES = 64 << 20
+LARGE_MESSAGE_BYTES = 32 << 20
 """What a gRPC message may have where models may come that are larger than the first ones."""
 
 
@@ -70,7 +72,7 @@ class Service:
     @property
     def largest_message_bytes(self) -> int:
         """Bytes that a gRPC message may have."""
-        largest = self.repository.largest_json_bytes
+        largest = self.repository.largest_message_bytes
         return largest if self.control is None else max(largest, LARGE_MESSAGE_BYTES)
 
     def begin_trace(

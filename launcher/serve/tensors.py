@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,8 +46,14 @@ EXTENSIONS = (
 JSON_BYTES_PER_NUMBER = 32
 """A number as JSON with its comma and white space, at most."""
 
+BYTES_PER_VARINT = 10
+"""A whole number in protobuf, at most; FP32, FP64 and BOOL are as long as in memory."""
+
 MESSAGE_BYTES = 64 * 1024
 """What a request may hold beside its tensors."""
+
+FEW = 10_000
+"""What a request may have of anything beside numbers: fields, texts, objects."""
 
 MOST_DIMENSIONS = 64
 
@@ -81,15 +88,28 @@ class ServedModel:
             )
 
     @property
+    def numbers(self) -> int:
+        """Numbers that a request has."""
+        return sum(math.prod(tensor.shape) for tensor in self.inputs.values())
+
+    @property
     def largest_binary_bytes(self) -> int:
         """Bytes that a request with binary tensors may have."""
         return sum(map(size_bytes, self.inputs.values())) + MESSAGE_BYTES
 
     @property
+    def largest_message_bytes(self) -> int:
+        """Bytes that a gRPC message may have, with its tensors as bytes or as numbers."""
+        return MESSAGE_BYTES + sum(
+            size_bytes(tensor) if np.dtype(tensor.dtype).kind in "fb"
+            else math.prod(tensor.shape) * BYTES_PER_VARINT
+            for tensor in self.inputs.values()
+        )  # fmt: skip
+
+    @property
     def largest_json_bytes(self) -> int:
         """Bytes that a request with tensors as JSON may have."""
-        numbers = sum(math.prod(tensor.shape) for tensor in self.inputs.values())
-        return numbers * JSON_BYTES_PER_NUMBER + MESSAGE_BYTES
+        return self.numbers * JSON_BYTES_PER_NUMBER + MESSAGE_BYTES
 
 
 @dataclass(frozen=True)
@@ -113,9 +133,9 @@ class ModelRepository:
         )
 
     @property
-    def largest_json_bytes(self) -> int:
-        """Bytes that a request with tensors as JSON may have, for any of the models."""
-        return max((model.largest_json_bytes for model in self.models), default=0)
+    def largest_message_bytes(self) -> int:
+        """Bytes that a gRPC message may have, for any of the models."""
+        return max((model.largest_message_bytes for model in self.models), default=MESSAGE_BYTES)
 
 
 def size_bytes(tensor: TensorInfo) -> int:
@@ -186,34 +206,48 @@ def from_bytes(tensor: TensorInfo, data: Buffer) -> Array:
 def from_numbers(tensor: TensorInfo, data: object) -> Array:
     """Return the array of numbers in `data`: a flat list, or lists nested as the shape is.
 
-    Raises `RequestError` for another count, and for numbers that the dtype does not hold.
+    Numbers are counted, and their types compared, before NumPy makes an array of them, because it
+    would pad every text to the longest. Raises `RequestError` for another count or nesting, for
+    what is not a number, and for numbers that the dtype does not hold.
     """
-    name, dtype = tensor.name, np.dtype(tensor.dtype)
-    try:
-        # NumPy makes floats of whole numbers of which some are beyond int64.
-        array = np.asarray(data, object if dtype == np.uint64 else None)
-    except (ValueError, TypeError, OverflowError):
-        raise RequestError(f"the data of input {name!r} is no array of numbers") from None
-    if array.shape not in (tensor.shape, (math.prod(tensor.shape),)):
+    dtype = np.dtype(tensor.dtype)
+    numbers = _flat(tensor, data)
+    kinds: dict[str, set[type]] = {"b": {bool}, "f": {int, float}}
+    if not set(map(type, numbers)) <= kinds.get(dtype.kind, {int}):
         raise RequestError(
-            f"the data of input {name!r} has the shape {list(array.shape)}; "
-            f"the model takes {list(tensor.shape)}, or as many numbers in one list"
+            f"the data of input {tensor.name!r} is not all {DATATYPES[tensor.dtype]}"
         )
-    kinds = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[dtype.kind]
-    fits = array.dtype.kind in kinds or (
-        dtype == np.uint64 and all(type(number) is int for number in array.flat)
-    )
-    if not fits:
-        raise RequestError(f"the data of input {name!r} is not all {DATATYPES[tensor.dtype]}")
-    if dtype.kind in "iu":
+    if dtype.kind in "iu" and numbers:
         limits = np.iinfo(dtype)
-        if array.min() < limits.min or array.max() > limits.max:
+        if min(numbers) < limits.min or max(numbers) > limits.max:
             raise RequestError(
-                f"input {name!r} holds numbers beyond {limits.min} and {limits.max}, "
+                f"input {tensor.name!r} holds numbers beyond {limits.min} and {limits.max}, "
                 f"the limits of {DATATYPES[tensor.dtype]}"
             )
+    try:
+        array = np.array(numbers, float if dtype.kind == "f" else dtype)
+    except OverflowError:
+        raise RequestError(
+            f"input {tensor.name!r} holds a number beyond the limits of FP64"
+        ) from None
     with np.errstate(over="ignore"):
-        return array.astype(dtype).reshape(tensor.shape)
+        return array.astype(dtype, copy=False).reshape(tensor.shape)
+
+
+def _flat(tensor: TensorInfo, data: object) -> list[Any]:
+    """Return as many values as the tensor has. Raises `RequestError` for another nesting."""
+    count = math.prod(tensor.shape)
+    if type(data) is list and len(data) == count and not (data and type(data[0]) is list):
+        return data
+    values: list[Any] = [data]
+    for size in tensor.shape:
+        if not all(type(one) is list and len(one) == size for one in values):
+            raise RequestError(
+                f"the data of input {tensor.name!r} is not of the shape {list(tensor.shape)}, "
+                f"which the model takes, and not {count} numbers in one list"
+            )
+        values = list(chain.from_iterable(values))
+    return values
 
 
 def to_bytes(array: Array) -> bytes:

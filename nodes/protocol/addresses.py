@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from ipaddress import ip_address
 
 MOST_PORT = 65535
 PORTS_PER_SLOT = 2
 """The control port of a slot, and the data port behind it."""
+
+PRIVATE_NAMES = (
+    ".localhost",
+    ".local",
+    ".internal",
+    ".lan",
+    ".home.arpa",
+    ".svc",
+    ".cluster.local",
+)
+"""Ends of names that the DNS of the Internet does not have."""
 
 
 def data_address(offered: str, reached: str | None) -> str:
@@ -49,6 +61,25 @@ def is_loopback_host(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_own_host(header: str, known: Collection[str] = ()) -> bool:
+    """Return whether a `Host` of HTTP names a machine nearby: one of `known`, an address, a private
+    name, or a name of one word.
+
+    A page on the web can have its own name resolved to an address nearby (DNS rebinding). The
+    browser then takes what answers there for the page's own server; but it sends the page's name.
+    """
+    if header.startswith("["):
+        return True
+    name = header.partition(":")[0].lower().rstrip(".")
+    if "." not in name or name in known or name.endswith(PRIVATE_NAMES):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def is_exposed(address: str) -> bool:

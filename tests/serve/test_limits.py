@@ -91,17 +91,36 @@ def test_a_body_that_never_ends_is_given_up(cluster: LiveCluster) -> None:
     asyncio.run(run())
 
 
-def test_connections_beyond_the_limit_are_refused_and_others_are_served(
-    cluster: LiveCluster,
-) -> None:
+async def busy(port: int) -> Connection:
+    """A connection with a request that lacks its body, which the server waits for."""
+    request = post(good(), "Expect: 100-continue")
+    connection = await connect(port, request[: -len(good())])
+    assert b"100 Continue" in await connection[0].readuntil(b"\r\n\r\n")
+    return connection
+
+
+def test_a_connection_beyond_the_limit_replaces_the_oldest_idle_one(cluster: LiveCluster) -> None:
     async def run() -> None:
         async with http(cluster, ClientLimits(connections=2)) as (_, port):
-            kept = await connect(port)
+            one = await busy(port)
             idle = await connect(port)
+            newest = await connect(port, post(good()))
+            assert await answer(idle) == b""
+            assert b"probabilities" in await answer(newest)
+            one[1].write(good())
+            assert b"probabilities" in await answer(one)
+
+    asyncio.run(run())
+
+
+def test_connections_beyond_those_with_requests_are_refused(cluster: LiveCluster) -> None:
+    async def run() -> None:
+        async with http(cluster, ClientLimits(connections=2)) as (_, port):
+            both = [await busy(port), await busy(port)]
             assert (await answer(await connect(port))).startswith(b"HTTP/1.1 503 ")
-            kept[1].write(post(good()))
-            assert b"probabilities" in await answer(kept)
-            idle[1].close()
+            for one in both:
+                one[1].write(good())
+                assert b"probabilities" in await answer(one)
 
     asyncio.run(run())
 

@@ -1,0 +1,147 @@
+"""Bounds the bytes of requests that are arriving and of answers that are leaving, over all
+connections of a server.
+
+Each such transfer has a place of its size for as long as it lasts. While there is no room, the next
+ones wait. A transfer that is late gives way to one that waits: its client is slower than `SLOW`, or
+has stopped. Its place goes to the newest one, so that many clients that stop in the middle do not
+hold up the others; a place that is given back goes to the one that has waited for longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from launcher.serve.errors import Refusal, RequestError
+
+SLOW = 64 * 1024
+"""Bytes per second, below which a transfer is late after a while."""
+
+MOST_WAITING = 64
+"""Transfers that wait; beyond them the one that has waited for longest is given up."""
+
+Progress = Callable[[int], None]
+"""Says that so many more bytes of a transfer have passed."""
+
+T = TypeVar("T")
+
+Transfer = Callable[[Progress], Coroutine[Any, Any, T]]
+
+
+@dataclass(eq=False)
+class _Place:
+    size_bytes: int
+    task: asyncio.Task[Any]
+    late_s: float
+    """When it will be late, if no more bytes pass, by the loop's clock."""
+    given_up: bool = False
+
+    def give_up(self) -> None:
+        self.given_up = True
+        self.task.cancel()
+
+
+class TransferRoom:
+    """Places of `limit_bytes` in all, for one event loop."""
+
+    def __init__(self, limit_bytes: int, patience_s: float) -> None:
+        """A transfer of which nothing passes for `patience_s` is late; one that is larger than the
+        room has all of it."""
+        self._limit_bytes = self._free_bytes = limit_bytes
+        self._patience_s = patience_s
+        self._places: set[_Place] = set()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def hold(
+        self,
+        size_bytes: int,
+        transfer: Callable[[Progress], Coroutine[Any, Any, T]],
+        limit_s: float,
+    ) -> T:
+        """Return what `transfer` returns, which has a place of its size meanwhile.
+
+        Raises `RequestError` if it gives way to another one, and `asyncio.TimeoutError` if it takes
+        longer than `limit_s`, its waiting included.
+        """
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + limit_s
+        await self._enter(size_bytes, limit_s)
+
+        def progress(passed_bytes: int) -> None:
+            place.late_s = min(place.late_s + passed_bytes / SLOW, loop.time() + self._patience_s)
+
+        task = asyncio.create_task(transfer(progress))
+        place = _Place(size_bytes, task, loop.time() + self._patience_s)
+        self._places.add(place)
+        self._admit()
+        try:
+            return await asyncio.wait_for(task, end_s - loop.time())
+        except asyncio.CancelledError:
+            if place.given_up:
+                raise self._refusal() from None
+            raise
+        finally:
+            self._places.discard(place)
+            if not place.given_up:
+                self._free_bytes += size_bytes
+                self._admit()
+
+    async def _enter(self, size_bytes: int, limit_s: float) -> None:
+        """Take so many bytes, once they are free."""
+        if self._has_room(size_bytes):  # a small transfer does not wait behind large ones
+            self._free_bytes -= size_bytes
+            return
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size_bytes, admitted))
+        if len(self._waiting) > MOST_WAITING:
+            self._waiting.pop(0)[1].set_exception(self._refusal())
+        self._admit()
+        try:
+            await asyncio.wait_for(admitted, limit_s)
+        except BaseException:
+            if (size_bytes, admitted) in self._waiting:
+                self._waiting.remove((size_bytes, admitted))
+            elif not admitted.cancelled() and admitted.exception() is None:
+                self._free_bytes += size_bytes
+            self._admit()
+            raise
+
+    def _admit(self) -> None:
+        """Give places to those that wait, and look again once one of the others will be late."""
+        if not self._waiting:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        loop, next_one = asyncio.get_running_loop(), 0
+        while self._waiting:
+            size_bytes, admitted = self._waiting[next_one]
+            if self._has_room(size_bytes):
+                del self._waiting[next_one]
+                if not admitted.done():
+                    self._free_bytes -= size_bytes
+                    admitted.set_result(None)
+                continue
+            first = min(self._places, key=lambda place: place.late_s, default=None)
+            if first is None:
+                return  # those that were admitted just now call this once they begin
+            if first.late_s > loop.time():
+                self._timer = loop.call_at(first.late_s, self._admit)
+                return
+            self._places.discard(first)
+            self._free_bytes += first.size_bytes
+            first.give_up()
+            next_one = -1
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return size_bytes <= self._free_bytes or self._free_bytes == self._limit_bytes
+
+    def _refusal(self) -> RequestError:
+        return RequestError(
+            f"more than {self._limit_bytes} bytes of requests are on their way, and this one is "
+            "the slowest; try again later",
+            Refusal.FULL,
+        )
