@@ -2,9 +2,13 @@
 
 The thread asks the loop for an `AgentFigures`, which is immutable, and writes it in Prometheus'
 text format. That needs no library, so an agent stays as small as it is; without `--metrics` nothing
-of this is imported. The loop does nothing until somebody asks. One request is answered at a time.
+of this is imported. The loop does nothing until somebody asks.
 
-Who reaches the port can read the figures. They are not encrypted.
+Each connection has a thread, so that a slow client does not hold up Kubernetes, which asks here
+whether the agent lives. Beyond `MOST_CONNECTIONS`, a newcomer replaces the oldest one.
+
+Who reaches the port can read the figures. They are not encrypted. On loopback, a page that has its
+own name resolved to this machine is refused.
 """
 
 from __future__ import annotations
@@ -14,15 +18,20 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseServer, TCPServer
+from typing import Any
 
 from nodes.core.agent import AgentFigures
+from nodes.protocol.addresses import is_loopback_host, is_own_host
 from nodes.protocol.errors import NodeError
 
 READ_S = 5.0
 """How long a client may take to send its request, and the answer to leave."""
+
+MOST_CONNECTIONS = 16
 
 ANSWER_S = 2.0
 """How long the agent's loop may take to answer; it may be busy with a large message."""
@@ -65,17 +74,35 @@ class MetricsServer:
         self._server.server_close()
 
 
-class _Server(HTTPServer):
+class _Server(ThreadingHTTPServer):
     look: Look
 
     def __init__(self, host: str, port: int) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.is_local = is_loopback_host(host)
+        self._open: list[socket.socket] = []
+        self._lock = threading.Lock()
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
         """As in the base class, without looking up this machine's name in the DNS."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "node-agent", self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread; the oldest connection ends if there are too many."""
+        with self._lock:
+            self._open.append(request)
+            if len(self._open) > MOST_CONNECTIONS:
+                with suppress(OSError):  # its client has closed it
+                    self._open.pop(0).shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock, suppress(ValueError):  # it has given way
+            self._open.remove(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away is no news."""
@@ -88,11 +115,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request."""
+        server: BaseServer = self.server
+        assert isinstance(server, _Server)  # noqa: S101 - for the type checker
+        if server.is_local and not is_own_host(self.headers.get("Host", "")):
+            self._answer(HTTPStatus.FORBIDDEN, "ask for the address of this machine\n")
+            return
         if self.path != "/metrics":
             self._answer(HTTPStatus.NOT_FOUND, "only /metrics is here\n")
             return
-        server: BaseServer = self.server
-        assert isinstance(server, _Server)  # noqa: S101 - for the type checker
         try:
             figures = server.look().result(ANSWER_S)
         except FutureTimeoutError:

@@ -10,7 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ import zmq
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodes.core.agent import AgentFigures, Identity
-from nodes.net.metrics import written
+from nodes.net.metrics import MOST_CONNECTIONS, READ_S, written
 from nodes.protocol.messages import Bye, Stats
 from tests.nodes.speaker import WAIT_S, Speaker, refusal_of
 
@@ -143,3 +145,35 @@ def test_who_sends_half_a_request_or_leaves_does_no_harm(board: Board) -> None:
         assert odd.recv(12)
     assert board.scrape()[0] == 200
     assert not [line for line in board.end() if line["level"] != "info"]
+
+
+@pytest.mark.slow
+def test_clients_that_are_slow_do_not_hold_up_the_others(board: Board) -> None:
+    slow = [
+        socket.create_connection((board.host, board.port), timeout=WAIT_S)
+        for _ in range(3 * MOST_CONNECTIONS)
+    ]
+    for one in slow:
+        with suppress(OSError):  # the oldest ones have given way
+            one.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+    began_s = time.monotonic()
+    for _ in range(10):
+        assert board.scrape()[0] == 200
+    assert time.monotonic() - began_s < READ_S
+    threads = len(list(Path(f"/proc/{board.process.pid}/task").iterdir()))
+    for one in slow:
+        one.close()
+    assert threads < 3 * MOST_CONNECTIONS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost:9550", 200), ("127.0.0.1", 200), ("evil.example", 403), ("evil.example:80", 403)],
+)
+def test_on_loopback_a_page_of_another_name_is_refused(
+    board: Board, host: str, status: int
+) -> None:
+    connection = http.client.HTTPConnection(board.host, board.port, timeout=WAIT_S)
+    connection.request("GET", "/metrics", headers={"Host": host})
+    assert connection.getresponse().status == status
