@@ -30,7 +30,7 @@ from benchmarks.serving.attackers import ATTACKS
 from benchmarks.serving.server import Serving
 
 TOKEN = "a-token-for-the-honest"  # noqa: S105 - of a server that only this program reaches
-MEMORY, LATENCY = 1.2, 2.0
+MEMORY, LATENCY, LONGEST_S = 1.2, 2.0, 1.0
 SOFT_DESCRIPTORS = 1024
 SIDE = 224
 
@@ -175,6 +175,8 @@ def _rows(name: str, calm: dict[str, Any], found: dict[str, Any], log_bytes: int
             Figure(f"{what}: latency over {kind}", round(after / before, 2), "×",
                    at_most=LATENCY, note=note)
         )  # fmt: skip
+    longest_s = max(max(found[kind]) for kind in KINDS)
+    rows.append(Figure(f"{what}: longest wait", round(longest_s, 2), "s", at_most=LONGEST_S))
     rows.append(Figure(f"{what}: honest requests that failed", len(found["errors"]), at_most=0))
     rows.append(Figure(f"{what}: bytes of log", log_bytes, at_most=2000))
     return rows
