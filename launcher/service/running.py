@@ -12,6 +12,7 @@ import contextlib
 import gc
 import hmac
 import json
+import os
 import threading
 import time
 from collections import deque
@@ -467,9 +468,17 @@ def _body(body: bytes) -> dict[str, Any]:
 def _apply_body(body: bytes) -> tuple[Path, bool]:
     data = _body(body)
     path = data.get("path")
-    if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+    if not isinstance(path, str) or not path.startswith("/") or not _is_name(path):
         raise RequestError("path: must be the absolute path of a cluster.yaml")
     return Path(path), data.get("allow_gap") is True
+
+
+def _is_name(path: str) -> bool:
+    """Whether a file can have this name; JSON can hold a lone surrogate."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
 
 
 def _rollback_body(body: bytes) -> tuple[int | None, bool]:

@@ -135,6 +135,8 @@ def test_the_control_api_lets_operators_in_and_nobody_else(up: Up) -> None:
     assert asked(up, "down", "another-token-of-some-length", b"{}") == 401
     assert asked(up, "apply", token, b"{") == 400
     assert asked(up, "apply", token, b'{"path": "relative"}') == 400
+    assert asked(up, "apply", token, b'{"path": "/\\u0000"}') == 400
+    assert asked(up, "apply", token, b'{"path": "/\\ud800"}') == 400
     assert asked(up, "apply", token, bytes(2 << 20)) == 413
     assert asked(up, "nothing", token) == 404
     assert asked(up, "status", token) == 200

@@ -31,8 +31,9 @@ def run_of(model: str, version: str = "1", **changes: object):
     return views.run(models=(model,), versions=(version,), **changes)
 
 
-def exposed(*runs, models=()) -> str:
-    return exposition(RunsCollector(lambda: runs, lambda: models, "1.2"), "")[0].decode()
+def exposed(*runs, models=(), state_is_written=None) -> str:
+    collector = RunsCollector(lambda: runs, lambda: models, "1.2", state_is_written)
+    return exposition(collector, "")[0].decode()
 
 
 def samples(text: str) -> dict[tuple[str, frozenset], float]:
@@ -63,7 +64,13 @@ def everything() -> str:
     served.statistics.add("success", 20_000_000)
     served.statistics.add("full", 1_000)
     run = run_of("digits", "2", nodes=(node, lost), channels=(channel,), frames_total=1234)
-    return exposed(run, models=(served,))
+    return exposed(run, models=(served,), state_is_written=False)
+
+
+def test_a_state_is_written_or_not_where_there_is_one() -> None:
+    assert value(everything(), "csdf_edge_state_written") == 0
+    assert value(exposed(state_is_written=True), "csdf_edge_state_written") == 1
+    assert "csdf_edge_state_written" not in exposed()
 
 
 def test_what_is_counted_is_exposed_with_model_version_and_node() -> None:
