@@ -178,7 +178,7 @@ def _notes(found: Sequence[Summary], boards: Boards, *, complete: bool) -> list[
         "less than their quota lets them, and the figures are the machine's (choose less with "
         "--cpu). Predicted: simulated from what the agents measured while they warmed up.",
         "The paper's saving of memory is by Eq. 2, which knows neither channels nor the engine. "
-        "Memory above idle: the largest peak of an agent, from its start on, loading included, "
+        "Memory above idle: the largest peak of an agent since it began to load its part, "
         "less what it held when idle; saved against one board with the whole network, measured "
         "the same way. Anonymous and file-backed: what is resident at the end, idle included.",
         *((VGG16_NOTE,) if any(one.cell.network == "vgg16" for one in found) else ()),
