@@ -241,6 +241,30 @@ def test_what_nobody_wants_is_not_computed_and_leaves_nothing(
     check([cluster.infer(frames()[0], timeout_s=WAIT_S)])
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_task_that_is_cancelled_while_it_waits_for_room_holds_up_no_event_loop(
+    held: tuple[LiveCluster, list[int]], streams: bool
+) -> None:
+    cluster, agents = held
+    signalled(agents, signal.SIGSTOP)
+    try:
+        futures = [cluster.submit(frames()[0], block=False) for _ in range(MANY)]
+        before = cluster.view().in_flight
+
+        async def waits() -> object:
+            if not streams:
+                return await cluster.infer_async(frames()[0])
+            return [result async for result in cluster.stream_async(frames())]
+
+        with pytest.raises(asyncio.TimeoutError):
+            asyncio.run(asyncio.wait_for(waits(), 0.3))
+        until(lambda: not readers())
+        assert cluster.view().in_flight == before == MANY
+    finally:
+        signalled(agents, signal.SIGCONT)
+    assert len([future.result(WAIT_S) for future in futures]) == MANY
+
+
 @each_api
 def test_everybody_who_waits_learns_why_a_run_failed(tmp_path: Path, api: type[Asked]) -> None:
     said = ""

@@ -165,13 +165,21 @@ def test_futures_that_are_cancelled_while_the_run_ends_keep_no_other_from_its_en
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for _ in range(50):
-            feed = Feed(400)
+        for _ in range(150):
+            feed, begun = Feed(400), threading.Barrier(3)
             futures = [feed.submit(frame(number)) for number in range(400)]
+
+            def cancel(futures: list[Future[Outputs]], begun: threading.Barrier) -> None:
+                begun.wait(WAIT_S)
+                for future in futures:
+                    future.cancel()
+
             with ThreadPoolExecutor(2) as threads:
-                cancelling = threads.submit(list, map(Future.cancel, futures))
+                cancelling = [threads.submit(cancel, futures, begun) for _ in range(2)]
+                begun.wait(WAIT_S)
                 feed.finish(RunFailedError("over"))
-                cancelling.result(WAIT_S)
+                for each in cancelling:
+                    each.result(WAIT_S)
             assert wait(futures, WAIT_S).not_done == set()
             assert all(each.cancelled() or each.exception() for each in futures)
             assert str(feed.ended.exception(0)) == "over"
