@@ -166,7 +166,7 @@ def _inferred(model: Simplified, label: str) -> Mapping[str, list[onnx.ValueInfo
             proto, check_type=True, strict_mode=True, data_prop=True
         ).graph
     except (onnx.shape_inference.InferenceError, ValueError) as error:
-        if _UNTYPED in str(error):  # of bodies in bodies, which it loses; it infers the others
+        if any(sign in str(error) for sign in _LOST_IN_BODIES):  # the rest can be inferred
             return _by_name(onnx.shape_inference.infer_shapes(proto, data_prop=True).graph, model)
         raise ModelError(f"{label}: {_contradiction(model, str(error))}") from error
     return _by_name(inferred, model)
@@ -181,7 +181,8 @@ def _by_name(
     return found
 
 
-_UNTYPED = "expected to have type but instead is null"
+_LOST_IN_BODIES = ("expected to have type but instead is null", "already exists")
+"""Parts of what ONNX's strict inference says where it loses track of bodies in bodies."""
 
 _PLACE = re.compile(r"\(op_type: ?(?P<operator>\w+)(?:, node name: (?P<name>[^)]*))?\)")
 """How ONNX's inference names the operator at which it fails."""

@@ -22,7 +22,11 @@ import numpy as np
 
 from nodes.executors.base import Array, ExecutorError
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
-from nodes.executors.onnx.sessions import engine_errors, import_onnxruntime
+from nodes.executors.onnx.sessions import (
+    compute_few_bits_exactly,
+    engine_errors,
+    import_onnxruntime,
+)
 
 _SILENT = 4
 
@@ -36,6 +40,7 @@ def run(model: Path, inputs: Path, outputs: Path, threads: int, *, is_fused: boo
     options = ort.SessionOptions()
     options.log_severity_level = _SILENT
     options.intra_op_num_threads = threads
+    compute_few_bits_exactly(options)
     if not is_fused:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     frames = sorted(inputs.glob("*.npz"))

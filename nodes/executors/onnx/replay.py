@@ -36,7 +36,11 @@ from nodes.executors.base import Array, ExecutorError, LoadOptions
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.protobuf import field, submessages, text_field
 from nodes.executors.onnx.schema import GraphField, ModelField, NodeField, ValueInfoField, graphs
-from nodes.executors.onnx.sessions import engine_errors, import_onnxruntime
+from nodes.executors.onnx.sessions import (
+    compute_few_bits_exactly,
+    engine_errors,
+    import_onnxruntime,
+)
 from nodes.executors.registry import open_executor
 
 How: TypeAlias = Literal["alike", "mixed", "evenly"]
@@ -136,6 +140,7 @@ def with_outputs(model: bytes, wanted: Iterable[str]) -> bytes:
 def _session(ort: Any, graph: Path, level: str, outputs: Iterable[str]) -> Any:
     levels = ort.GraphOptimizationLevel
     options = ort.SessionOptions()
+    compute_few_bits_exactly(options)
     options.log_severity_level = _SILENT
     options.intra_op_num_threads = 1
     options.graph_optimization_level = {

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from csdf_edge.testing import executor_models as models
@@ -86,3 +87,37 @@ def test_an_unusable_model_ends_in_a_sentence(tmp_path: Path, capsys) -> None:
     code = reference.main([str(tmp_path / "model.onnx"), str(tmp_path), str(tmp_path / "out")])
     assert code == 2
     assert "no ONNX model or is truncated" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [onnx.TensorProto.INT4, onnx.TensorProto.INT8])
+def test_products_with_weights_of_few_bits_do_not_round_what_they_multiply(
+    tmp_path: Path, kind: int
+) -> None:
+    """By default ONNX Runtime rounds it to 8 bits, which a plan's parts then do elsewhere."""
+    numbers = np.random.default_rng(0)
+    values = numbers.integers(-8, 8, (64, 32))
+    scale = numbers.random((2, 32)).astype(np.float32)
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=32),
+            onnx.helper.make_node("MatMul", ["x", "w"], ["y"]),
+        ],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", 1, (8, 64))],
+        [onnx.helper.make_tensor_value_info("y", 1, (8, 32))],
+        [
+            onnx.helper.make_tensor("q", kind, values.shape, values.reshape(-1)),
+            onnx.numpy_helper.from_array(scale, "s"),
+        ],
+    )
+    path = tmp_path / "model.onnx"
+    opset = onnx.helper.make_opsetid("", 21)
+    onnx.save(onnx.helper.make_model(graph, ir_version=10, opset_imports=[opset]), path)
+    frames, results = tmp_path / "frames", tmp_path / "results"
+    frames.mkdir()
+    x = numbers.standard_normal((8, 64)).astype(np.float32)
+    np.savez(frames / "000000.npz", x=x)
+    reference.run(path, frames, results, threads=1)
+    wanted = x @ (values * scale.repeat(32, axis=0)).astype(np.float32)
+    with np.load(results / "000000.npz") as found:
+        np.testing.assert_allclose(found["y"], wanted, atol=1e-5 * np.abs(wanted).max())
