@@ -195,7 +195,7 @@ def _contradiction(model: Simplified, error: str) -> str:
         return f"the shapes of the model contradict each other: {reason}"
     named = (place["operator"], place["name"] or "")
     node = next((node for node in model.nodes if (node.op_type, node.name) == named), None)
-    if node is None:
+    if node is None or has_body(node):
         return f"the shapes of the model contradict each other: {reason}"
     known = {value.name: value for value in (*model.described, *model.inputs)}
     known |= {name: described(name, array) for name, array in model.weights.items()}
