@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cnn.network import Network
+from csdf.certificates.certify import certify
+from csdf.certificates.check import check
+from csdf.conversion.dataflow_graphs import device_graph, phase_graph
 from csdf.conversion.from_network import HOST, SINK, SOURCE, Dataflow, convert
 from csdf.conversion.proof import prove
 from csdf.conversion.skew import Pipeline, retime
 from csdf.errors import NotProvedError
+from csdf.formats import json_format
+from csdf.timing.throughput import throughput
 from tests.csdf.networks import paper_example, partitioned
 
 
@@ -25,6 +32,27 @@ def test_every_partition_of_every_network_is_proved(
     proof = prove(dataflow, pipeline)
     assert proof.bytes_bound == pipeline.buffer_bytes
     assert proof.phases == len(dataflow.phases)
+
+
+@given(partitioned(), st.integers(0, 2))
+def test_the_graphs_of_a_partition_have_certificates(
+    given: tuple[Network, dict[str, str]], slack: int
+) -> None:
+    dataflow = convert(*given)
+    pipeline = retime(dataflow, slack_frames=slack)
+    room = pipeline.capacity_frames
+    times = {name: Fraction(1 + i % 3) for i, name in enumerate((SOURCE, *dataflow.phase, SINK))}
+    for graph in (
+        phase_graph(dataflow, times=times, capacity_frames=room),
+        device_graph(dataflow, times=times, capacity_frames=room),
+        device_graph(dataflow, times=times, capacity_frames=room, skew=pipeline.skew),
+    ):
+        file = json_format.write(graph).encode()
+        found = certify(graph, file)
+        assert not found.left_out
+        claims = check(json.dumps(found.content).encode(), file)
+        assert claims["live"]
+        assert claims["period"] == throughput(graph).period
 
 
 @given(partitioned(), st.randoms(use_true_random=False))
