@@ -23,14 +23,11 @@ from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Channel, Graph
 from csdf.model.lowered import Lowered, lower, readable
 from csdf.timing import event_graph
-from csdf.timing.cycle_ratio import CycleRatio, maximum_cycle_ratio
+from csdf.timing.cycle_ratio import EFFORT, CycleRatio, maximum_cycle_ratio
 from csdf.timing.event_graph import EventGraph
 from csdf.timing.throughput import overtaking
 
 FORMAT = "csdf-certificate 1"
-
-EFFORT = 6_000_000
-"""Default of the constraints between firings that are looked at, over all claims."""
 
 
 @dataclass(frozen=True)

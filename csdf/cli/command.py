@@ -21,9 +21,6 @@ from pathlib import Path
 from csdf.analysis import analyze, stuck
 from csdf.buffers.capacities import EFFORT, CapacitySearch, Unit
 from csdf.buffers.storage import unbounded
-from csdf.certificates.certify import EFFORT as CERTIFICATE_EFFORT
-from csdf.certificates.certify import certify
-from csdf.certificates.check import RefusedError, check
 from csdf.cli import report
 from csdf.cli.output import ProgressLine, printable
 from csdf.cli.report import analysis_text
@@ -251,7 +248,7 @@ def _add_files(
     command.add_argument(
         "--effort",
         type=_positive,
-        default=CERTIFICATE_EFFORT,
+        default=THROUGHPUT_EFFORT,
         metavar="N",
         help="most constraints between firings to examine (default: %(default)s)",
     )
@@ -498,6 +495,8 @@ def _generate(options: argparse.Namespace, _: Graph) -> int:
 
 
 def _certify(options: argparse.Namespace, graph: Graph) -> int:
+    from csdf.certificates.certify import certify  # noqa: PLC0415 (OpenSSL takes 8 MB)
+
     found = certify(graph, _as_json_file(options, graph), options.effort)
     text = _json(found.content)
     for one in found.left_out:
@@ -510,6 +509,8 @@ def _certify(options: argparse.Namespace, graph: Graph) -> int:
 
 
 def _check_certificate(options: argparse.Namespace, graph: Graph) -> int:
+    from csdf.certificates.check import RefusedError, check  # noqa: PLC0415 (OpenSSL takes 8 MB)
+
     try:
         certificate = Path(options.certificate).read_bytes()
     except OSError as error:
