@@ -172,8 +172,8 @@ def test_a_second_launcher_is_refused_and_the_first_goes_on(two: Cluster, tmp_pa
 
         two.run(RandomFrames(8), take, RunOptions(), nodes=nodes)
     assert len(refusals) == 1
-    assert "refused: launcher " in refusals[0]
-    assert "has this agent; it is free again once" in refusals[0]
+    assert "refused: another deployment of this launcher has it" in refusals[0]
+    assert "write slots: 2 for it" in refusals[0]
     assert "tcp://127.0.0.1:" in refusals[0]
 
 
