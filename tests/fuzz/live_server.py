@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gzip
 import json
 import struct
 import sys
 import tempfile
 import time
+import zlib
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as attribute
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,13 +32,20 @@ from tritonclient.grpc import service_pb2
 
 from benchmarks.report import Figure, print_json, report
 from benchmarks.serving.asking import KINDS, Asked, ask_all
+from benchmarks.serving.attackers import frame
 from benchmarks.serving.server import Serving
-from launcher.serve.messages import METHODS, SERVICE, STREAM
+from launcher.serve.messages import METHODS, SERVICE, STREAM, field
 from tests.fuzz.mutation import mutated, mutated_text
 from tests.serve.server import expected, images
 
 WAIT_S = 30.0
 """A request that is not answered within this time is a finding."""
+
+SLOW_S = 5.0
+"""So is one whose answer takes so long, but for a body that stops in the middle."""
+
+GROWN_BYTES = 60_000_000
+"""What all requests under way may take at a time; more is a finding."""
 
 LATE_S = 5.0
 WORKERS = 12
@@ -70,10 +80,10 @@ Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 class Outcome:
     """What the bad requests led to, and the honest clients' answers."""
 
-    sent: Counter[str] = field(default_factory=Counter)
-    answers: Counter[str] = field(default_factory=Counter)
-    findings: list[str] = field(default_factory=list)
-    honest: dict[str, Asked] = field(default_factory=dict)
+    sent: Counter[str] = attribute(default_factory=Counter)
+    answers: Counter[str] = attribute(default_factory=Counter)
+    findings: list[str] = attribute(default_factory=list)
+    honest: dict[str, Asked] = attribute(default_factory=dict)
     slowest_s: float = 0.0
     seconds: float = 0.0
 
@@ -124,9 +134,10 @@ class Attack:
     async def send(self, worker: int, random: Random) -> None:
         """One bad request, or connection."""
         ways: tuple[tuple[int, Callable[[int, Random], Awaitable[str]]], ...] = (
-            (45, self._body), (30, self._message), (5, self._stream), (5, self._head),
+            (35, self._body), (25, self._message), (5, self._stream), (5, self._head),
             (4, self._cut_off), (3, self._chunked), (3, self._garbage), (3, self._frames),
-            (2, self._left_open),
+            (2, self._left_open), (6, self._encoded), (5, self._values), (5, self._fields),
+            (1, self._resets),
         )  # fmt: skip
         (way,) = random.choices([w for _, w in ways], [share for share, _ in ways])
         name = way.__name__.strip("_")
@@ -141,7 +152,10 @@ class Attack:
         except (OSError, asyncio.IncompleteReadError):  # the server has closed it
             self._forget(worker)
             answer = "closed"
-        self._outcome.slowest_s = max(self._outcome.slowest_s, time.monotonic() - began_s)
+        took_s = time.monotonic() - began_s
+        self._outcome.slowest_s = max(self._outcome.slowest_s, took_s)
+        if took_s > SLOW_S:
+            self._outcome.findings.append(f"{name}: {took_s:.1f} s until {answer}")
         self._outcome.answers[answer] += 1
 
     async def close(self) -> None:
@@ -227,6 +241,41 @@ class Attack:
         head = "\r\n".join([*LINES[:2], "Transfer-Encoding: chunked", "", ""])
         return await self._once(self._http, head.encode() + data)
 
+    async def _encoded(self, worker: int, random: Random) -> str:
+        """A body that is said to be compressed, and may be much larger than it looks."""
+        encoding = random.choice(("gzip", "deflate", "br", "zstd", "gzip, br", "GZIP", "x"))
+        plain = random.choice((HTTP_SEEDS[0], bytes(10**7), b"[" * 10**6, b""))
+        body = random.choice((gzip.compress, zlib.compress, bytes))(plain)[:200_000]
+        if random.random() < 0.5:
+            body = mutated([body], random)[:200_000]
+        path = random.choice((LINES[0], "GET / HTTP/1.1", "POST /nowhere HTTP/1.1"))
+        lines = [path, LINES[1], f"Content-Encoding: {encoding}", f"Content-Length: {len(body)}"]
+        return await self._whole("\r\n".join([*lines, "Connection: close", "", ""]), body)
+
+    async def _values(self, worker: int, random: Random) -> str:
+        """JSON of other values than numbers, very many or very deep."""
+        count = random.choice((1, 63, 64, 65, 5000, 30_000))
+        value = random.choice(
+            ('""', "[]", "{}", "1e999", "null", "-0", "1" * 99, '"\\ud800"', "[[1]]")
+        )
+        long = json.dumps("x" * random.choice((1, 1000, 30_000)))
+        data = random.choice((
+            f"[{','.join([long, *[value] * count])}]", "[" * count + "]" * count, '{"a":' * count,
+        ))  # fmt: skip
+        tensor = json.dumps(_tensor(data=0)).replace('"data": 0', f'"data": {data}')
+        body = f'{{"inputs": [{tensor}]}}'.encode()[:66_000]
+        lines = [*LINES[:2], f"Content-Length: {len(body)}", "Connection: close", "", ""]
+        return await self._whole("\r\n".join(lines), body)
+
+    async def _whole(self, head: str, body: bytes) -> str:
+        """A request of which this end stays open."""
+        reader, writer = await self._connect(self._http)
+        try:
+            writer.write(head.encode() + body)
+            return (await self._answer(reader))[0]
+        finally:
+            writer.close()
+
     async def _garbage(self, worker: int, random: Random) -> str:
         data = random.randbytes(random.choice((1, 20, 5000, 100_000)))
         return await self._once(random.choice((self._http, self._grpc)), data)
@@ -281,6 +330,22 @@ class Attack:
             self._outcome.findings.append(f"gRPC {code.name}")
         return str(code.name)
 
+    async def _fields(self, worker: int, random: Random) -> str:
+        """A message of one field very often, with another one in it."""
+        within = b"".join(field(random.randint(1, 9), [random.randbytes(random.randrange(4))]))
+        content = random.choice((b"", within, within * random.choice((10, 3000))))
+        one = b"".join(field(random.randint(1, 9), [content]))
+        data = GRPC_SEEDS[STREAM][0] + one * min(40_000, 60_000 // len(one))
+        call = self._channel(worker).unary_unary(f"/{SERVICE}/ModelInfer")
+        compression = random.choice((None, grpc.Compression.Gzip, grpc.Compression.Deflate))
+        return self._code(await call(data, compression=compression).code())
+
+    async def _resets(self, worker: int, random: Random) -> str:
+        """Calls that are ended as soon as they begin."""
+        reset, ping = frame(3, 0, 1, struct.pack(">I", 8)), frame(6, 0, 0, bytes(8))
+        many = random.choice((reset, ping, frame(4, 0, 0, b""))) * random.choice((10, 3000))
+        return await self._once(self._grpc, PREFACE + SETTINGS + many)
+
     async def _frames(self, worker: int, random: Random) -> str:
         """Frames of HTTP/2 of any type and flags, on any stream."""
         frames = [PREFACE, SETTINGS] if random.random() < 0.8 else [PREFACE]
@@ -289,9 +354,7 @@ class Attack:
             length = random.choice((len(payload), len(payload), 0, 2**24 - 1))
             kind, flags = random.randrange(12), random.randrange(256)
             stream = random.choice((0, 1, 2, 3, 2**31 - 1))
-            frames.append(
-                struct.pack(">I", length)[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-            )
+            frames.append(struct.pack(">I", length)[1:] + frame(kind, flags, stream, payload)[3:])
         return await self._once(self._grpc, b"".join(frames))
 
 
@@ -346,9 +409,12 @@ def attacked(requests: int, seed: int, log: Path) -> tuple[Outcome, float]:
         try:
             asyncio.run(run(serving, requests // 5, seed + requests))
             log_bytes = log.stat().st_size
-            before = _resident_bytes(serving)
+            before = _status_bytes(serving, "VmRSS")
+            Path(f"/proc/{serving.process.pid}/clear_refs").write_text("5")  # the peak begins anew
             outcome = asyncio.run(run(serving, requests, seed))
-            grown = (_resident_bytes(serving) - before) / 1e6
+            grown = (_status_bytes(serving, "VmRSS") - before) / 1e6
+            if (peak := _status_bytes(serving, "VmHWM") - before) > GROWN_BYTES:
+                outcome.findings.append(f"{peak / 1e6:.0f} MB more at the peak")
             if serving.end() != 0:
                 outcome.findings.append(f"the server ended with {serving.process.returncode}")
         finally:
@@ -361,9 +427,9 @@ def attacked(requests: int, seed: int, log: Path) -> tuple[Outcome, float]:
     return outcome, grown
 
 
-def _resident_bytes(serving: Serving) -> int:
+def _status_bytes(serving: Serving, key: str) -> int:
     status = Path(f"/proc/{serving.process.pid}/status").read_text()
-    return 1024 * int(status.partition("VmRSS:")[2].split()[0])
+    return 1024 * int(status.partition(f"{key}:")[2].split()[0])
 
 
 def main() -> int:
