@@ -138,6 +138,16 @@ def test_a_body_is_what_its_encoding_says_or_refused(
     assert log.stat().st_size == before
 
 
+def test_a_message_of_grpc_is_not_inflated_without_bound(serving: Serving) -> None:
+    before = peak_bytes(serving)
+    with grpc.insecure_channel(serving.grpc) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        with pytest.raises(grpc.RpcError) as raised:
+            call(bytes(50 * MB), compression=grpc.Compression.Gzip)
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert peak_bytes(serving) - before < 10 * MB
+
+
 # ---------------------------------------------------------------- counts and types
 
 
