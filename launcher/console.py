@@ -11,6 +11,7 @@ each of them escapes control characters (`printable`) and interprets no markup.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -23,6 +24,7 @@ import typer
 from launcher.errors import EXIT_BAD_INPUT, EXIT_FAILED, LauncherError
 from launcher.logs import begin_log, is_json, log
 from launcher.signals import unwinding_on_signals
+from nodes.host.process import use_standard_files
 from nodes.protocol.fields import printable
 
 SIGNALLED = 128
@@ -46,6 +48,7 @@ def run_command(
     `options` is what the app's command function returns. Typer only parses, because it would
     handle Ctrl-C itself; `interrupted` is the message after Ctrl-C.
     """
+    use_standard_files()
     given = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in given
     begin_log(given)
@@ -58,6 +61,8 @@ def run_command(
         os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
         code = EXIT_FAILED
     except OSError as error:  # a full disk; errors of files that users name are handled earlier
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
         _discard_output()
         what = error.filename or "standard output"
         print_error(name, f"{what}: cannot be written: {error.strerror or error}")

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 
 from cnn.reading.regular_files import open_regular
 from launcher.errors import BadInputError
+from nodes.host.folders import user_folder
 
 MOST_BYTES = 64 << 20
 """Largest file that is read; plans of the largest networks have a few megabytes."""
@@ -40,8 +41,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def user_cache(name: str) -> Path:
     """The folder `name` in the user's cache (`$XDG_CACHE_HOME`, or else `~/.cache`)."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / name
+    return user_folder("XDG_CACHE_HOME", ".cache") / name
 
 
 # Reading

@@ -36,10 +36,17 @@ from nodes.executors.engines import Engines
 from nodes.executors.registry import offers
 from nodes.host.control_groups import available_bytes
 from nodes.host.energy.opening import OFF, open_meter
+from nodes.host.folders import user_folder
 from nodes.host.given_sockets import GivenSockets, given_sockets
 from nodes.host.heap import give_back_free_memory
 from nodes.host.logs import begin_json_log
-from nodes.host.process import exit_at_once, own_command, python_command, restart_in_place
+from nodes.host.process import (
+    exit_at_once,
+    own_command,
+    python_command,
+    restart_in_place,
+    use_standard_files,
+)
 from nodes.host.sandbox import sandbox_agent
 from nodes.host.systemd import ServiceManager
 from nodes.host.time_slice import ask_for_short_slices
@@ -59,6 +66,7 @@ from nodes.protocol.addresses import (
 )
 from nodes.protocol.announcements import Announcement
 from nodes.protocol.errors import NodeError
+from nodes.protocol.fields import printable
 from nodes.protocol.messages import HOST, PROTOCOL
 from nodes.protocol.sizes import parse_bytes
 from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
@@ -80,6 +88,7 @@ EXIT_INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until it is stopped; return the exit code."""
+    use_standard_files()
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["keygen"]:
         return keygen(given[1:])
@@ -686,7 +695,7 @@ def _host_port(text: str) -> tuple[str, int]:
 
 
 def _name(text: str) -> str:
-    if text and text != HOST and len(text) <= 200:
+    if text and text != HOST and len(text) <= 200 and text == printable(text):
         return text
     raise argparse.ArgumentTypeError(f"{text!r} cannot be a node's name")
 
@@ -737,8 +746,7 @@ def _keep_to(cpus: tuple[int, ...]) -> None:
 
 
 def _default_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "csdf-edge"
+    return user_folder("XDG_CACHE_HOME", ".cache") / "csdf-edge"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -46,7 +47,7 @@ def storage_url(text: str) -> str:
     >>> storage_url("sqlite:////tmp/a.db")
     'sqlite:////tmp/a.db'
     """
-    return text if "://" in text else f"sqlite:///{Path(text).expanduser().absolute()}"
+    return text if "://" in text else f"sqlite:///{Path(os.path.expanduser(text)).absolute()}"
 
 
 def shown(url: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -119,5 +120,5 @@ def _serve(options: ServeOptions, _: bool) -> int:
 def _as_written(value: object) -> object:
     """As the key's value would stand in cluster.yaml, whose paths begin at its folder."""
     if isinstance(value, Path):
-        return str(value.expanduser().absolute())
+        return str(Path(os.path.expanduser(value)).absolute())
     return tuple(value) if isinstance(value, list) else value

@@ -318,7 +318,7 @@ class Cluster:
 
     def path(self, text: str) -> Path:
         """Resolve a path of the file, so that it can be opened from the current directory."""
-        return self.folder / Path(text).expanduser()
+        return self.folder / os.path.expanduser(text)
 
     @property
     def models(self) -> tuple[ModelFile, ...]:
@@ -420,7 +420,7 @@ def matching_files(folder: Path, pattern: str) -> tuple[Path, ...]:
     Names that exist stand for themselves, such as the folder `cam[1]` of `cam[1]/*.npy`.
     """
     known, parts = Path(), []
-    for part in (folder / Path(pattern).expanduser()).parts:
+    for part in (folder / os.path.expanduser(pattern)).parts:
         known /= part
         parts.append(glob.escape(part) if known.exists() else part)
     found = map(Path, glob.glob(str(Path(*parts)), recursive=True))
@@ -429,7 +429,7 @@ def matching_files(folder: Path, pattern: str) -> tuple[Path, ...]:
 
 def unmatched(folder: Path, pattern: str) -> str:
     """Say why a pattern matches no file, and what to do; the text follows the name of its key."""
-    whole = folder / Path(pattern).expanduser()
+    whole = folder / os.path.expanduser(pattern)
     if whole.is_dir():
         return (
             f"{str(whole)!r} is a folder; name its files, such as {pattern.rstrip('/')}/*.png, or "

@@ -208,7 +208,10 @@ class _Reader:
                 continue
             if not isinstance(key_node, yaml.ScalarNode):
                 raise BadInputError(f"{self.name}, line {line}: a key must be text")
-            key = str(key_node.value)
+            try:
+                key = _whole_text(str(key_node.value))
+            except ValueError as error:
+                raise BadInputError(f"{self.name}, line {line}: a key {error}") from None
             here = (*at, key)
             if key in data:
                 first = self.lines[here]
@@ -242,7 +245,8 @@ class _Reader:
             if node.tag in _NUMBERS:
                 self.written[at] = str(node.value)
                 return _number(str(node.value), is_whole=node.tag == _WHOLE)
-            return loader.construct_object(node)
+            value = loader.construct_object(node)
+            return _whole_text(value) if isinstance(value, str) else value
         except Exception as error:  # noqa: BLE001 - PyYAML raises KeyError and others for bad tags
             problem = getattr(error, "problem", None) or reason(error)
             place = f", {dotted(at)}" if at else ""
@@ -250,6 +254,17 @@ class _Reader:
             raise BadInputError(f"{self.name}, line {line}{place}: {problem}") from None
         finally:
             loader.dispose()
+
+
+def _whole_text(text: str) -> str:
+    """Return a text with the two halves of a character, as JSON writes some, put together.
+
+    Raises `ValueError` for half a character alone, which no other program can read.
+    """
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ValueError("holds half of a character (a lone surrogate); remove it") from None
 
 
 def _number(text: str, *, is_whole: bool) -> int | float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,6 +20,7 @@ from launcher.run.access import LAUNCHER
 from nodes.doctor.disk import judge_folder, read_folder
 from nodes.doctor.findings import Check, Checked, Examination, Finding, Severity
 from nodes.doctor.performing import perform
+from nodes.host.folders import user_folder
 from nodes.net.keys import KeyFolder, KeysError
 from partition.errors import PartitionError
 
@@ -122,8 +122,7 @@ def _boards(cluster: Cluster, file: Path, needed: dict[str, int]) -> list[Board]
 
 def _check_results(cluster: Cluster) -> list[Finding]:
     """Check the folder of results and journals, and that of the state of services."""
-    base = os.environ.get("XDG_STATE_HOME")
-    state = (Path(base) if base else Path.home() / ".local" / "state") / "csdf-edge"
+    state = user_folder("XDG_STATE_HOME", ".local/state") / "csdf-edge"
     journal = cluster.config.journal
     results = cluster.folder if journal is None else cluster.path(journal.folder)
     return [

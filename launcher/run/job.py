@@ -379,6 +379,8 @@ class _Job:
     file: ProfileFile | None
     absent: Mapping[str, str] = field(default_factory=dict)
     """Why nodes cannot be used when the run begins, in sentences."""
+    hopeless: frozenset[str] = frozenset()
+    """Those of them that cannot be used however long the run waits."""
     full: Mapping[str, str] = field(default_factory=dict)
     """Why nodes that answer have no room for anything, in sentences."""
 
@@ -523,14 +525,18 @@ def _ready(
 def _call_roll(job: _Job, surveyor: Surveyor, progress: ProgressDisplay) -> _Job:
     """Return the job with the nodes that do not answer, after saying why.
 
-    Agents that are started for the run are not asked: they import their engines meanwhile.
+    Agents that are started for the run are not asked: they import their engines meanwhile. Raises
+    `BadInputError` if no node can be used, however long the run waits.
     """
     nodes = tuple(node for node in job.nodes if node.address is not None)
     if not nodes:
         return job
     timeout_s = job.cluster.config.run.connect_timeout_s
-    absent = surveyor.survey(nodes, timeout_s, timeout_s).absent
-    return _without(job, absent, progress)
+    found = surveyor.survey(nodes, timeout_s, timeout_s)
+    job = replace(job, hopeless=frozenset(found.hopeless))
+    if len(found.hopeless) == len(job.nodes):
+        raise BadInputError("; ".join(found.absent.values()))
+    return _without(job, found.absent, progress)
 
 
 def _without(job: _Job, absent: Mapping[str, str], progress: ProgressDisplay) -> _Job:
@@ -558,6 +564,7 @@ def _check_engines(
     found, lacking = split_by_engine(cluster, welcomes, job.reasons)
     if lacking and (not found or not job.begins_with_available):
         raise next(iter(lacking.values()))
+    job = replace(job, hopeless=job.hopeless | lacking.keys())
     job = _without(job, {name: str(error) for name, error in lacking.items()}, progress)
     silent = [node.name for node in cluster.config.nodes if node.name not in welcomes]
     text = described_choices(found, job.reasons)
@@ -570,8 +577,8 @@ def _check_engines(
 def _plan_for_present(job: _Job, progress: ProgressDisplay) -> tuple[_Job, Plan]:
     """Return a plan for the nodes that can be used; if there is none, one for all nodes.
 
-    With the latter, the run waits for the absent nodes before it begins. Raises `BadInputError` if
-    there is no plan for all nodes either.
+    With the latter, the run waits for the absent nodes before it begins, except for those that are
+    absent for good. Raises `BadInputError` if there is no plan then either.
     """
     if not job.absent:
         return _plan(job, progress)
@@ -587,8 +594,12 @@ def _plan_for_present(job: _Job, progress: ProgressDisplay) -> tuple[_Job, Plan]
             return _plan(job, progress, nodes)
         except BadInputError as error:
             why = str(error)
-    progress.say(f"the run has to wait for {', '.join(job.absent)}: {why}")
-    return _plan(job, progress)
+    awaited = [name for name in job.absent if name not in job.hopeless]
+    if not awaited:
+        raise BadInputError(f"{'; '.join(job.absent.values())}; without them: {why}")
+    progress.say(f"the run has to wait for {', '.join(awaited)}: {why}")
+    usable = [node.name for node in job.nodes if node.name not in job.hopeless | standby]
+    return _plan(job, progress, usable if job.hopeless else None)
 
 
 def _within_reported(
@@ -748,13 +759,13 @@ def _given_input(inputs: Sequence[str]) -> dict[str, Any]:
 
 
 def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    return str(Path(os.path.expanduser(path)).absolute())
 
 
 def _journal(cluster: Cluster, folder: Path) -> JournalConfig:
     """The journal in another folder, with the bound of `cluster.yaml`."""
     given = cluster.config.journal
-    path = str(folder.expanduser().absolute())
+    path = str(Path(os.path.expanduser(folder)).absolute())
     return JournalConfig(folder=path, keep=None if given is None else given.keep)
 
 

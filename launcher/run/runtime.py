@@ -172,11 +172,13 @@ REMOTE_S = 3.0
 class Surveyed:
     """What agents say of themselves, by node, and why the other nodes are absent, in sentences.
 
-    `addresses` are those of the slots that have answered.
+    `addresses` are those of the slots that have answered. `hopeless` are the absent nodes that stay
+    absent until a user changes something, such as a key, however long one waits.
     """
 
     welcomes: dict[str, Welcome] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+    hopeless: set[str] = field(default_factory=set)
     addresses: dict[str, str] = field(default_factory=dict)
 
 

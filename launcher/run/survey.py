@@ -90,6 +90,7 @@ class _RollCall:
             self._connections.open_control(contact.name, contact.address)
         except AddressError as error:
             self.found.absent[contact.name] = f"node {contact.name!r}: {error}"
+            self.found.hopeless.add(contact.name)
             return
         self._greet(contact.name, self._hello)
         session = Session(
@@ -120,7 +121,8 @@ class _RollCall:
                 if self._keys is None and why is LinkChange.HANDSHAKES_FAIL:
                     self.waiting[node].closes_early = True
                 else:
-                    self.miss(node, barred(node, self.waiting[node].address, self._keys, why))
+                    error = barred(node, self.waiting[node].address, self._keys, why)
+                    self.miss(node, error, stays=why is not LinkChange.HANDSHAKES_FAIL)
             case _:
                 pass
 
@@ -137,7 +139,8 @@ class _RollCall:
                 self._connections.redial_control(node, session.address)
                 self._greet(node, self._hello)
             else:
-                self.miss(node, sentences.refused(session, answer, self._hello.process))
+                error = sentences.refused(session, answer, self._hello.process)
+                self.miss(node, error, stays=not is_understood(answer.protocol))
             return
         if not isinstance(answer, Welcome):
             what = f"it answered {type(answer).__name__}"
@@ -145,15 +148,17 @@ class _RollCall:
             return
         self._connections.send(node, Bye())
         if not is_understood(answer.protocol):
-            self.miss(node, sentences.other_protocol(session, answer.protocol))
+            self.miss(node, sentences.other_protocol(session, answer.protocol), stays=True)
             return
         self.found.welcomes[node] = answer
         self.found.addresses[node] = session.address
         del self.waiting[node]
 
-    def miss(self, node: str, why: LauncherError) -> None:
-        """Note why a node is absent."""
+    def miss(self, node: str, why: LauncherError, *, stays: bool = False) -> None:
+        """Note why a node is absent, and whether it stays so until a user changes something."""
         self.found.absent[node] = str(why)
+        if stays:
+            self.found.hopeless.add(node)
         del self.waiting[node]
 
 

@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 import resource
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -64,6 +65,33 @@ def tls_files(cluster: Cluster, config: ServeConfig) -> TlsFiles | None:
     return files
 
 
+def check_can_listen(addresses: Mapping[str, tuple[str, int]]) -> None:
+    """Raise `BadInputError` for an address that cannot be listened at, such as a port that is
+    taken, before there is anything to serve."""
+    for kind, (host, port) in addresses.items():
+        _try_to_listen(kind, host, port)
+
+
+def _try_to_listen(kind: str, host: str, port: int) -> None:
+    kinds, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
+    try:
+        for family, _, _, _, address in socket.getaddrinfo(host, port, type=kinds, flags=flags):
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+                probe.listen()
+    except OSError as error:
+        raise _cannot_listen(kind, host, port, error) from error
+
+
+def _cannot_listen(kind: str, host: str, port: int, error: OSError) -> BadInputError:
+    return BadInputError(
+        f"{kind} at {host}:{port}: cannot be listened at: {error.strerror or error}"
+    )
+
+
 @asynccontextmanager
 async def listening(
     service: Service,
@@ -96,9 +124,7 @@ async def listening(
                     server = grpc_server(service, host, port, tls=pem, most=most)
                 bound = await stack.enter_async_context(server)
             except OSError as error:
-                raise BadInputError(
-                    f"{kind} at {host}:{port}: cannot be listened at: {error.strerror or error}"
-                ) from error
+                raise _cannot_listen(kind, host, port, error) from error
             shown = f"[{host}]" if ":" in host else host
             served[kind] = f"{kind}{'s' if tls else ''}://{shown}:{bound}"
         yield served

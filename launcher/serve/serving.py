@@ -24,7 +24,13 @@ from launcher.results.page.recording import RunRecorder
 from launcher.run.job import load_target, run_record
 from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
-from launcher.serve.listening import TlsFiles, check_stateless, listening, tls_files
+from launcher.serve.listening import (
+    TlsFiles,
+    check_can_listen,
+    check_stateless,
+    listening,
+    tls_files,
+)
 from launcher.serve.request_traces import traces_to
 from launcher.serve.routes import fixed_routes
 from launcher.serve.served_sinks import ServedSinks, open_served_sinks
@@ -45,6 +51,7 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
     config = _config(cluster.config.serve, given)
     check_stateless(cluster)
     tls = tls_files(cluster, config)
+    check_can_listen(config.addresses)
     with (
         traces_to(config.traces) as traces,
         open_served_sinks(cluster, config.most_in_flight, progress.say) as sinks,

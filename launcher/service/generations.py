@@ -65,6 +65,12 @@ def read_generation(
     reads regular files only, because a pipe would keep it waiting. Raises `BadInputError` for the
     first mistake; nothing is changed then.
     """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise BadInputError(
+            f"{path}: its name or a folder's is not UTF-8 text, and cannot be noted; rename it"
+        ) from None
     cluster = load_cluster(path, may_be_pipe=may_be_pipe)
     _check(cluster)
     former = known[-1] if known else None

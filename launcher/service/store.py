@@ -26,6 +26,7 @@ from pathlib import Path
 
 from launcher.errors import BadInputError, RunFailedError
 from launcher.service.events import ModelRelease
+from nodes.host.folders import user_folder
 
 KEPT_GENERATIONS = 10
 """Generations that are kept beside those with a release that was good last."""
@@ -130,8 +131,7 @@ def default_folder(name: str) -> Path:
     """Return the folder of the state of the service called `name`."""
     if given := os.environ.get("STATE_DIRECTORY"):
         return Path(given.split(":")[0])
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "csdf-edge" / name
+    return user_folder("XDG_STATE_HOME", ".local/state") / "csdf-edge" / name
 
 
 def system_folder(name: str) -> Path:

@@ -22,6 +22,7 @@ from typing import Literal
 from launcher.errors import BadInputError, RunFailedError, shortened
 from launcher.files import cannot_write, write_whole
 from launcher.service.up import apply_first
+from nodes.host.folders import user_folder
 from nodes.host.process import python_command
 
 Manager = Literal["user", "system"]
@@ -80,8 +81,7 @@ class SystemdUnit:
         """Where systemd finds it."""
         if self.manager == "system":
             return Path("/etc/systemd/system") / self.file_name
-        base = os.environ.get("XDG_CONFIG_HOME")
-        folder = Path(base) if base else Path.home() / ".config"
+        folder = user_folder("XDG_CONFIG_HOME", ".config")
         return folder / "systemd" / "user" / self.file_name
 
     @property

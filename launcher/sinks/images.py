@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -26,7 +27,7 @@ class ImagesConfig(FrameFilesConfig):
     def open(self, folder: Path) -> ImagesSink:
         """Return the sink; raises `BadInputError` if OpenCV is not installed."""
         imported("cv2", "the sink images", "stream")
-        where = folder / Path(self.path).expanduser()
+        where = folder / os.path.expanduser(self.path)
         suffix = {"jpeg": ".jpg", "png": ".png"}[self.format]
         return ImagesSink(FrameFolder(where, self.bound()), suffix, self.quality)
 

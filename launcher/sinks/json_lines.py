@@ -66,7 +66,7 @@ class JsonLinesConfig(SinkConfig):
     def open(self, folder: Path) -> JsonLinesSink:
         """Return the sink; the file is opened by the first result."""
         return JsonLinesSink(
-            folder / Path(self.path).expanduser(),
+            folder / os.path.expanduser(self.path),
             rotate_bytes=self.rotate_bytes,
             rotate_s=self.rotate_s,
             keep_files=self.keep_files,

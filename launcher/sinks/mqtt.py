@@ -12,6 +12,7 @@ sent it for ever; after `MOST_HANGUPS` times the message is given up.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import ssl
@@ -144,7 +145,7 @@ class MqttConfig(SinkConfig):
     def _tls(self, folder: Path) -> ssl.SSLContext | None:
         if not self.tls:
             return None
-        path = None if self.tls_ca is None else folder / Path(self.tls_ca).expanduser()
+        path = None if self.tls_ca is None else folder / os.path.expanduser(self.tls_ca)
         try:
             return ssl.create_default_context(cafile=path)
         except OSError as error:  # ssl.SSLError is one

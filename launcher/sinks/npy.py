@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,7 +21,7 @@ class NpyConfig(FrameFilesConfig):
 
     def open(self, folder: Path) -> NpySink:
         """Return the sink; the folder is made by the first result."""
-        return NpySink(FrameFolder(folder / Path(self.path).expanduser(), self.bound()))
+        return NpySink(FrameFolder(folder / os.path.expanduser(self.path), self.bound()))
 
 
 class NpySink:

@@ -63,7 +63,7 @@ class VideoSinkConfig(SinkConfig):
         """Return the sink; raises `BadInputError` if PyAV or OpenCV is not installed."""
         imported("av", "the sink video", "stream")
         imported("cv2", "the sink video", "stream")
-        path = folder / Path(self.path).expanduser()
+        path = folder / os.path.expanduser(self.path)
         keep_files = UNBOUNDED if self.keep_files is None else self.keep_files
         return VideoSink(path, self.segment_s, keep_files, self.keep_bytes or UNBOUNDED)
 

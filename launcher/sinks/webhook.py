@@ -12,6 +12,7 @@ more than `MOST_ANSWER_BYTES` are read.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import ssl
@@ -129,7 +130,7 @@ class WebhookConfig(SinkConfig):
                 _check_value(name, value)
         except ValueError as error:
             raise BadInputError(str(error)) from None
-        path = None if self.tls_ca is None else folder / Path(self.tls_ca).expanduser()
+        path = None if self.tls_ca is None else folder / os.path.expanduser(self.tls_ca)
         try:
             tls = ssl.create_default_context(cafile=path)
         except OSError as error:  # ssl.SSLError is one

@@ -8,6 +8,7 @@ point in the group `csdf_edge.sources` whose name is the kind and whose value is
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ class SourceConfig(StrictModel):
 
     def paths(self, folder: Path) -> dict[str, Path]:
         """Return the keys whose values are paths, which begin at `folder`."""
-        return {key: folder / Path(name).expanduser() for key, name in file_names(self).items()}
+        return {key: folder / os.path.expanduser(name) for key, name in file_names(self).items()}
 
     @abstractmethod
     def open(self, folder: Path) -> Source:

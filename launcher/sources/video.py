@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -89,7 +90,7 @@ class VideoConfig(SourceConfig):
         """Return the path if `url` is that of a file; raises `BadInputError` if there is none."""
         if is_address(self.url) or is_device(self.url):
             return {}
-        path = folder / Path(self.url).expanduser()
+        path = folder / os.path.expanduser(self.url)
         if path.is_file():
             return {"url": path}
         if self.format is not None:  # such as a screen, or a test picture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -106,8 +107,8 @@ def client_for(target: str | None, token: str | None) -> ViewClient:
         if running:
             return _client_of_service(running[0], token)
         return ViewClient(f"http://{USUAL_HTTP}", _checked(token), is_guess=True)
-    if "://" not in target and Path(target).expanduser().is_dir():
-        return _client_of_service(Path(target).expanduser(), token)
+    if "://" not in target and Path(os.path.expanduser(target)).is_dir():
+        return _client_of_service(Path(os.path.expanduser(target)), token)
     url = target if "://" in target else f"http://{target}"
     try:
         parts = urlsplit(url)

@@ -13,6 +13,7 @@ systemd's watchdog ends the process (`nodes.host.systemd`).
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import sys
@@ -27,6 +28,31 @@ START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "start.py")
 def python_command(module: str, *arguments: str) -> list[str]:
     """Return the command line that runs a module in another process."""
     return [sys.executable, START, module, *arguments]
+
+
+def use_standard_files() -> None:
+    """Put the null device where standard files are closed, and let standard output take all text.
+
+    Otherwise the next file or socket that is opened would get the number of a closed one. As in
+    glibc, the stand-in for standard output cannot be written, so a result that is lost is an error.
+    Characters that the encoding of standard output lacks are written as escapes.
+    """
+    modes = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
+    for descriptor, (name, mode) in enumerate(modes.items()):
+        if not _is_open(descriptor):
+            os.open(os.devnull, mode)  # gets the lowest number that is free
+            how = "r" if name == "stdin" else "w"
+            setattr(sys, name, os.fdopen(descriptor, how, encoding="utf-8", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def install_command(*arguments: str) -> str:

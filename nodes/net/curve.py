@@ -22,6 +22,7 @@ from typing import Any
 import zmq
 from zmq.utils import z85
 
+from nodes.host.folders import user_folder
 from nodes.net.keys import LAUNCHERS, NODES, PUBLIC, Keyring, KeysError, write_secret
 from nodes.protocol.addresses import host_of
 
@@ -156,8 +157,7 @@ class Context:
 
 def default_keys() -> Path:
     """Return the folder in which an agent looks for its keys unless `--keys` names another one."""
-    base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "csdf-edge" / "keys"
+    return user_folder("XDG_CONFIG_HOME", ".config") / "csdf-edge" / "keys"
 
 
 def keygen(arguments: Sequence[str]) -> int:

@@ -212,6 +212,7 @@ def test_an_address_that_is_taken_is_one_sentence(serving: Serving, tmp_path: Pa
     for option, address in (("--http", serving.http), ("--grpc", serving.grpc)):
         said = refused(config, option, address)
         assert f"{address}: cannot be listened at" in said[-1]
+        assert len(said) == 1  # before anything is planned and deployed
 
 
 @pytest.mark.parametrize(

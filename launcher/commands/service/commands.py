@@ -61,7 +61,7 @@ def _folder(options: Any) -> Path:
             "with a letter or digit"
         )
     if options.state is not None:
-        return Path(options.state).expanduser().absolute()
+        return Path(os.path.expanduser(options.state)).absolute()
     own = default_folder(options.name)
     system = system_folder(options.name)
     return system if not own.exists() and system.exists() else own

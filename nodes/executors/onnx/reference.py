@@ -86,7 +86,8 @@ def _write(path: Path, arrays: dict[str, Array]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m nodes.executors.onnx.reference", description=__doc__.partition("\n")[0]
+        prog="python -m nodes.executors.onnx.reference",
+        description=(__doc__ or "")[:80],
     )
     parser.add_argument("model", type=Path)
     parser.add_argument("inputs", type=Path)

@@ -80,7 +80,8 @@ def _print(line: dict[str, object]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m nodes.executors.tensor_rt.check", description=__doc__.partition("\n")[0]
+        prog="python -m nodes.executors.tensor_rt.check",
+        description=(__doc__ or "")[:80],
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("graphs", type=Path, nargs="*")
