@@ -21,11 +21,16 @@ HERE = Path(__file__).parent.parent
 EXTRAS = {
     "run": ("networkx", "onnx", "PIL", "pydantic", "rich", "scipy", "typer", "yaml"),
     "launch": ("deap", "matplotlib", "optuna", "ortools"),
-    "serve": ("aiohttp", "grpc"),
+    "serve": ("aiohttp", "google", "grpc", "prometheus_client"),
+    "trace": ("opentelemetry",),
     "stream": ("av", "cv2", "paho", "urllib3"),
     "cpu": ("onnxruntime",),
+    "openvino": ("openvino",),
+    "lossless": ("zstandard",),
+    "discover": ("ifaddr", "zeroconf"),
+    "upgrade": ("asyncssh",),
 }
-"""The modules that each extra installs; `launch`, `serve` and `stream` contain `run`."""
+"""The modules that each extra installs; `launch`, `serve` and others contain `run`."""
 
 
 def what_is_wrong(error: Exception) -> str | None:
@@ -39,14 +44,20 @@ def what_is_wrong(error: Exception) -> str | None:
             f"{path} is not csdf-edge's file any more: {culprit} has overwritten, removed or "
             f"hidden it; {remedy}then install csdf-edge again, best in an environment of its own"
         )
+    name = (getattr(error, "name", None) or "").partition(".")[0]
     if isinstance(error, ModuleNotFoundError):
-        name = (error.name or "").partition(".")[0]
         for extra, modules in EXTRAS.items():
             if name in modules:
                 return (
-                    f"this needs {name}, which is not installed: install csdf-edge with its extra "
-                    f"{extra!r} (pip install 'csdf-edge[{extra}]')"
+                    f"this needs {error.name}, which is not installed: install csdf-edge with its "
+                    f"extra {extra!r} (pip install 'csdf-edge[{extra}]')"
                 )
+    if isinstance(error, ImportError) and any(name in modules for modules in EXTRAS.values()):
+        what = " ".join(str(error).split())
+        return (
+            f"the package of {name} is damaged ({what}): install it again with "
+            "pip install --force-reinstall"
+        )
     return None
 
 

@@ -169,7 +169,7 @@ def _say(options: argparse.Namespace, text: str, level: int) -> None:
     if options.log_format == "json":
         if not logging.getLogger().handlers:  # there is no shell yet
             begin_json_log(_level(options), lambda: {"node": options.name})
-        log.log(max(level, _level(options)), "%s", text)
+        log.handle(log.makeRecord(log.name, level, __file__, 0, text, (), None))
         return
     separator = " " if level == logging.INFO else ": "
     sys.stderr.write(f"node-agent{separator}{text}\n")
@@ -468,6 +468,11 @@ def _listen_data(
     if control.startswith("ipc://"):
         return wire.listen_data(f"{control}.data")
     host, _, port = control.rpartition(":")
+    if int(port) == MOST_PORT:
+        raise AddressError(
+            f"{control} is the last port, and the data port follows it: use a lower one, or name "
+            "the data port with --data"
+        )
     try:
         return wire.listen_data(f"{host}:{int(port) + 1}")
     except AddressError:

@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -44,10 +45,19 @@ _ATTEMPTS = 5
 def storage_url(text: str) -> str:
     """Return the URL of a database; text that is no URL is the path of a SQLite file.
 
+    Raises `PartitionError` for a path that a URL cannot have.
+
     >>> storage_url("sqlite:////tmp/a.db")
     'sqlite:////tmp/a.db'
     """
-    return text if "://" in text else f"sqlite:///{Path(os.path.expanduser(text)).absolute()}"
+    if text.startswith("postgres://"):  # as hosts of databases write it
+        return text.replace("postgres://", "postgresql://", 1)
+    if "://" in text:
+        return text
+    path = str(Path(os.path.expanduser(text)).absolute())
+    if (found := re.search(r"[?{}]", path)) is not None:
+        raise PartitionError(f"--storage {path}: must not contain {found[0]!r}; name another file")
+    return f"sqlite:///{path}"
 
 
 def shown(url: str) -> str:

@@ -45,11 +45,15 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,63}")
 
-_ADDRESS = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})")
+_ADDRESS = re.compile(
+    r"tcp://(\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]|[A-Za-z0-9_][A-Za-z0-9._-]*):(\d{1,5})",
+    re.ASCII,
+)
+"""TCP, to a name or an IP address, of which an IPv6 one may have its interface: fe80::1%eth0."""
 
 SSH = re.compile(
     r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9_.-]*)@)?"
-    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*))"
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?)\]|(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*))"
     r"(?::(?P<port>\d{1,5}))?"
 )
 """What `ssh:` of a node may be: HOST, USER@HOST, USER@HOST:PORT."""

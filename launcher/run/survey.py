@@ -11,6 +11,8 @@ says why.
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -20,7 +22,7 @@ from launcher.core import sentences
 from launcher.core.events import ClosedEarly, MessageMalformed, MessageReceived
 from launcher.core.sentences import AGENT_COULD_NOT_START, could_not_start
 from launcher.core.session import Contact, Session
-from launcher.errors import LauncherError
+from launcher.errors import BadInputError, LauncherError, reason
 from launcher.run.access import barred
 from launcher.run.connections import Arrival, Barred, Connections, DoorShut
 from launcher.run.processes import LocalAgents
@@ -29,6 +31,7 @@ from nodes.core.events import LinkChange
 from nodes.core.session import older_hello, takeover_hello
 from nodes.host.owner import has_ended
 from nodes.net.sockets import AddressError
+from nodes.protocol.addresses import host_of, is_ip_address
 from nodes.protocol.messages import Bye, Control, Hello, Refused, Welcome, is_understood
 
 ASLEEP_S = 20.0
@@ -69,7 +72,7 @@ def survey(
             sleeps = call.waiting[node].slots > 1
             patience_s = _patience_s(node, agents, timeout_s, ASLEEP_S if sleeps else remote_s)
             if passed_s > patience_s and not connections.is_searching(node):
-                call.miss(node, sentences.unreachable([call.waiting[node]], patience_s))
+                call.miss(node, call.unreachable(node, patience_s))
     return call.found
 
 
@@ -83,6 +86,7 @@ class _RollCall:
         self._hello = hello
         self._hellos: dict[str, Hello] = {}
         self._keys = keys
+        self._unknown: dict[str, str] = {}
 
     def greet(self, contact: Contact) -> None:
         """Greet an agent."""
@@ -93,6 +97,9 @@ class _RollCall:
             self.found.hopeless.add(contact.name)
             return
         self._greet(contact.name, self._hello)
+        host = host_of(contact.address)
+        if host is not None and not is_ip_address(host):  # ZeroMQ tries again and says nothing
+            threading.Thread(target=self._look_up, args=(contact.name, host), daemon=True).start()
         session = Session(
             contact.name,
             contact.address,
@@ -100,6 +107,22 @@ class _RollCall:
             other_slots=deque(contact.others),
         )
         self.waiting[contact.name] = session
+
+    def _look_up(self, node: str, host: str) -> None:
+        try:
+            socket.getaddrinfo(host, None)
+        except Exception as error:  # noqa: BLE001 - OSError and UnicodeError; none may be lost
+            self._unknown[node] = f"the name {host!r} of its host is not known ({reason(error)})"
+
+    def unreachable(self, node: str, waited_s: float) -> LauncherError:
+        """Return why a node has not answered."""
+        session = self.waiting[node]
+        if node in self._unknown:
+            return BadInputError(
+                f"{sentences.where(session)}: {self._unknown[node]}: check its spelling, or write "
+                "the IP address"
+            )
+        return sentences.unreachable([session], waited_s)
 
     def _greet(self, node: str, hello: Hello) -> None:
         self._hellos[node] = hello

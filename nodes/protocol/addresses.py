@@ -75,8 +75,13 @@ def is_own_host(header: str, known: Collection[str] = ()) -> bool:
     name = header.partition(":")[0].lower().rstrip(".")
     if "." not in name or name in known or name.endswith(PRIVATE_NAMES):
         return True
+    return is_ip_address(name)
+
+
+def is_ip_address(host: str) -> bool:
+    """Return whether a host is an IP address, and no name that must be looked up."""
     try:
-        ip_address(name)
+        ip_address(host)
     except ValueError:
         return False
     return True

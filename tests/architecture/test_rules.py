@@ -295,3 +295,16 @@ def _catches(function: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -
         if isinstance(node, ast.ExceptHandler) and node.type is not None
     }
     return bool(names & {"BaseException", "Exception"})
+
+
+def test_a_home_is_looked_up_where_nobody_needs_to_have_one() -> None:
+    """`Path.home()` and `Path.expanduser()` raise for users and names without a home."""
+    for source in (*OURS, *sources("csdf_edge")):
+        for call in source.calls:
+            name = called(call)
+            assert name != "Path.home", _at(source, call)
+            assert (
+                name == "os.path.expanduser"
+                or not isinstance(call.func, ast.Attribute)
+                or (call.func.attr != "expanduser")
+            ), _at(source, call)
