@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.config.cluster import NodeConfig
@@ -138,6 +138,7 @@ def cluster_of(folder: Path, told: list[Told]) -> Cluster:
     return load_cluster(path)
 
 
+@settings(deadline=None)
 @given(told=nodes_told())
 def test_everything_that_asks_knows_the_same_machines(model: Path, told: list[Told]) -> None:
     cluster = cluster_of(model, told)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.commands.make_keys import make_keys
@@ -217,6 +217,7 @@ def events(draw: st.DrawFn) -> tuple[int, list[int], int]:
     return count, answering, draw(st.integers(0, count - 1))
 
 
+@settings(deadline=None)
 @given(events=events(), lag=st.integers(0, 4), stray=st.booleans())
 def test_only_a_candidate_that_reaches_the_agent_is_found(
     events: tuple[int, list[int], int], lag: int, stray: bool
@@ -246,6 +247,7 @@ def test_only_a_candidate_that_reaches_the_agent_is_found(
     assert search.found == (addresses[right] if right in answering else None)
 
 
+@settings(deadline=None)
 @given(
     given_port=st.none() | st.integers(1, 65535),
     announced=st.integers(1, 65535),
