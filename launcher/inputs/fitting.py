@@ -168,6 +168,8 @@ def fit(image: Array, wanted: ImageFormat) -> tuple[Array, ImagePlacement]:
         raise BadInputError(
             f"an image is uint8 [height, width, 3], not {image.dtype} {list(image.shape)}"
         )
+    if np.ma.is_masked(image):
+        raise BadInputError("an image has masked pixels; replace them, for example by filled(0)")
     if wanted.resize == "letterbox" and wanted.channels == 3:
         return _letterboxed(image, wanted)
     picture = Image.fromarray(image)

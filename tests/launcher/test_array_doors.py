@@ -24,8 +24,10 @@ from onnx import helper
 import csdf_edge
 from cnn.network import Tensor
 from csdf_edge import LiveCluster
+from launcher.config.cluster import InputConfig
 from launcher.errors import BadInputError
 from launcher.inputs.arrays import LastArchive, open_arrays, read_arrays
+from launcher.inputs.fitting import fit, image_format
 from launcher.inputs.tensors import as_tensor
 from launcher.results.journal.identity import frames_digest
 from launcher.run.live_cluster import TensorInfo
@@ -181,6 +183,17 @@ def test_a_list_that_holds_itself_is_refused() -> None:
     endless.append(endless)
     with pytest.raises(BadInputError, match="is not an array of numbers"):
         as_tensor(endless, "x", "float32", SHAPE)
+
+
+def test_an_image_with_masked_pixels_is_refused_and_its_layout_does_not_matter() -> None:
+    tensor = Tensor("x", (1, 3, 4, 6), "float32")
+    wanted = image_format(tensor, InputConfig(files=("x.png",)), is_classifier=False, where="input")
+    image = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+    found, _ = fit(image, wanted)
+    for layout in LAYOUTS:
+        same(fit(layout(image), wanted)[0], found)
+    with pytest.raises(BadInputError, match="masked pixels"):
+        fit(np.ma.masked_array(image, image > 9), wanted)
 
 
 # ---------------------------------------------------------------- files and pipes
