@@ -64,7 +64,6 @@ LONG_NUMBERS = {
     "hexadecimal": "0x" + "f" * 5000,
     "binary": "0b" + "1" * 20_000,
     "octal": "0" + "7" * 6000,
-    "sexagesimal": "1:" * 3000 + "0",
     "fraction": "0." + DIGITS,
     "tagged": f"!!int '0x{'f' * 5000}'",
 }
