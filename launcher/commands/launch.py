@@ -105,7 +105,8 @@ def _make_keys(target: Path, as_json: bool) -> int:
 
     cluster = load_cluster(target)
     nodes = {node.name: node.address for node in cluster.config.nodes}
-    made = make_keys(cluster.access.keys, nodes)
+    without = [name for name, address in nodes.items() if not cluster.access.guards(address or "")]
+    made = make_keys(cluster.access.keys, nodes, without)
     if as_json:
         print_json(made.as_json())
     else:

@@ -58,12 +58,23 @@ def test_secrets_are_for_their_owner_only(keys: Path) -> None:
 
 def test_made_again_it_keeps_what_is_there_and_follows_the_cluster(keys: Path) -> None:
     before = KeyFolder(keys / "a").secret
+    for path in sorted((keys / "b").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
     made = make_keys(keys, {"a": None, "c": None})
     assert (made.made, made.withdrawn) == (("c",), ("b",))
     assert set(made.kept) == {LAUNCHER, "a"}
     ring = KeyFolder(keys / "a")
     assert ring.secret == before
     assert list(ring.nodes) == ["c"]
+
+
+def test_a_node_of_another_file_stays_admitted_and_is_named(keys: Path) -> None:
+    before = KeyFolder(keys / LAUNCHER).nodes
+    made = make_keys(keys, {"c": "tcp://127.0.0.1:5500"}, without=["c"])
+    assert (made.withdrawn, made.others, made.hosts) == ((), ("a", "b"), {})
+    assert before.items() <= KeyFolder(keys / LAUNCHER).nodes.items()
+    assert "a, b: not in this file, and admitted as before" in made.text()
+    assert "c: on this machine, and without keys, unless" in made.text()
 
 
 def test_a_machine_whose_secret_was_deleted_gets_a_new_one(keys: Path) -> None:
