@@ -305,14 +305,18 @@ async def _body(
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     async def read(progress: Progress) -> bytes:
-        parts, size_bytes = [], 0
-        async for part in request.content.iter_any():
-            progress(len(part))
-            size_bytes += len(part)
-            if size_bytes > most_bytes:
-                raise too_large
-            parts.append(part)
-        body = b"".join(parts)
+        size_bytes = 0
+        parts: list[bytes] = []
+        try:
+            async for part in request.content.iter_any():
+                progress(len(part))
+                size_bytes += len(part)
+                if size_bytes > most_bytes:
+                    raise too_large
+                parts.append(part)
+            body = b"".join(parts)
+        finally:
+            parts.clear()  # an error may live longer, and with it this frame
         if encoding == "identity":
             return body
         return await asyncio.to_thread(_inflated, body, most_bytes, too_large)

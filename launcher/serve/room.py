@@ -79,7 +79,9 @@ class TransferRoom:
         self._admit()
         try:
             return await asyncio.wait_for(task, end_s - loop.time())
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, asyncio.TimeoutError) as error:
+            # The task keeps its error, whose frames would keep the task, and the transfer's bytes.
+            error.__traceback__ = error.__cause__ = error.__context__ = None
             if place.given_up:
                 raise self._refusal() from None
             raise
