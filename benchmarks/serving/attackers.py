@@ -1,6 +1,6 @@
 """Clients that try to bring a server down: `python -m benchmarks.serving.attackers NAME …`.
 
-Each is a function that attacks until a moment has come. Those of `WITHOUT_TOKEN` send none.
+Each is a function that attacks until a given time. Those of `WITHOUT_TOKEN` send none.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Target:
         return "\r\n".join([*lines, "", ""]).encode()
 
     def post(self, path: str, body: bytes, *headers: str, token: bool = True) -> None:
-        """Send a request on a connection of its own, and wait for what comes."""
+        """Send a request on a new connection, and wait for the answer."""
         with suppress(OSError), self.connect(self.http) as one:
             one.sendall(self.head(path, len(body), *headers, token=token) + body)
             one.recv(65536)
@@ -93,7 +93,7 @@ def bad_gzip(target: Target) -> None:
 
 
 def idle(target: Target) -> None:
-    """So many connections to each server that say nothing."""
+    """Number of silent connections to each server."""
     held = []
     for _ in range(IDLE):
         for address in (target.http, target.grpc):
@@ -189,7 +189,7 @@ class Http2:
         return size
 
     def read(self) -> None:
-        """Take what has come."""
+        """Take what has arrived."""
         data = self.socket.recv(1 << 18)
         self.is_open &= bool(data)
         self._buffer += data
@@ -225,7 +225,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def send_message(target: Target, message: bytes, method: str = "ModelInfer") -> None:
-    """Send a whole message in a call on a connection of its own; wait until it is answered."""
+    """Send a whole message in a call on a new connection; wait until it is answered."""
     one = Http2(target)
     with one.socket:
         one.call(1, method)
@@ -272,7 +272,7 @@ def unfinished_messages(target: Target) -> None:
 
 
 def pings(target: Target) -> None:
-    """So many connections of HTTP/2 that answer pings and ask for nothing."""
+    """Number of HTTP/2 connections that answer pings and ask for nothing."""
     held = [Http2(target) for _ in range(IDLE)]
     while target.goes_on:
         known = {one.socket: one for one in held if one.is_open}

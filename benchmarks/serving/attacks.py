@@ -116,7 +116,7 @@ def _status_bytes(pid: int, key: str) -> int:
 def observed(serving: Serving, name: str, seconds: float, side: int) -> dict[str, Any]:
     """What honest clients and the server's memory were like while one attack lasted, or none."""
     pid = serving.process.pid
-    Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins anew
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # reset the peak
     attacker = None
     if name:
         bytes_of_json = 3 * side * side * 32 + 64 * 1024

@@ -123,7 +123,7 @@ def check_deadlock(graph: _Graph, arcs: list[Arc], fired: Any, waits: Any) -> No
 def check_cycle(graph: _Graph, arcs: list[Arc], iterations: int, steps: Any) -> Fraction:
     """Check that each firing of a cycle waits for the end of the one before; return its ratio.
 
-    After the last step comes the first, so many iterations later. If the firings of an actor end in
+    The first step follows the last, `iterations` later. If the firings of an actor end in
     the order of their starts, firing j of an arc's target waits for the end of firing i of its
     source if what the arc held at first and what firings before i put is not enough.
     """
@@ -267,14 +267,14 @@ def number(found: Any, least: int = 0) -> int:
 
 def whole(found: Fraction) -> int:
     """Return `found`, which must be an integer."""
-    require(found.denominator == 1, "a time is no multiple of the unit")
+    require(found.denominator == 1, "a time is not a multiple of the unit")
     return int(found)
 
 
 def fraction(found: Any) -> Fraction:
     """Return a number that is written as an integer, a decimal, or a fraction in a string."""
     text = str(found) if type(found) is int else of(found, str)
-    require(_TIME.fullmatch(text), f"{text[:40]!r} is no number of 0 or more")
+    require(_TIME.fullmatch(text), f"{text[:40]!r} is not a number of at least 0")
     return Fraction(text)
 
 

@@ -219,7 +219,7 @@ def _needed(
 ) -> int | None:
     """Return the fewest more tokens in `arc` that let the iteration complete; None if none do.
 
-    Beforehand, every arc in `changed` holds so many tokens more or less.
+    Beforehand, the number of tokens in `changed` is added to each arc.
     """
     execution = Execution(stuck.state.graph, wanted)
     if all(amount >= 0 for amount in changed.values()):  # what has been fired can still be
@@ -305,7 +305,7 @@ class _Together:
         self._effort = self._left = effort
 
     def plenty(self, arc: int) -> int:
-        """Return so many tokens that nothing waits for more of them in an iteration."""
+        """Return a number of tokens with which nothing waits for more in an iteration."""
         one = self._graph.arcs[arc]
         return self._wanted[one.target] * max(one.consumption)
 

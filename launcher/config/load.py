@@ -181,7 +181,7 @@ def _shown(given: object, location: Location) -> str:
     if isinstance(given, bool):
         return f"{str(given).lower()} (YAML reads on, off, yes and no so: use quotes)"
     if given == HIDDEN:
-        return "what stands there"
+        return "the value given"
     if _HOLDERS & set(location) and isinstance(given, dict | list):  # a password may be in it
         return "a mapping" if isinstance(given, dict) else "a list"
     return brief(given)

@@ -63,7 +63,7 @@ def refused(session: Session, answer: Refused, own: str) -> LauncherError:
     if session.slots > 1:
         return LacksRoomError(
             f"{where(session)} refused: all of its {session.slots} slots are taken (the last one: "
-            f"{reason}); start its agent with more --slots, and write so many into cluster.yaml"
+            f"{reason}); start its agent with more --slots, and write that number into cluster.yaml"
         )
     if is_ours:
         reason += (

@@ -146,7 +146,7 @@ def _examine_board(board: Board, facts: dict[str, str]) -> list[Checked]:
 def _side_by_side(
     tasks: Sequence[Callable[[], list[Checked]]], limit_s: float
 ) -> list[list[Checked]]:
-    """Perform every task in a thread of its own; return their results in order.
+    """Perform each task in its own thread; return their results in order.
 
     Raises what a task raised.
     """

@@ -22,11 +22,11 @@ THIS_MACHINE = "this machine"
 def machine_of(node: NodeConfig) -> str:
     """Return the name of the machine that a node is a part of; `THIS_MACHINE` for this one.
 
-    That is what the user says (`host:`), or else the host of its address, whichever way it is
+    It is what the user wrote (`host:`), or else the host of its address, in whichever form that is
     written. A node without an address is on this machine, and so is a host that is loopback, this
-    machine's name or one of its own addresses. Any other name is taken for another machine's,
-    because looking it up may take seconds without a network. So are addresses of network namespaces
-    and containers, which have links of their own.
+    machine's name or one of its addresses. Any other name is taken for another machine's, because
+    looking it up may take seconds without a network. So are addresses of network namespaces and
+    containers, which have their own links.
     """
     host = node.host if node.host is not None else host_of(node.address or "")
     if host is None:

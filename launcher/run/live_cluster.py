@@ -100,7 +100,7 @@ class LiveModel:
     shapes and dtypes in `inputs`, in any byte order and layout, or to nested lists of numbers;
     wrong ones raise `LauncherError` before anything is sent (`launcher.inputs.tensors`). Arrays are
     copied, so they may be written to again at once. A result is a dict of output names to arrays.
-    The loss of a node is got over as `launch` does; what it cannot get over is raised from every
+    Recovers from a lost node as `launch` does; what it cannot recover from is raised from every
     call that waits or comes later.
     """
 
@@ -231,7 +231,7 @@ class LiveModel:
     ) -> AsyncIterator[dict[str, Array]]:
         """As `stream`, without holding up the event loop.
 
-        If its task is cancelled, frames that are not sent yet are cancelled, too.
+        If its task is cancelled, frames that are not sent yet are cancelled as well.
         """
         results = self._streamed(frames, in_flight)
         try:

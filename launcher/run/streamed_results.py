@@ -24,7 +24,7 @@ class Submit(Protocol[Given_contra]):
 
 
 class StreamedResults(Generic[Given]):
-    """Iterates `frames` in a thread of its own, from the first `next` on, and submits them.
+    """Iterates `frames` in its own thread, from the first `next` on, and submits them.
 
     At most `most()` frames have been read whose results the consumer has not done with. One thread
     takes results; any thread may `close`, also while another one waits for a result.

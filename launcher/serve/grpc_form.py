@@ -84,7 +84,7 @@ def parse_infer(data: bytes) -> InferMessage:
             for number in (MODEL_NAME, MODEL_VERSION)
         )
     except UnicodeDecodeError:
-        raise RequestError("the message is no valid protobuf of its type") from None
+        raise RequestError("the message is not a valid protobuf of its type") from None
     return InferMessage(name, version, rest, contents[RAW_INPUTS])
 
 

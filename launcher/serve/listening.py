@@ -145,7 +145,7 @@ def _connections(wanted: int, servers: int) -> int:
 
 
 class _Handler:
-    """Logs an error of the loop, but seldom that nothing can be accepted, which goes on."""
+    """Log an error of the loop; one that repeats, that nothing can be accepted, only now and then."""
 
     def __init__(self) -> None:
         self._next_s = 0.0

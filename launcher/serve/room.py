@@ -23,7 +23,7 @@ MOST_WAITING = 64
 """Transfers that wait; beyond them the one that has waited for longest is given up."""
 
 Progress = Callable[[int], None]
-"""Says that so many more bytes of a transfer have passed."""
+"""Called with the number of bytes of a transfer that have passed since the last call."""
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class TransferRoom:
                 self._admit()
 
     async def _enter(self, size_bytes: int, limit_s: float) -> None:
-        """Take so many bytes, once they are free."""
+        """Take a number of bytes, once they are free."""
         if self._has_room(size_bytes):  # a small transfer does not wait behind large ones
             self._free_bytes -= size_bytes
             return

@@ -244,7 +244,7 @@ class ServiceCore:
             if release is None:
                 model.since_s = now_s
             elif (life := model.lives.get(release)) is not None and life.has_failed:
-                life.failures = 0  # whoever applies it wants it tried
+                life.failures = 0  # applying it again asks for another try
                 makes_room_first = life.must_wait and event.may_gap and model.current is not None
                 life.retry_s = None if makes_room_first else now_s
 

@@ -176,7 +176,7 @@ def rollback_target(known: Sequence[Generation], to: int | None) -> Generation:
     differs from the present one.
 
     A rollback that has not served yet is the present one itself, which is tried again: what it was
-    to replace serves still, and whoever asks once more wants the same. Raises `BadInputError`.
+    to replace still serves, and a second request means the same. Raises `BadInputError`.
     """
     present = known[-1]
     if to is None:

@@ -154,7 +154,7 @@ class OpenedRelease:
                 lacks_room = isinstance(error, LacksRoomError) or bool(self._taken)
                 all_taken = len(self._taken) == len(self._nodes)
                 event = ReleaseFailed(release, str(error), lacks_room, lacks_room and all_taken)
-        except BaseException as error:  # noqa: BLE001 - the service goes on, and tells of it
+        except BaseException as error:  # noqa: BLE001 - the service continues, and reports it
             text = shortened(f"{type(error).__name__}: {error}")
             if not self._is_given_up.is_set():
                 event = ReleaseFailed(release, text)

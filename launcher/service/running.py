@@ -428,7 +428,7 @@ def _changes(
 
 
 async def _aside(call: Callable[[], T]) -> T:
-    """Return what a call returns, made in a thread of its own.
+    """Return what a call returns, made in its own thread.
 
     Files that an operator names may be on a disk that does not answer. Such a thread is left
     behind: it holds up neither others that wait for a thread, nor the end of the process.

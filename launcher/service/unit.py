@@ -31,7 +31,7 @@ USER = "csdf-edge-server"
 """The user of the system's services."""
 
 _CONFINED = f"""\
-# A user of its own, which can write its state and caches, and nothing else.
+# Its own user, who can write the state and caches and nothing else.
 User={USER}
 CacheDirectory=csdf-edge-server
 CacheDirectoryMode=0700

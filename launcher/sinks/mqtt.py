@@ -40,7 +40,7 @@ _PLACEHOLDERS = ("index", "name")
 _UNSENT = r"\x00-\x1f\x7f-\x9f\ufdd0-\ufdef" + "".join(
     f"\\U{plane:04x}fffe\\U{plane:04x}ffff" for plane in range(17)
 )
-"""Control characters and code points that are no characters: brokers close the connection on a
+"""Control characters and noncharacters: brokers close the connection on a
 topic that has one (MQTT 3.1.1, 1.5.3), as on the wildcards."""
 _NOT_IN_A_TOPIC = re.compile(f"[+#{_UNSENT}]")
 _NOT_IN_A_LEVEL = re.compile(f"[+#/{_UNSENT}]")

@@ -5,7 +5,7 @@ libav blocks where Python cannot interrupt it: on a camera that says nothing, in
 notices its own time-out; it never ends if a driver does not return. The source connects again only
 when it has ended, so that there is never more than one.
 
-Frames are handed over one at a time. As in every player, decoding goes on behind what is broken: a
+Frames are handed over one at a time. As in every player, decoding continues behind what is broken: a
 recording may have lost packets, or be several that were joined. The size that a video states is
 checked by libav before it allocates a picture (`max_pixels`), and once more before a picture is
 converted. No device could be tried where this was written.
@@ -94,7 +94,7 @@ class VideoSource:
     """Frames of one video; implements `launcher.sources.base.Source`.
 
     Each frame of a video that is not live is yielded or refused once: behind a refused one, another
-    call of `frames` goes on, and else it decodes from the beginning and passes over what it gave.
+    call of `frames` continues, and else it decodes from the beginning and passes over what it gave.
     """
 
     def __init__(self, opening: Opening) -> None:
@@ -137,7 +137,7 @@ class VideoSource:
             self._changed.notify_all()
 
     def _connected(self) -> _Decoder | None:
-        """Start a thread that decodes, or go on; returns None if the source is closed."""
+        """Start a thread that decodes, or continue; returns None if the source is closed."""
         with self._changed:
             last = self._decoder
             if self._goes_on:

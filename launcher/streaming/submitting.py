@@ -77,7 +77,7 @@ def joined(futures: Mapping[str, Future[Outputs]]) -> Future[Outputs]:
         with suppress(InvalidStateError):  # it has ended before
             try:
                 outputs = future.result()
-            except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
                 whole.set_exception(error)
                 return
             with lock:
