@@ -190,7 +190,7 @@ class LocalAgents(Mapping[str, LocalAgent]):
     def end(self) -> None:
         """End all agents and the processes that they started, within about `2 * LEAVE_S`.
 
-        Does nothing in a forked child of the process that started them, which has copies of all objects.
+        Does nothing in a forked child of the process that started them.
         """
         if os.getpid() != self._process:
             return

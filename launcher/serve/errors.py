@@ -43,7 +43,7 @@ class RequestError(LauncherError):
 
 
 def as_request_error(error: Exception) -> RequestError:
-    """Return the answer to a client for an exception; an unexpected one is answered without details.
+    """Return the answer for an exception; an unexpected one is answered without details.
 
     It has no traceback, whose frames would hold the request's bytes and the exception itself, until
     the garbage collector finds that circle.

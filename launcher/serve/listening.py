@@ -145,7 +145,7 @@ def _connections(wanted: int, servers: int) -> int:
 
 
 class _Handler:
-    """Log an error of the loop; one that repeats, that nothing can be accepted, only now and then."""
+    """Logs errors of the loop, and that nothing can be accepted once a minute only."""
 
     def __init__(self) -> None:
         self._next_s = 0.0

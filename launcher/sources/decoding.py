@@ -5,8 +5,8 @@ libav blocks where Python cannot interrupt it: on a camera that says nothing, in
 notices its own time-out; it never ends if a driver does not return. The source connects again only
 when it has ended, so that there is never more than one.
 
-Frames are handed over one at a time. As in every player, decoding continues behind what is broken: a
-recording may have lost packets, or be several that were joined. The size that a video states is
+Frames are handed over one at a time. As in every player, decoding continues behind what is broken:
+a recording may have lost packets, or be several that were joined. The size that a video states is
 checked by libav before it allocates a picture (`max_pixels`), and once more before a picture is
 converted. No device could be tried where this was written.
 

@@ -118,7 +118,7 @@ def test_files_and_random_are_no_sources(tmp_path: Path, text: str) -> None:
         ),
         (
             "{source: {kind: video, url: x, options: {framerate: 30}}}",
-            "input.source.options.framerate: must be text, not what stands there",
+            "input.source.options.framerate: must be text, not the value given",
         ),
         (
             "{source: {kind: video, url: [rtsp://me:secret@x]}}",
