@@ -1,0 +1,89 @@
+"""Holds analyses to each other and to plain executions: `python -m tests.csdf.at_large --help`.
+
+What the tests ask of some hundred random graphs, of as many as wanted: remedies of deadlocks,
+bounds on periods, periods of parts and of actors, homogeneous graphs, and certificates. Ends at the
+first disagreement, with the seed of its graph.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections import Counter
+
+from csdf.certificates.certify import certify
+from csdf.certificates.check import check
+from csdf.errors import OvertakingError, TooLargeError
+from csdf.execution.liveness import check_liveness, remedies_together
+from csdf.formats import json_format
+from csdf.model.graph import Graph
+from csdf.timing.expansion import homogeneous
+from csdf.timing.throughput import actor_periods, throughput
+from tests.csdf.graphs import connected_parts, random_graph
+from tests.csdf.test_critical import bounds
+from tests.csdf.test_liveness import applied, is_live, smaller_than, together
+from tests.fuzz.certificates import holds
+
+
+def remedies(found: Graph, seen: Counter[str]) -> None:
+    deadlock = check_liveness(found)
+    assert deadlock is not None
+    for remedy in deadlock.remedies:
+        seen["remedies"] += 1
+        assert is_live(applied(found, remedy))
+        assert not any(is_live(applied(found, one)) for one in smaller_than(found, remedy))
+    changes = remedies_together(found)
+    assert is_live(together(found, changes))
+
+
+def periods(found: Graph, seen: Counter[str]) -> None:
+    period, own = throughput(found).period, actor_periods(found)
+    assert max(own.values()) == period
+    parts = [actor_periods(part) for part in connected_parts(found)]
+    assert own == {name: one for part in parts for name, one in part.items()}
+    for effort in (0, 3, 10, 30):
+        least, most = bounds(found, effort)
+        assert most is not None
+        assert least <= period <= most
+    try:
+        expanded = homogeneous(found)
+    except (OvertakingError, TooLargeError):
+        return
+    seen["homogeneous"] += 1
+    assert throughput(expanded).period == period
+
+
+def certificates(found: Graph, seen: Counter[str]) -> None:
+    file = json_format.write(found).encode()
+    claims = check(json.dumps(certify(found, file).content).encode(), file)
+    holds(found, file, claims)
+    seen.update(f"certified: {claim}" for claim in claims)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.csdf.at_large", description=(__doc__ or "").split(":")[0]
+    )
+    parser.add_argument("--graphs", type=int, default=100_000, help="number (default: 10^5)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first graph (default: 0)")
+    options = parser.parse_args()
+    seen: Counter[str] = Counter()
+    for seed in range(options.seed, options.seed + options.graphs):
+        found = random_graph(random.Random(seed), bounded=seed % 2 == 0)
+        live = is_live(found)
+        seen["live" if live else "dead"] += 1
+        try:
+            assert (check_liveness(found) is None) == live
+            (periods if live else remedies)(found, seen)
+            certificates(found, seen)
+        except Exception:
+            sys.stderr.write(f"seed {seed}\n")
+            raise
+    sys.stdout.write("".join(f"{kind}: {count}\n" for kind, count in sorted(seen.items())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
