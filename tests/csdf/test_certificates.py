@@ -171,7 +171,7 @@ LIES: dict[str, tuple[Callable[[Content], None], str]] = {
         "'B': firings not in order",
     ),
     "starts of half the phases": (_set("period", "starts", "B", [2]), "'B' fit no iteration"),
-    "times between units": (_set("period", "value", "13/2"), "no multiple of the unit"),
+    "times between units": (_set("period", "value", "13/2"), "not a multiple of the unit"),
     "a period that is no number": (_set("period", "value", "-6"), "is not a number of at least 0"),
     "a slower cycle that is not slower": (
         _set("capacities", "c1", {"cycle": {"iterations": 1, "steps": [["A", 0, None, ONE]]}}),

@@ -188,7 +188,7 @@ def test_a_broker_has_a_name_or_an_address(host: str) -> None:
         ("host: a, topic: t, qos: 2", "qos: must be 0 or 1, not 2"),
         ("host: a, topic: t, password: secret", "a password needs a username; add it"),
         ("host: a, topic: t, username: u, password: 31415", "must be text, not the value given"),
-        ("host: a, topic: t, username: u, password: [secret]", "must be text, not what stands"),
+        ("host: a, topic: t, username: u, password: [secret]", "must be text, not the value given"),
         ("host: a, topic: t, username: u, password: secret, password_env: X", "contradict each"),
         ("host: a, topic: t, username: u, password_env: NOT_SET", "variable 'NOT_SET' is not set"),
         ("host: a, topic: t, tls_ca: x.pem", "tls_ca has no effect without tls: true"),
