@@ -5,7 +5,9 @@ from __future__ import annotations
 
 def megabytes(size: int) -> str:
     """Format a size in bytes, such as `12.3 MB` (10⁶ bytes), or `4.2 kB` for a small one."""
-    return f"{size / 1e6:.1f} MB" if size >= 100_000 or size == 0 else f"{size / 1e3:.1f} kB"
+    if size >= 1_000_000 or size == 0:
+        return f"{size / 1e6:.1f} MB"
+    return f"{size / 1e3:.1f} kB" if size >= 1000 else f"{size:.0f} B"
 
 
 def gigabytes(size: int) -> str:

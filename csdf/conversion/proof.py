@@ -69,8 +69,14 @@ class Proof:
             "once per frame. Live: one iteration completes from the initial state, with the "
             "capacities as bounds, for phases in any work-conserving order, in the pipelined "
             f"static order and frame by frame. Bounded: {_counted(self.flows, 'flow')} never hold "
-            f"more than {self.bytes_bound / 1e6:.3g} MB."
+            f"more than {_size(self.bytes_bound)}."
         )
+
+
+def _size(size: int) -> str:
+    if size >= 1_000_000:
+        return f"{size / 1e6:.3g} MB"
+    return f"{size / 1e3:.3g} kB" if size >= 1000 else f"{size} B"
 
 
 def _counted(number: int, what: str) -> str:
