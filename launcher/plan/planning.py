@@ -208,15 +208,19 @@ def wire_of(cluster: Cluster) -> WireChoice:
     return WireChoice(config.wire, of_node, tolerance)
 
 
-def check_strategy(cluster: Cluster) -> None:
-    """Raise `BadInputError`, which lists all strategies, if the cluster names an unknown one."""
+def check_strategy(cluster: Cluster, *, is_option: bool = False) -> None:
+    """Raise `BadInputError`, which lists all strategies, if the cluster names an unknown one.
+
+    `is_option` says that the name is that of `--strategy`, and not what the file has.
+    """
     wanted = cluster.config.strategy
     if wanted not in STRATEGIES:
         known = sorted(STRATEGIES)
-        close = suggestion(wanted, known)
-        raise cluster.error(
-            ("strategy",), f"unknown strategy {wanted!r}; known are {', '.join(known)}{close}"
-        )
+        what = f"unknown strategy {wanted!r}; known are {', '.join(known)}"
+        what += suggestion(wanted, known)
+        if is_option:
+            raise BadInputError(f"--strategy: {what}")
+        raise cluster.error(("strategy",), what)
 
 
 def pinned_layers(cluster: Cluster, network: Network) -> dict[str, str]:

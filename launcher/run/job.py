@@ -453,7 +453,7 @@ def _read(
     if request.save is not None:
         check_save_folder(request.save)
     if saved is None:
-        check_strategy(cluster)
+        check_strategy(cluster, is_option=request.strategy is not None)
     check_precisions(cluster)
     wire_of(cluster)  # it refuses what changes results unasked, before anything is read
     if not request.plan_only:

@@ -213,6 +213,11 @@ def test_an_unknown_strategy_is_refused_with_those_there_are(cluster: Path) -> N
     assert sentence.endswith("did you mean 'sequential'?")
 
 
+def test_a_strategy_of_the_command_line_is_not_called_one_of_the_file(cluster: Path) -> None:
+    sentence = refused(Request(cluster, strategy="sequental"))
+    assert sentence.startswith("--strategy: unknown strategy 'sequental'; known are ")
+
+
 def test_a_model_that_is_none_is_refused(cluster: Path) -> None:
     (cluster.parent / "branches.onnx").write_bytes(b"\x00\x01 no model")
     assert "cluster.yaml, line 1, model: " in refused(Request(cluster))
