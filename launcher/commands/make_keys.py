@@ -58,19 +58,20 @@ class MadeKeys:
 
     def text(self) -> str:
         """Return what was done, and what to do next, for people."""
+        done = (("made", self.made), ("kept", self.kept), ("removed", self.withdrawn))
         lines = [
-            f"{self.folder}: made the keys of {_listed(self.made)}; "
-            f"kept those of {_listed(self.kept)}; removed those of {_listed(self.withdrawn)}"
+            f"{self.folder}: "
+            + "; ".join(f"{verb} the keys of {', '.join(names)}" for verb, names in done if names)
         ]
         if self.others:
             lines.append(
-                f"{_listed(self.others)}: not in this file, and admitted as before; to keep one "
+                f"{', '.join(self.others)}: not in this file, and admitted as before; to keep one "
                 "out, delete its folder of keys and make keys again"
             )
         if self.without:
             lines.append(
-                f"{_listed(self.without)}: on this machine, and without keys, unless cluster.yaml "
-                "names their folder (keys: …)"
+                f"{', '.join(self.without)}: on this machine, where agents use keys only if "
+                f"cluster.yaml names the folder; add `keys: {self.folder.name}` to it"
             )
         if self.hosts:
             lines.append("Now copy its folder to each device; ssh encrypts the secret key:")
@@ -142,7 +143,3 @@ def _admit(
     for name in surplus:
         (folder / (name + SUFFIX)).unlink()
     return surplus
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names) if names else "no machine"

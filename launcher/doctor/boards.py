@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from launcher.config.cluster import NodeConfig
 from launcher.doctor.conversation import ConversationReading, converse
 from launcher.doctor.path import PathReading, PortReach, Reach, reach, read_path
-from launcher.run.access import Access, barred
+from launcher.run.access import DEFAULT_FOLDER, Access, barred
 from launcher.run.doors import candidates
 from launcher.run.runner import greeting
 from launcher.upgrade.boards import bracketed
@@ -242,6 +242,8 @@ def _sentence(text: str) -> str:
 
 def _send_keys(board: Board) -> str:
     """Return the command that makes what keys are missing and copies the board's to it."""
+    if not board.access.guards(board.address) and not board.access.insecure:
+        return f"echo 'keys: {DEFAULT_FOLDER}' >> {shlex.quote(str(board.file))}"
     folder = shlex.quote(str(board.access.keys / board.node.name))
     make = f"launch {shlex.quote(str(board.file))} --make-keys"
     return f"{make} && rsync -a --delete {folder}/ {bracketed(board.host)}:csdf-keys/"

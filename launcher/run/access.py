@@ -108,7 +108,8 @@ def barred(node: str, address: str, folder: Path | None, why: LinkChange) -> Bad
     if folder is None:
         return BadInputError(
             f"{where} requires a key, and this launcher uses none there: name the folder of keys "
-            "in cluster.yaml (`keys: keys`), or start that agent without --keys"
+            "in cluster.yaml (`keys: keys`, without `insecure: true`), or start that agent without "
+            "--keys"
         )
     if why is LinkChange.KEY_REFUSED:
         return BadInputError(

@@ -74,7 +74,8 @@ def test_a_node_of_another_file_stays_admitted_and_is_named(keys: Path) -> None:
     assert (made.withdrawn, made.others, made.hosts) == ((), ("a", "b"), {})
     assert before.items() <= KeyFolder(keys / LAUNCHER).nodes.items()
     assert "a, b: not in this file, and admitted as before" in made.text()
-    assert "c: on this machine, and without keys, unless" in made.text()
+    assert "c: on this machine, where agents use keys only if cluster.yaml names" in made.text()
+    assert "no machine" not in made.text()
 
 
 def test_a_machine_whose_secret_was_deleted_gets_a_new_one(keys: Path) -> None:

@@ -123,6 +123,18 @@ def test_what_is_wrong_with_a_board(reading, severity, what, remedy):
     assert what in found.what
 
 
+def test_an_agent_on_this_machine_with_keys_needs_the_key_in_the_file_and_no_copies():
+    address = "tcp://127.0.0.1:5500"
+    node = NodeConfig.model_validate({"name": "a", "address": address})
+    local = Board(node, address, Access(), Path("cluster.yaml"), "1.0")
+    reading = replace(
+        without_answer(barred=LinkChange.KEYS_ON_ONE_END),
+        control=PortReach(address, Reach.CONNECTED),
+    )
+    (found,) = judge_board(local, reading)
+    assert found.remedy == "echo 'keys: keys' >> cluster.yaml"
+
+
 def test_a_clock_that_was_hardly_measured_is_no_finding():
     assert judge_board(board(), with_talk(clock_rate=1.5, clock_error=0.9)) == []
 
