@@ -147,7 +147,8 @@ class Vertical:
         gap = gap_of(problem, priced, chosen)
         explanation = _explanation(problem, grouped, priced.costs, chosen, len(front))
         if gap is not None:
-            explanation += f"; no assignment betters its {problem.objective} by more than {gap:.1%}"
+            bounded = "memory" if problem.objective == "memory" else "period"
+            explanation += f"; no assignment betters its {bounded} by more than {gap:.1%}"
         if not fits:
             explanation += "; no solution was found that fits every device's memory"
         elif problem.slack_frames == 0:
@@ -274,9 +275,10 @@ def _explanation(problem: Problem, grouped: Genes, costs: Costs, chosen: int, fr
     balance = ideal / max(costs.compute_s[chosen].max(), ideal)
     weights = costs.weight_bytes[chosen]
     heaviest = len(weights) * weights.max() / weights.sum() if weights.any() else 1.0
+    costs_first = "period and memory" if problem.objective == "both" else problem.objective
     return (
         f"NSGA-II and annealing over {grouped.count} groups of layers; from a front of {front} "
-        f"solutions the best compromise for {problem.objective}: {balance:.0%} of perfect balance "
+        f"solutions the best compromise for {costs_first}: {balance:.0%} of perfect balance "
         f"in work, heaviest weights {heaviest:.2f} times the fair share"
     )
 

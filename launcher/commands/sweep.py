@@ -227,7 +227,7 @@ def _lines(outcome: SweepOutcome) -> list[str]:
         parts = [f"{name} {part:.0%}" for name, part in result.importance.items()]
         finished = result.count("complete")
         lines.append(f"importance, from {finished} finished trials: {', '.join(parts)}")
-    if result.ranked and outcome.saved is None:
+    if result.ranked and outcome.saved is None and (result.gain is None or result.gain > 0):
         lines.append(
             f"these lines in cluster.yaml give {_users(outcome)} the best trial's parameters:"
         )

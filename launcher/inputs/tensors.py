@@ -52,8 +52,9 @@ def _array(given: ArrayLike, name: str, dtype: str) -> Array:
     if isinstance(given, np.ndarray) or array.dtype.name == dtype:
         return array
     if array.dtype.kind not in "biuf":
+        held = "text" if array.dtype.kind in "SU" else array.dtype.name
         raise BadInputError(
-            f"input {name!r} holds {array.dtype.name} instead of numbers; the network takes {dtype}"
+            f"input {name!r} holds {held} instead of numbers; the network takes {dtype}"
         )
     return _converted(given, array, name, dtype)
 

@@ -87,8 +87,9 @@ def _try_to_listen(kind: str, host: str, port: int) -> None:
 
 
 def _cannot_listen(kind: str, host: str, port: int, error: OSError) -> BadInputError:
+    hint = "; another program uses it, so give another port" * (error.errno == errno.EADDRINUSE)
     return BadInputError(
-        f"{kind} at {host}:{port}: cannot be listened at: {error.strerror or error}"
+        f"{kind} at {host}:{port}: cannot be listened at: {error.strerror or error}{hint}"
     )
 
 

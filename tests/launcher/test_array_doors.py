@@ -153,7 +153,7 @@ masked = np.ma.masked_array(np.zeros(SHAPE, "f4"), np.eye(2, 3))
         ([[None, 1, 2]] * 2, "float32", "holds object instead of numbers"),
         ([[1j, 1, 2]] * 2, "float32", "holds complex128 instead of numbers"),
         ([[1, 2], [3]], "float32", "is not an array of numbers"),
-        ("hello", "float32", "instead of numbers"),
+        ("hello", "float32", "holds text instead of numbers"),
         (None, "float32", "instead of numbers"),
         (iter([1.0]), "float32", "instead of numbers"),
         ([[1, 2, 300]] * 2, "uint8", "numbers that uint8 cannot represent"),
