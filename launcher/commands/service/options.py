@@ -46,11 +46,16 @@ class UpOptions:
     2: something given cannot be used, and nothing was run. 130: Ctrl-C.
     """
 
-    cluster: Annotated[Path | None, typer.Argument(metavar="[CLUSTER]")] = None
+    cluster: Annotated[
+        Path | None, typer.Argument(metavar="[CLUSTER]", help="cluster.yaml to apply")
+    ] = None
     state: Annotated[Path | None, STATE] = None
     name: Annotated[str, NAME] = "default"
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Run here; so it does without --install, too")
+        bool,
+        typer.Option(
+            "--foreground", help="Run in the foreground, which is the default without --install"
+        ),
     ] = False
     install: Annotated[
         Literal["user", "system"] | None,
@@ -93,7 +98,7 @@ class ApplyOptions:
     be used, and nothing was changed.
     """
 
-    cluster: Annotated[Path, typer.Argument(metavar="CLUSTER")]
+    cluster: Annotated[Path, typer.Argument(metavar="CLUSTER", help="cluster.yaml to change to")]
     state: Annotated[Path | None, STATE] = None
     name: Annotated[str, NAME] = "default"
     allow_gap: Annotated[bool, GAP] = False
@@ -148,7 +153,9 @@ class LogsOptions:
     state: Annotated[Path | None, STATE] = None
     name: Annotated[str, NAME] = "default"
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens")] = False
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="The last so many")] = 100
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, help="Number of events to print, the last ones")
+    ] = 100
     as_json: Annotated[bool, JSON] = False
 
 
@@ -164,7 +171,7 @@ class RestartOptions:
     2: there is no such node, or it has an address.
     """
 
-    node: Annotated[str, typer.Argument(metavar="NODE")]
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of a node of this machine")]
     state: Annotated[Path | None, STATE] = None
     name: Annotated[str, NAME] = "default"
     no_wait: Annotated[bool, NO_WAIT] = False
