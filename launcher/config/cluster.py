@@ -25,7 +25,7 @@ from launcher.config.reconnect import ReconnectConfig
 from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
 from launcher.config.serve import ServeConfig
 from launcher.config.task import TaskConfig
-from launcher.config.units import BatchSize, Bytes, Duration, LinkRate, Share, Speed
+from launcher.config.units import BatchSize, Bytes, Duration, LinkRate, Share, Speed, brief
 from launcher.run.request import MOST_FRAMES, MOST_SEED
 from launcher.sinks.kinds import Sinks
 from launcher.sources.kinds import SourceValue
@@ -218,7 +218,7 @@ class NodeConfig(StrictModel):
         if match is None or not 1 <= int(match[2]) <= 65535:
             raise ValueError(
                 f"{address!r} is not an agent's address; write tcp://HOST:PORT, "
-                "such as tcp://192.168.1.20:5500"
+                "such as tcp://192.168.1.20:5500 or tcp://[fd00::20]:5500"
             )
         return address
 
@@ -236,7 +236,7 @@ class NodeConfig(StrictModel):
         port = int(match[2]) if match is not None else data
         if type(port) is not int or not 1 <= port <= MOST_PORT:
             raise ValueError(
-                f"{data!r} is not where a data port is; write its number, such as 5741, or "
+                f"{brief(data)} is not where a data port is; write its number, such as 5741, or "
                 "tcp://HOST:PORT"
             )
         return data

@@ -35,7 +35,7 @@ from launcher.config.reconnect import ReconnectConfig
 from launcher.config.redaction import HIDDEN, without_password, without_secrets
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.config.serve import ServeConfig
-from launcher.config.source import Location, ParsedFile, read_source
+from launcher.config.source import Location, ParsedFile, plain_value, read_source
 from launcher.config.task import TaskConfig
 from launcher.config.units import brief
 from launcher.errors import BadInputError
@@ -178,8 +178,6 @@ def _shown(given: object, location: Location) -> str:
     """A value of another type than it must have, as a message shows it."""
     if given is None:
         return "nothing"
-    if isinstance(given, bool):
-        return f"{str(given).lower()} (YAML reads on, off, yes and no so: use quotes)"
     if given == HIDDEN:
         return "the value given"
     if _HOLDERS & set(location) and isinstance(given, dict | list):  # a password may be in it
@@ -210,6 +208,19 @@ _REQUIRED = {
 }
 
 
+def _quoted_as(*types: type) -> Callable[[str], bool]:
+    """Return whether a text is, without quotes, a value of one of these types."""
+    return lambda text: type(plain_value(text)) in types
+
+
+_QUOTED = {
+    "int_type": _quoted_as(int),
+    "float_type": _quoted_as(int, float),
+    "bool_type": _quoted_as(bool),
+}
+"""What a quoted text may be meant as, by the type that is required."""
+
+
 def _what(
     problem: Mapping[str, Any], location: Location, keys: Callable[[Location], tuple[str, ...]]
 ) -> str:
@@ -227,7 +238,11 @@ def _what(
     if kind == "value_error":
         return str(context.get("error", problem["msg"]))
     if kind in _REQUIRED:
-        return f"{_required(location, kind)}, not {_shown(given, location)}"
+        shown = f"{_required(location, kind)}, not {_shown(given, location)}"
+        if isinstance(given, bool) and (kind == "string_type" or location in _SHORT):
+            return f"{shown} (YAML reads on, off, yes and no so: use quotes)"
+        quoted = isinstance(given, str) and kind in _QUOTED and _QUOTED[kind](given)
+        return f"{shown}; remove the quotes" if quoted else shown
     for word, relation in _RELATIONS.items():
         if word in context:
             return f"must be {relation} {_number(context[word])}, not {brief(given)}"

@@ -133,7 +133,9 @@ def read_source(path: Path, name: str | None = None, *, may_be_pipe: bool = True
     except FileNotFoundError:
         raise BadInputError(f"{shown}: there is no such file") from None
     except UnicodeDecodeError as error:
-        raise BadInputError(f"{shown}: is not UTF-8 text (byte {error.start})") from None
+        raise BadInputError(
+            f"{shown}: is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from None
     except OSError as error:
         raise BadInputError(f"{shown}: cannot be read: {error.strerror}") from None
     return parse_source(text, shown)
@@ -165,12 +167,21 @@ def parse_source(text: str, name: str) -> ParsedFile:
     return ParsedFile(name, data, reader.lines, reader.written)
 
 
+_PROBLEMS = {
+    "mapping values are not allowed here": "a colon that begins no value here; put a space behind "
+    "the colon of a key, put text that has a colon into quotes, and look at the indentation",
+    "but found another document": "a second document begins here; keep one",
+}
+"""What PyYAML says, in words that say what to do."""
+
+
 def _syntax_sentence(error: yaml.MarkedYAMLError, name: str) -> str:
     mark = error.problem_mark or error.context_mark
     line = f", line {mark.line + 1}" if mark else ""
     problem = error.problem or error.context or "cannot be parsed"
     if "'\\t'" in problem:
-        problem = "a tab; indent with spaces"
+        problem = "a tab; write spaces instead"
+    problem = _PROBLEMS.get(problem, problem)
     return f"{name}{line}: is not valid YAML: {problem}"
 
 
@@ -249,11 +260,21 @@ class _Reader:
             return _whole_text(value) if isinstance(value, str) else value
         except Exception as error:  # noqa: BLE001 - PyYAML raises KeyError and others for bad tags
             problem = getattr(error, "problem", None) or reason(error)
+            if isinstance(error, yaml.constructor.ConstructorError):
+                problem = f"the tag {node.tag!r} means nothing here; remove it"
             place = f", {dotted(at)}" if at else ""
             line = node.start_mark.line + 1
             raise BadInputError(f"{self.name}, line {line}{place}: {problem}") from None
         finally:
             loader.dispose()
+
+
+def plain_value(text: str) -> object:
+    """Return what a text is in a file without quotes: a number, true or false, or the text."""
+    try:
+        return parse_source(text, "").data
+    except BadInputError:
+        return text
 
 
 def _whole_text(text: str) -> str:

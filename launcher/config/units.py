@@ -69,7 +69,7 @@ def parse_speed(value: object) -> float:
     else:
         raise ValueError(f"must be a number per second such as 2e10 or 20G, not {brief(value)}")
     if not 0 < speed < math.inf:
-        raise ValueError(f"must be above zero, not {brief(value)}")
+        raise ValueError(f"must be above 0, not {brief(value)}")
     return speed
 
 

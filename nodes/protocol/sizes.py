@@ -37,7 +37,7 @@ def parse_bytes(value: object) -> int:
 def brief(value: object) -> str:
     """Return a wrong value as an error message shows it, at most `LONGEST_SHOWN` characters."""
     try:
-        shown = repr(value)
+        shown = str(value).lower() if isinstance(value, bool) else repr(value)
     except RecursionError:
         return "something that is nested too deeply"
     return shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}…"

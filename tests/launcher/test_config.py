@@ -44,8 +44,12 @@ MISTAKES = [
     pytest.param(
         f"{BASE}a: [1\n", "cluster.yaml, line 6: is not valid YAML: ", id="unclosed bracket"
     ),
-    pytest.param(f"{BASE}\tseed: 1\n", "line 5: is not valid YAML: a tab; indent with", id="tab"),
-    pytest.param(f"{BASE}---\nseed: 1\n", "line 5: is not valid YAML: ", id="two documents"),
+    pytest.param(f"{BASE}\tseed: 1\n", "line 5: is not valid YAML: a tab; write spaces", id="tab"),
+    pytest.param(
+        f"{BASE}---\nseed: 1\n",
+        "line 5: is not valid YAML: a second document begins here",
+        id="two documents",
+    ),
     pytest.param(
         f"{BASE}seed: 1\nframes: 2\nseed: 2\n",
         "line 7, seed: the key stands there twice; the first is on line 5",
@@ -53,6 +57,31 @@ MISTAKES = [
     ),
     pytest.param(f"{BASE}pins: &p\n  x: *p\n", "line 5, pins.x: contains itself", id="recursion"),
     pytest.param(f"{BASE}? [a]\n: 1\n", "line 5: a key must be text", id="key is a list"),
+    pytest.param(
+        f"{BASE}model: !env MODEL\n".replace("model: m.onnx\n", "", 1),
+        "model: the tag '!env' means nothing here; remove it",
+        id="unknown tag",
+    ),
+    pytest.param(
+        node("host: a: b"), "line 5: is not valid YAML: a colon that begins no value", id="colon"
+    ),
+    pytest.param(
+        node("threads: yes"), "threads: must be a whole number, not true", id="yes for a number"
+    ),
+    pytest.param(
+        node("threads: '4'"),
+        "threads: must be a whole number, not '4'; remove the quotes",
+        id="a number in quotes",
+    ),
+    pytest.param(
+        f"{BASE}verify: 'no'\n",
+        "verify: must be true or false, not 'no'; remove the quotes",
+        id="no in quotes",
+    ),
+    pytest.param(
+        f"{BASE}verify: 'never'\n", "verify: must be true or false, not 'never'", id="never"
+    ),
+    pytest.param(f"{BASE}batch: yes\n", "or auto, not true", id="yes for a number of frames"),
     pytest.param(f"{BASE}seed: !!int x\n", "line 5, seed: invalid literal for int()", id="bad tag"),
     pytest.param(
         f"{BASE}within: 10\n",
