@@ -22,6 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from launcher.config.units import brief
 from launcher.errors import BadInputError, LauncherError
 from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.routes import Routes, ServedVersion, served_model
@@ -455,22 +456,31 @@ def _exempt_from_collection() -> None:
     gc.freeze()
 
 
-def _body(body: bytes) -> dict[str, Any]:
+def _body(body: bytes, *keys: str) -> tuple[dict[str, Any], bool]:
+    """Return the data of a command's body, which has these keys, and whether a gap is allowed."""
     try:
         data = json.loads(body or b"{}")
     except (ValueError, RecursionError):
         raise RequestError("the body is not valid JSON") from None
     if not isinstance(data, dict):
         raise RequestError("the body must be a JSON object")
-    return data
+    known = (*keys, "allow_gap")
+    if unknown := sorted(data.keys() - {*known}):
+        raise RequestError(
+            f"unknown key {brief(unknown[0])}; the keys known here are {', '.join(known)}"
+        )
+    may_gap = data.get("allow_gap", False)
+    if not isinstance(may_gap, bool):
+        raise RequestError(f"allow_gap: must be true or false, not {brief(may_gap)}")
+    return data, may_gap
 
 
 def _apply_body(body: bytes) -> tuple[Path, bool]:
-    data = _body(body)
+    data, may_gap = _body(body, "path")
     path = data.get("path")
     if not isinstance(path, str) or not path.startswith("/") or not _is_name(path):
         raise RequestError("path: must be the absolute path of a cluster.yaml")
-    return Path(path), data.get("allow_gap") is True
+    return Path(path), may_gap
 
 
 def _is_name(path: str) -> bool:
@@ -482,8 +492,8 @@ def _is_name(path: str) -> bool:
 
 
 def _rollback_body(body: bytes) -> tuple[int | None, bool]:
-    data = _body(body)
+    data, may_gap = _body(body, "to")
     to = data.get("to")
     if to is not None and (not isinstance(to, int) or isinstance(to, bool)):
         raise RequestError("to: must be the number of a generation")
-    return to, data.get("allow_gap") is True
+    return to, may_gap

@@ -138,6 +138,11 @@ def test_the_control_api_lets_operators_in_and_nobody_else(up: Up) -> None:
     assert asked(up, "apply", token, b'{"path": "/\\u0000"}') == 400
     assert asked(up, "apply", token, b'{"path": "/\\ud800"}') == 400
     assert asked(up, "apply", token, bytes(2 << 20)) == 413
+    present = up.command("status")[1]["generation"]
+    assert asked(up, "rollback", token, f'{{"too": {present}}}'.encode()) == 400
+    assert asked(up, "rollback", token, f'{{"to": {present}, "allow_gap": "no"}}'.encode()) == 400
+    assert asked(up, "rollback", token, f'{{"to": {present}, "allow_gap": true}}'.encode()) == 200
+    assert up.command("status")[1]["generation"] == present
     assert asked(up, "nothing", token) == 404
     assert asked(up, "status", token) == 200
 
@@ -183,6 +188,28 @@ def test_where_an_agent_has_room_for_one_version_a_gap_must_be_allowed(tmp_path:
     assert "`sudo systemctl restart node-agent` restarts it" in answer["error"]
     assert up.end() == 0
     agent.communicate()
+
+
+def test_who_applies_what_another_replaces_at_once_is_not_told_that_it_serves(
+    tmp_path: Path,
+) -> None:
+    for version in (1, 2):
+        write_version(tmp_path, version)
+    up = Up(tmp_path, write_cluster(tmp_path, ("digits", 1), count=1))
+    up.read_until("version 1 of digits serves")
+    first = (tmp_path / "cluster.yaml").rename(tmp_path / "first.yaml")
+    second = write_cluster(tmp_path, ("digits", 2), count=1)
+    applying = subprocess.Popen(
+        [*LAUNCH, "apply", str(second), "--state", str(tmp_path / "state"), "--json"],
+        stdout=subprocess.PIPE,
+    )
+    up.read_until("version 2 of digits is being loaded")
+    assert up.command("apply", str(first))[0] == 0
+    answer = json.loads(applying.communicate(timeout=60)[0])
+    assert (applying.returncode, answer["generation"]) == (1, 2)
+    assert "another command has put generation 3 (applied) in its place" in answer["error"]
+    assert answered_by(up) == 1
+    assert up.end() == 0
 
 
 def test_after_a_sudden_end_what_was_applied_last_goes_on(folder: Path, tmp_path: Path) -> None:

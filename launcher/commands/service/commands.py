@@ -149,7 +149,7 @@ def status_text(found: dict[str, Any]) -> str:
 def _model_text(model: dict[str, Any]) -> str:
     since = as_local_time(model["since_s"])
     text = f"version {model['version'] or '-'}: {model['state']} since {since}"
-    if model["stage"]:
+    if model["stage"] and model["state"] != "failed":  # it is that of another version
         text += f", {model['stage']}"
     if model["serving"] not in (None, model["version"]):
         text += f"; version {model['serving']} serves"
@@ -219,7 +219,7 @@ def _changed(
         return EXIT_FINE
     while True:
         status = service.get("status")
-        waiting, failed = _unsettled(status)
+        waiting, failed = _unsettled(status, answer["generation"])
         if failed or not waiting:
             break
         for event in service.get(f"events/{last}")["events"]:
@@ -239,8 +239,13 @@ def _changed(
     return code
 
 
-def _unsettled(status: dict[str, Any]) -> tuple[bool, list[str]]:
-    """Whether a model is not as it is wanted yet, and the sentences for those that have failed."""
+def _unsettled(status: dict[str, Any], generation: int) -> tuple[bool, list[str]]:
+    """Whether a model is not yet as a generation wants it, and the sentences for what failed."""
+    if status["generation"] != generation:
+        return False, [
+            f"generation {generation} was not seen to serve: another command has put generation "
+            f"{status['generation']} ({status['origin']}) in its place"
+        ]
     waiting, failed = False, []
     for model in status["models"]:
         if model["state"] == "failed":
