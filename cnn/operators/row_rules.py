@@ -93,8 +93,11 @@ class Operands:
 
     @property
     def output(self) -> tuple[int, ...]:
-        """The shape of the first output."""
-        return self.shapes[self.node.output[0]]
+        """The shape of the first output; raises `NoRowRuleError` if the node leaves it out."""
+        name = self.node.output[0]
+        if name not in self.shapes:
+            raise NoRowRuleError("its first output is left out")
+        return self.shapes[name]
 
     def constant(self, index: int) -> Array:
         """Return the values of a constant input; raise `NoRowRuleError` if they are unknown."""

@@ -318,6 +318,7 @@ def _infer(graph: OperatorGraph, node: onnx.NodeProto) -> None:
             found = _inferred_by_function(graph, node, types, data)
     except (shape_inference.InferenceError, RuntimeError, ValueError):
         return  # inference of the whole network reports it
+    found.pop("", None)  # of an output that is left out
     graph.types.update(found)
 
 

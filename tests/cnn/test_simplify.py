@@ -382,3 +382,24 @@ def test_what_is_large_only_once_it_is_computed_stays_computed(tmp_path: Path) -
     )
     assert list(built.network.weights) == ["s"]
     whole_model_agrees(built, tmp_path)
+
+
+def test_an_output_that_is_left_out_has_no_type(tmp_path: Path) -> None:
+    """As exporters leave out a mask, all but the last state, and inputs between others."""
+    nodes = [
+        node("Dropout", ["x"], ["d", ""]),
+        node("GRU", ["d", "w", "r", "", "", "h"], ["", "y"], "gru", hidden_size=3),
+        node("Relu", ["y"], ["z"]),
+    ]
+    proto = model(
+        nodes,
+        [value("x", (5, 1, 4))],
+        [value("z", (1, 1, 3))],
+        [weight("w", 1, 9, 4), weight("r", 1, 9, 3), weight("h", 1, 1, 3)],
+    )
+    path = save(proto, tmp_path)
+    found = cnn.read(path)
+    assert "gru" not in found.band_layers()
+    frame = {"x": np.random.default_rng(0).standard_normal((5, 1, 4), np.float32)}
+    subnet = found.cut(found.network.layer, ["x"], ["z"], tmp_path)
+    np.testing.assert_allclose(run(subnet.graph, frame)[0], run(path, frame)[0], rtol=1e-5)
