@@ -140,6 +140,7 @@ EQUIVALENTS: Mapping[str, str] = {
     "FusedConv": "Conv",
     "FusedGemm": "Gemm",
     "MatMulIntegerToFloat": "MatMul",
+    "MatMulNBits": "MatMul",
     "QGemm": "Gemm",
 }
 
@@ -211,6 +212,10 @@ def _product(node: _Node) -> Sequence[Made]:
     return [(node.kind(0), (*stack, left[-2], right[-1]))]
 
 
+def _product_with_few_bits(node: _Node) -> Sequence[Made]:
+    return [(node.kind(0), (*node.shape(0)[:-1], node.integer("N")))]
+
+
 def _turned(node: _Node, index: int, letter: str) -> Shape:
     """Return an operand's shape after transposing the stack's first axis, and then the matrix."""
     shape = list(node.shape(index))
@@ -276,6 +281,7 @@ RULES: Mapping[str, _Rule] = {
     "FusedConv": _as("Conv", (0, 1)),
     "FusedGemm": _as("Gemm", (0, 1)),
     "MatMulIntegerToFloat": _integer_product,
+    "MatMulNBits": _product_with_few_bits,
     "MultiHeadAttention": _many_headed_attention,
     "QGemm": _quantised_gemm,
     "QLinearAveragePool": _as("AveragePool"),

@@ -77,6 +77,11 @@ CASES: Sequence[tuple[str, Sequence[Given], dict[str, object]]] = [
     ("FusedMatMul", [floats(4, 3, 2), floats(3, 4, 5)], TURNED),
     ("Gelu", [floats(2, 3)], {}),
     ("MatMulIntegerToFloat", [whole(2, 3, 4), whole(4, 5), SCALE, SCALE, ZERO, ZERO], {}),
+    (
+        "MatMulNBits",
+        [floats(2, 3, 32), whole(8, 2, 8), abs(floats(8, 2))],
+        {"K": 32, "N": 8, "bits": 4, "block_size": 16},
+    ),
     ("MultiHeadAttention", [floats(2, 5, 8), floats(2, 6, 8), floats(2, 6, 4)], {"num_heads": 2}),
     (
         "MultiHeadAttention",

@@ -35,8 +35,8 @@ CONTRIB_OPERATORS = frozenset(
     (
         *("Attention", "BiasGelu", "DequantizeLinear", "DynamicQuantizeLSTM"),
         *("DynamicQuantizeMatMul", "EmbedLayerNormalization", "FastGelu", "FusedConv", "FusedGemm"),
-        *("FusedMatMul", "Gelu", "MatMulIntegerToFloat", "MultiHeadAttention", "QAttention"),
-        *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat"),
+        *("FusedMatMul", "Gelu", "MatMulIntegerToFloat", "MatMulNBits", "MultiHeadAttention"),
+        *("QAttention", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat"),
         *("QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul"),
         *("QLinearSigmoid", "QLinearSoftmax", "QLinearWhere", "QuantizeLinear", "QuickGelu"),
         *("RotaryEmbedding", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
