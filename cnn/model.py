@@ -293,8 +293,6 @@ class _Origin:
         choice = self.interface.apply(proto, weights, label)
         nodes = tuple(every_node(proto.graph.node))
         activations = {name for node in proto.graph.node for name in node.output}
-        activations.update(value.name for value in proto.graph.input)
-        activations.difference_update(weights)
         check_domains(nodes, activations, label)
         check_known(nodes, version, activations, label)
         keep_true_inputs(proto, weights)

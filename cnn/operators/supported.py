@@ -57,10 +57,13 @@ def describe(node: onnx.NodeProto) -> str:
 
 
 def end_before(node: onnx.NodeProto, activations: Container[str]) -> str:
-    """Return the advice to end the network at those of the `activations` that `node` reads."""
+    """Return the advice to end the network at those of the `activations` that `node` reads.
+
+    An input of the network is none of them, because no network ends there.
+    """
     names = [name for name in reads(node) if name in activations]
     if not names:
-        return "end the network before it: name earlier tensors as `outputs`"
+        return "name tensors that do not need it as `outputs`"
     return f"end the network before it: outputs: {json.dumps(names, ensure_ascii=False)}"
 
 
@@ -143,6 +146,11 @@ def numpy_dtype(element_type: int, what: str) -> str:
     """
     check_element_type(element_type, what)
     name = onnx.TensorProto.DataType.Name(element_type).lower()
+    if element_type == onnx.TensorProto.STRING:
+        raise ModelError(
+            f"{what} holds text; only tensors of numbers can travel between devices. Cut the part "
+            "of the model that works on text off before exporting it"
+        )
     if name not in NUMBERS:
         raise ModelError(
             f"{what} holds {name} values, which NumPy does not have; "

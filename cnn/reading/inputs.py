@@ -51,15 +51,17 @@ def settle(
     """
     names = [value.name for value in proto.graph.input]
     if not names:
-        raise ModelError(f"{label}: the model has no input, so there is nothing to run it on")
+        raise ModelError(
+            f"{label}: no output of the model depends on an input, so there is nothing to run"
+        )
     advice = _Advice(proto.graph, weights, label)
     shapes = _by_name(requested, names, label, advice)
     settled: dict[str, tuple[int, ...]] = {}
     for value in proto.graph.input:
         if not value.type.HasField("tensor_type"):
-            kind = value.type.WhichOneof("value") or "value without a type"
+            kind = value.type.WhichOneof("value") or "unknown"
             raise ModelError(
-                f"{label}: input {value.name!r} is a {kind.removesuffix('_type')}, not a tensor; "
+                f"{label}: input {value.name!r} is of the type {kind.removesuffix('_type')}; "
                 "export the model with tensor inputs only"
             )
         check_element_type(value.type.tensor_type.elem_type, f"{label}: input {value.name!r}")

@@ -128,7 +128,7 @@ def infer(model: Simplified, label: str) -> dict[str, Tensor]:
     values = _inferred(model, label)
     for value in model.inputs:
         known[value.name] = _tensor(value, label, f"input {value.name!r}")
-    activations = {value.name for value in model.inputs}
+    activations: set[str] = set()
     opset = standard_opset(model.opset_import)
     for node in model.nodes:
         for name in filter(None, node.output):
@@ -277,8 +277,8 @@ def _tensor(value: onnx.ValueInfoProto, label: str, what: str) -> Tensor:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         raise ModelError(
-            f"{label}: {what} is {str(kind).removesuffix('_type')}, not a tensor; "
-            "only tensors of numbers can travel between devices"
+            f"{label}: {what} is of the type {str(kind).removesuffix('_type')}; only tensors of "
+            "numbers can travel between devices: name others as `outputs` of the model"
         )
     tensor = value.type.tensor_type
     dtype = numpy_dtype(tensor.elem_type, f"{label}: {what}")

@@ -185,7 +185,8 @@ def _parse(content: bytes, label: str) -> onnx.ModelProto:
         proto.ParseFromString(content)
     except DecodeError as error:
         raise ModelError(
-            f"{label}: this is not an ONNX file, or it is truncated; export or download it again"
+            f"{label}: this is not an ONNX file, or it is truncated, or only a pointer of Git LFS; "
+            "export it or download it again (git lfs pull)"
         ) from error
     if not proto.graph.node or not proto.opset_import:
         raise ModelError(

@@ -195,8 +195,8 @@ def array_in(
     has = len(contents.data)
     if has < end:
         raise ModelError(
-            f"{what} needs {end} bytes of {file}, which has {has}; the file is truncated, copy "
-            "it again"
+            f"{what} needs {end} bytes of {file}, which has {has}; the file is truncated, or "
+            "only a pointer of Git LFS; download it again (git lfs pull)"
         )
     if size_bytes == 0:
         return np.zeros(shape, dtype)

@@ -276,7 +276,7 @@ class _Decoder(threading.Thread):
             raise self._unusable("holds no video")
         codec = stream.codec_context
         if codec is None:
-            raise self._unusable("is packed by a method that PyAV cannot decode")
+            raise self._unusable("is truncated, or packed by a method that PyAV cannot decode")
         self._check(codec.width, codec.height)
         codec.options = {**self._opening.options, **_BOUND}
         # Threads that decode several frames at once would hold some back when one is broken, and

@@ -94,6 +94,11 @@ def test_a_custom_operator_that_reads_a_weight_first(tmp_path: Path) -> None:
     refused(save(proto, tmp_path), r"""the domain 'my.ops'.*outputs: \["y"\]""")
 
 
+def test_no_network_ends_at_its_input(tmp_path: Path) -> None:
+    proto = convolution((1, 3, 8, 8), node("Swirl", ["x"], ["z"], "s", domain="my.ops"))
+    refused(save(proto, tmp_path), r"the domain 'my.ops'.*name tensors that do not need it as `out")
+
+
 def test_an_operator_whose_shape_does_not_follow_is_named_with_its_domain(tmp_path: Path) -> None:
     pool = node(
         "QLinearGlobalAveragePool",
@@ -142,7 +147,7 @@ def test_string_inputs(tmp_path: Path) -> None:
     proto = model(
         [node("Identity", ["x"], ["y"])], [value("x", (1,), string)], [value("y", (1,), string)]
     )
-    refused(save(proto, tmp_path), "input 'x' holds string values")
+    refused(save(proto, tmp_path), "input 'x' holds text")
 
 
 def of_no_type() -> onnx.TensorProto:
@@ -202,4 +207,4 @@ def test_a_model_whose_outputs_no_input_reaches(tmp_path: Path) -> None:
 
 def test_a_model_without_inputs(tmp_path: Path) -> None:
     proto = model([node("Relu", ["w"], ["y"])], [], [value("y")], [constant("w", [1.0], float)])
-    refused(save(proto, tmp_path), "the model has no input")
+    refused(save(proto, tmp_path), "no output of the model depends on an input")

@@ -115,7 +115,7 @@ def test_no_other_file_is_opened(folder: Path, location: str, sentence: str) -> 
         ({}, (2**62, 0), 1, "does not contain the 0 values"),
         ({}, (2**62, 2**62, 2**62), 1, "needs .* bytes of .*w.bin, which has 432"),
         ({}, None, 11, "needs 864 bytes of .*w.bin, which has 432"),
-        ({}, None, 8, "holds string values"),
+        ({}, None, 8, "holds text"),
         ({}, None, 0, "has no element type"),
     ],
 )

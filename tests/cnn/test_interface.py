@@ -70,7 +70,7 @@ def test_all_outputs_by_name_give_the_network_as_it_is(tmp_path: Path) -> None:
         (["score"], r"outputs: the model has no tensor 'score'; did you mean 'scores'\?"),
         (["zzzz"], r"the model has no tensor 'zzzz'; its outputs are scores, kept"),
         (["boxes", "boxes"], r"outputs: 'boxes' is listed twice"),
-        (["w"], r"the model has no input, so there is nothing to run"),
+        (["w"], r"no output of the model depends on an input, so there is nothing to run"),
     ],
     ids=["misspelt", "unknown", "twice", "a weight alone"],
 )
@@ -183,5 +183,5 @@ def test_constants_that_do_not_suit_their_input(
 
 def test_a_model_with_constants_for_all_its_inputs_has_nothing_to_run_on(tmp_path: Path) -> None:
     path = save(model([node("Relu", ["x"], ["y"])], [value("x", (1,))], [value("y")]), tmp_path)
-    with pytest.raises(cnn.ModelError, match="the model has no input"):
+    with pytest.raises(cnn.ModelError, match="no output of the model depends on an input"):
         cnn.read(path, inputs={"x": 1})

@@ -251,7 +251,7 @@ def test_a_network_with_a_tail_is_merged_with_others(tmp_path: Path) -> None:
 def test_a_result_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
     proto = of_operator(node("SplitToSequence", ["y"], ["z"], "split", axis=1), made="z")
     proto.graph.output[0].type.Clear()
-    with pytest.raises(cnn.ModelError, match=r"output 'z' is sequence, not a tensor"):
+    with pytest.raises(cnn.ModelError, match=r"output 'z' is of the type sequence"):
         read(proto, tmp_path)
 
 
