@@ -70,6 +70,7 @@ class InferMessage:
     model: str
     version: str
     """That of the model; empty for the present one."""
+    size_bytes: int
     rest: bytes
     """What is not tensors sent as bytes."""
     raw: Sequence[memoryview]
@@ -85,7 +86,7 @@ def parse_infer(data: bytes) -> InferMessage:
         )
     except UnicodeDecodeError:
         raise RequestError("the message is not a valid protobuf of its type") from None
-    return InferMessage(name, version, rest, contents[RAW_INPUTS])
+    return InferMessage(name, version, len(data), rest, contents[RAW_INPUTS])
 
 
 def read_infer(given: InferMessage, model: ServedModel) -> InferCall:
@@ -94,10 +95,10 @@ def read_infer(given: InferMessage, model: ServedModel) -> InferCall:
     Raises `RequestError`.
     """
     raw = given.raw
-    if len(given.rest) > (MESSAGE_BYTES if raw else model.largest_message_bytes):
+    if given.size_bytes > model.largest_message_bytes or (raw and len(given.rest) > MESSAGE_BYTES):
         raise RequestError(
-            f"the message has {len(given.rest)} bytes beside its tensors, more than any request "
-            "for this model needs",
+            f"the message has {given.size_bytes} bytes, {len(given.rest)} of them beside its "
+            "tensors, more than any request for this model needs",
             Refusal.TOO_LARGE,
         )
     message = parsed(METHODS["ModelInfer"][0], given.rest)

@@ -6,12 +6,17 @@ wire: so a message that arrives too slowly can be given up.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 
@@ -26,13 +31,19 @@ PATIENCE_S = 0.5
 """How long a message may take to arrive while others wait for room; how much of it has come is not
 known."""
 
-READERS = 8
-"""Messages for which there is room, however large they may be."""
-
 FRAME_BYTES = 1 << 20
 """Of HTTP/2, instead of 16 KiB: a tensor comes in fewer pieces."""
 
+FOR_EVERYBODY = ("ServerLive", "ServerReady")
+"""Methods without a token."""
+
+STRANGERS_S = 0.5
+"""How long an answer may take to leave that needs no token, or refuses a call without it."""
+
 _log = logging.getLogger(__name__)
+logging.getLogger("grpc._cython.cygrpc").addFilter(
+    lambda record: not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.BaseError))
+)  # else each client could fill the log with calls that it leaves
 
 
 @asynccontextmanager
@@ -47,7 +58,7 @@ async def grpc_server(
     limits = service.limits
     read_ms = int(limits.read_s * 1000)
     largest_bytes = service.largest_message_bytes
-    room = TransferRoom(max(limits.room_bytes, READERS * largest_bytes), PATIENCE_S)
+    room = TransferRoom(limits.room_bytes, PATIENCE_S, lambda: largest_bytes)
     server = grpc.aio.server(
         maximum_concurrent_rpcs=most,
         options=[
@@ -71,17 +82,19 @@ async def grpc_server(
     async def read(context: Any) -> Any:
         return await room.hold(largest_bytes, lambda _: message(context), limits.read_s)
 
-    streams = Streams(partial(_streamed, service), limits)
+    ends = _Ends(limits.read_s)
+    streams = Streams(partial(_streamed, service), limits, ends.must_leave)
     handlers = {
         name: grpc.stream_unary_rpc_method_handler(
-            _handler(name, partial(_answer, name, service, read))
+            _handler(name, ends, partial(_answer, name, service, read))
         )
         for name in METHODS
     }
     handlers[STREAM] = grpc.stream_stream_rpc_method_handler(
-        _handler(STREAM, partial(_stream, service, streams))
+        _handler(STREAM, ends, partial(_stream, service, streams))
     )
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    unknown = grpc.stream_unary_rpc_method_handler(_handler("another", ends, _unknown))
+    server.add_generic_rpc_handlers((_Methods(handlers, unknown),))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         if tls is None:
@@ -90,6 +103,7 @@ async def grpc_server(
             bound = server.add_secure_port(address, grpc.ssl_server_credentials([tls]))
     except RuntimeError as error:
         raise OSError(None, f"{error}", address) from error
+    ends.port = bound
     await server.start()
     try:
         yield bound
@@ -98,18 +112,91 @@ async def grpc_server(
         await server.stop(limits.grace_s)
 
 
+class _Ends:
+    """Closes connections whose clients do not take an answer in time.
+
+    Their calls would keep their places for good: grpcio cannot end a call whose answer waits for
+    the client's window of HTTP/2.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self.port = 0
+        """That of this server."""
+        self._limit_s = limit_s
+        self._late: set[str] = set()
+
+    def must_leave(self, context: Any, *, is_known: bool = True) -> asyncio.TimerHandle:
+        """Close the connection of a call unless this timer is cancelled in time; less of it is for
+        a client that is not known."""
+        limit_s = self._limit_s if is_known else min(self._limit_s, STRANGERS_S)
+        return asyncio.get_running_loop().call_later(limit_s, self._close, context.peer())
+
+    def _close(self, peer: str) -> None:
+        if not self._late:  # others of the same connection will be late, too
+            asyncio.get_running_loop().call_later(STRANGERS_S / 10, self._close_late)
+        self._late.add(peer)
+
+    def _close_late(self) -> None:
+        late, self._late = {_address(peer) for peer in self._late}, set()
+        for number in map(int, os.listdir("/dev/fd")):
+            with suppress(OSError), socket.socket(fileno=os.dup(number)) as one:
+                if (
+                    one.family in (socket.AF_INET, socket.AF_INET6)
+                    and one.getsockname()[1] == self.port
+                    and _plain(*one.getpeername()[:2]) in late
+                ):
+                    one.shutdown(socket.SHUT_RDWR)
+
+
+def _address(peer: str) -> tuple[str, int]:
+    """The address in what grpcio calls a peer, such as `ipv6:%5B::1%5D:50211`."""
+    host, _, port = unquote(peer).partition(":")[2].rpartition(":")
+    return _plain(host.strip("[]"), int(port))
+
+
+def _plain(host: str, port: int) -> tuple[str, int]:
+    """An address in one form, whatever the socket is that it comes from."""
+    address = ip_address(host.partition("%")[0])
+    return str(getattr(address, "ipv4_mapped", None) or address), port
+
+
 def _handler(
-    method: str, answer: Callable[[Any], Awaitable[bytes | None]]
+    method: str, ends: _Ends, answer: Callable[[Any], Awaitable[bytes | None]]
 ) -> Callable[[Any, Any], Awaitable[bytes | None]]:
     async def handle(_: object, context: Any) -> bytes | None:
+        def leaves(*, is_known: bool) -> None:
+            timer = ends.must_leave(context, is_known=is_known)
+            context.add_done_callback(lambda _: timer.cancel())
+
         try:
-            return await answer(context)
+            data = await answer(context)
+            leaves(is_known=method not in FOR_EVERYBODY)
+            return data
+        except grpc.aio.BaseError:  # nothing can be written any more
+            raise asyncio.CancelledError from None
         except Exception as error:  # noqa: BLE001 - whatever it is, this client gets an answer
             known = _known(method, error)
+        leaves(is_known=known.refusal not in (Refusal.UNAUTHENTICATED, Refusal.NOT_ALLOWED))
         await context.abort(grpc.StatusCode[known.refusal.grpc_code], str(known))
         raise AssertionError("abort returned")
 
     return handle
+
+
+class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Handles those of the protocol by their names, and refuses others."""
+
+    def __init__(self, handlers: Mapping[str, Any], unknown: Any) -> None:
+        self._handlers = {f"/{SERVICE}/{name}": handler for name, handler in handlers.items()}
+        self._unknown = unknown
+
+    def service(self, handler_call_details: Any) -> Any:
+        """Return what handles a call."""
+        return self._handlers.get(handler_call_details.method, self._unknown)
+
+
+async def _unknown(_: object) -> bytes:
+    raise RequestError("the service has no such method", Refusal.NOT_ALLOWED)
 
 
 def _known(method: str, error: Exception) -> RequestError:
@@ -129,7 +216,7 @@ Read = Callable[[Any], Awaitable[Any]]
 
 
 async def _answer(method: str, service: Service, read: Read, context: Any) -> bytes:
-    if method in ("ServerLive", "ServerReady"):  # whose messages are empty: nothing is read
+    if method in FOR_EVERYBODY:  # whose messages are empty: nothing is read
         data: Any = b""
     else:
         _check_token(service, context)
@@ -146,7 +233,7 @@ async def _infer(
 ) -> bytes:
     began_s = time.monotonic()
     given = grpc_form.parse_infer(data)
-    async with service.routes.bound(given.model, given.version) as served:
+    async with service.routes.bound(given.model, given.version, len(data)) as served:
         call = grpc_form.read_infer(given, served.model)
         trace = service.begin_trace(metadata, served, "grpc", began_s)
         outputs = await service.infer(served, call.inputs, call.id, trace)

@@ -24,8 +24,15 @@ Answer = Callable[[bytes], Coroutine[Any, Any, bytes]]
 class Streams:
     """The calls under way."""
 
-    def __init__(self, answer: Answer, limits: ClientLimits) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        limits: ClientLimits,
+        must_leave: Callable[[Any], asyncio.TimerHandle],
+    ) -> None:
+        """`must_leave` ends a call unless the timer that it returns is cancelled in time."""
         self._answer = answer
+        self._must_leave = must_leave
         self._limits = limits
         self._readers: set[asyncio.Task[None]] = set()
 
@@ -46,7 +53,12 @@ class Streams:
         self._readers.add(reader)
         try:
             while (answer := await waiting.get()) is not None:
-                await context.write(await answer)
+                data = await answer
+                timer = self._must_leave(context)
+                try:
+                    await context.write(data)
+                finally:
+                    timer.cancel()
                 places.release()
             await asyncio.wait((reader,))
             if reader.cancelled():

@@ -162,8 +162,8 @@ def _split(body: bytes, json_bytes: str | None) -> tuple[bytes, memoryview]:
 
 def _parsed(header: bytes, model: ServedModel) -> _Body:
     """Return the request in JSON, whose values are counted before they are made."""
-    most = 2 * model.numbers + FEW  # each number with its comma, and a list around it
-    if len(header) - len(header.translate(None, b',[{"')) > most:
+    others = len(header) - len(header.translate(None, b'[{"'))
+    if header.count(b",") > model.numbers + FEW or others > model.lists + FEW:
         raise RequestError("the request has more lists, texts and values than the model's inputs")
     try:
         return _Body.model_validate(json.loads(header))

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -41,6 +42,9 @@ PATIENCE_S = 0.25
 BUFFER_BYTES = 32 * 1024
 """What aiohttp reads of a body that nothing asks for yet."""
 
+LARGE_JSON_BYTES = 1 << 20
+"""A body that is read in another thread, because that takes long."""
+
 LARGE_BYTES = 64 * 1024
 """An answer that the kernel may not take at once."""
 
@@ -52,6 +56,8 @@ _GIVEN_UP = {one.http_status for one in (Refusal.TOO_LARGE, Refusal.TOO_SLOW, Re
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 _CLIENTS_ERRORS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 _protocol_log = logging.getLogger(f"{__name__}.protocol")
@@ -132,7 +138,11 @@ class _Doors:
     """Connections with a request under way."""
 
     def __post_init__(self) -> None:
-        self.room = TransferRoom(self.service.limits.room_bytes, PATIENCE_S)
+        self.room = TransferRoom(
+            self.service.limits.room_bytes,
+            PATIENCE_S,
+            lambda: self.service.repository.largest_binary_bytes,
+        )
         self.hosts = {*self.hosts, *(urlsplit(one).hostname or "" for one in self.cors_origins)}
 
     def close_idle(self, server: web.Server) -> bool:
@@ -249,8 +259,9 @@ async def _answer(service: Service, room: TransferRoom, request: web.BaseRequest
     return _report(service, call, models)
 
 
-Read = Callable[[int, str], Awaitable[bytes]]
-"""Returns the body, if it has no more bytes than that; the text says why it may not."""
+Read = Callable[[int, str, Callable[[bytes], Any]], Awaitable[Any]]
+"""Returns what the function makes of the body, if it has no more bytes than that; the text says why
+it may not."""
 
 
 async def _control(
@@ -266,7 +277,7 @@ async def _control(
                 Refusal.UNAUTHENTICATED,
             )
         service.check_token(authorization)
-    body = await read(MOST_CONTROL_BYTES, "which no command needs")
+    body = await read(MOST_CONTROL_BYTES, "which no command needs", bytes)
     path = request.path.removeprefix(CONTROL_PATH)
     status, data = await control.answer(request.method, path, body)
     return http_form.write_json(data, status)
@@ -278,17 +289,26 @@ async def _infer(
     began_s = time.monotonic()
     model, json_bytes = served.model, request.headers.get(LENGTH_HEADER)
     most = model.largest_json_bytes if json_bytes is None else model.largest_binary_bytes
-    body = await read(most, "which this model's inputs need at most")
-    given = http_form.read_infer(body, json_bytes, model)
+    given = await read(
+        most,
+        "which this model's inputs need at most",
+        partial(http_form.read_infer, json_bytes=json_bytes, model=model),
+    )
     trace = service.begin_trace(request.headers, served, "http", began_s)
     outputs = await service.infer(served, given.inputs, given.id, trace)
     return http_form.write_infer(given, model, outputs)
 
 
 async def _body(
-    room: TransferRoom, limit_s: float, request: web.BaseRequest, most_bytes: int, why: str
-) -> bytes:
-    """Return the body, inflated, if it arrives in time and has no more bytes, which `why` tells."""
+    room: TransferRoom,
+    limit_s: float,
+    request: web.BaseRequest,
+    most_bytes: int,
+    why: str,
+    use: Callable[[bytes], T],
+) -> T:
+    """Return what `use` makes of the body, inflated, if it arrives in time and has no more bytes,
+    which `why` tells."""
     encoding = request.headers.get("Content-Encoding", "identity").lower()
     if encoding not in ("identity", *ENCODINGS):
         raise RequestError(
@@ -314,16 +334,19 @@ async def _body(
                 if size_bytes > most_bytes:
                     raise too_large
                 parts.append(part)
-            body = b"".join(parts)
+            return b"".join(parts)
         finally:
             parts.clear()  # an error may live longer, and with it this frame
-        if encoding == "identity":
-            return body
-        return await asyncio.to_thread(_inflated, body, most_bytes, too_large)
 
     size_bytes = length if length and encoding == "identity" else most_bytes
     try:
-        return await room.hold(size_bytes, read, limit_s)
+        if encoding != "identity":
+            return await room.hold_and_read(
+                size_bytes, read, limit_s, lambda body: use(_inflated(body, most_bytes, too_large))
+            )
+        if size_bytes > LARGE_JSON_BYTES and LENGTH_HEADER not in request.headers:
+            return await room.hold_and_read(size_bytes, read, limit_s, use)
+        return use(await room.hold(size_bytes, read, limit_s))
     except (web.RequestPayloadError, ConnectionError) as error:
         raise RequestError(f"the body cannot be read: {shortened(str(error))}") from None
 

@@ -31,7 +31,7 @@ OTHER_DESCRIPTORS = 256
 
 SAY_EVERY_S = 60.0
 
-REFUSALS = 64
+REFUSALS = 256
 """gRPC calls that there may be beyond those under way: to be refused, or to ask something else."""
 
 TlsFiles = tuple[Path, Path]

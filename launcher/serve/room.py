@@ -19,6 +19,10 @@ from launcher.serve.errors import Refusal, RequestError
 SLOW = 64 * 1024
 """Bytes per second, below which a transfer is late after a while."""
 
+LARGEST = 8
+"""Transfers for which there is room, however large they may be, so that slow clients of a network
+with large inputs do not keep others waiting."""
+
 MOST_WAITING = 64
 """Transfers that wait; beyond them the one that has waited for longest is given up."""
 
@@ -26,6 +30,7 @@ Progress = Callable[[int], None]
 """Called with the number of bytes of a transfer that have passed since the last call."""
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 Transfer = Callable[[Progress], Coroutine[Any, Any, T]]
 
@@ -44,16 +49,44 @@ class _Place:
 
 
 class TransferRoom:
-    """Places of `limit_bytes` in all, for one event loop."""
+    """Places of `least_bytes` in all, or of the `LARGEST` that there may be now, for one event
+    loop."""
 
-    def __init__(self, limit_bytes: int, patience_s: float) -> None:
+    def __init__(
+        self, least_bytes: int, patience_s: float, largest_bytes: Callable[[], int] = int
+    ) -> None:
         """A transfer of which nothing passes for `patience_s` is late; one that is larger than the
         room has all of it."""
-        self._limit_bytes = self._free_bytes = limit_bytes
+        self._least_bytes = least_bytes
+        self._largest_bytes = largest_bytes
+        self._used_bytes = 0
         self._patience_s = patience_s
         self._places: set[_Place] = set()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._reading = asyncio.Lock()
+
+    async def hold_and_read(
+        self,
+        size_bytes: int,
+        transfer: Callable[[Progress], Coroutine[Any, Any, T]],
+        limit_s: float,
+        read: Callable[[T], U],
+    ) -> U:
+        """Return what `read` makes of what is transferred, in another thread, one after the other.
+
+        The transfer has its place until that is done. Raises as `hold` does.
+        """
+
+        async def then(found: T) -> U:
+            async with self._reading:
+                reading = asyncio.ensure_future(asyncio.to_thread(read, found))
+                try:
+                    return await asyncio.shield(reading)
+                finally:
+                    await asyncio.wait((reading,))  # a thread goes on without who asked for it
+
+        return await self._hold(size_bytes, transfer, limit_s, then)
 
     async def hold(
         self,
@@ -66,6 +99,19 @@ class TransferRoom:
         Raises `RequestError` if it gives way to another one, and `asyncio.TimeoutError` if it takes
         longer than `limit_s`, its waiting included.
         """
+
+        async def then(found: T) -> T:
+            return found
+
+        return await self._hold(size_bytes, transfer, limit_s, then)
+
+    async def _hold(
+        self,
+        size_bytes: int,
+        transfer: Callable[[Progress], Coroutine[Any, Any, T]],
+        limit_s: float,
+        then: Callable[[T], Coroutine[Any, Any, U]],
+    ) -> U:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + limit_s
         await self._enter(size_bytes, limit_s)
@@ -78,7 +124,9 @@ class TransferRoom:
         self._places.add(place)
         self._admit()
         try:
-            return await asyncio.wait_for(task, end_s - loop.time())
+            found = await asyncio.wait_for(task, end_s - loop.time())
+            self._places.discard(place)  # it is late no more
+            return await then(found)
         except (asyncio.CancelledError, asyncio.TimeoutError) as error:
             # The task keeps its error, whose frames would keep the task, and the transfer's bytes.
             error.__traceback__ = error.__cause__ = error.__context__ = None
@@ -88,13 +136,13 @@ class TransferRoom:
         finally:
             self._places.discard(place)
             if not place.given_up:
-                self._free_bytes += size_bytes
+                self._used_bytes -= size_bytes
                 self._admit()
 
     async def _enter(self, size_bytes: int, limit_s: float) -> None:
         """Take a number of bytes, once they are free."""
         if self._has_room(size_bytes):  # a small transfer does not wait behind large ones
-            self._free_bytes -= size_bytes
+            self._used_bytes += size_bytes
             return
         admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size_bytes, admitted))
@@ -107,7 +155,7 @@ class TransferRoom:
             if (size_bytes, admitted) in self._waiting:
                 self._waiting.remove((size_bytes, admitted))
             elif not admitted.cancelled() and admitted.exception() is None:
-                self._free_bytes += size_bytes
+                self._used_bytes -= size_bytes
             self._admit()
             raise
 
@@ -124,22 +172,26 @@ class TransferRoom:
             if self._has_room(size_bytes):
                 del self._waiting[next_one]
                 if not admitted.done():
-                    self._free_bytes -= size_bytes
+                    self._used_bytes += size_bytes
                     admitted.set_result(None)
                 continue
             first = min(self._places, key=lambda place: place.late_s, default=None)
             if first is None:
-                return  # those that were admitted just now call this once they begin
+                return  # those admitted just now, or read now, call this later
             if first.late_s > loop.time():
                 self._timer = loop.call_at(first.late_s, self._admit)
                 return
             self._places.discard(first)
-            self._free_bytes += first.size_bytes
+            self._used_bytes -= first.size_bytes
             first.give_up()
             next_one = -1
 
+    @property
+    def _limit_bytes(self) -> int:
+        return max(self._least_bytes, LARGEST * self._largest_bytes())
+
     def _has_room(self, size_bytes: int) -> bool:
-        return size_bytes <= self._free_bytes or self._free_bytes == self._limit_bytes
+        return not self._used_bytes or self._used_bytes + size_bytes <= self._limit_bytes
 
     def _refusal(self) -> RequestError:
         return RequestError(

@@ -22,6 +22,9 @@ WAIT_S = 10.0
 MOST_WAITING = 256
 """Requests that wait so; more are refused at once."""
 
+MOST_WAITING_BYTES = 64 << 20
+"""Of those requests."""
+
 
 @dataclass(eq=False)
 class ServedVersion:
@@ -62,7 +65,7 @@ class Routes:
     def __init__(self, versions: Iterable[ServedVersion] = ()) -> None:
         self._current: dict[str, ServedVersion | None] = {one.model.name: one for one in versions}
         self._changed = asyncio.Event()
-        self._waiting = 0
+        self._waiting = self._waiting_bytes = 0
         self.repository = ModelRepository(())
         """The models that are served now."""
         self._describe()
@@ -98,13 +101,16 @@ class Routes:
         changed.set()
 
     @asynccontextmanager
-    async def bound(self, name: str, version: str = "") -> AsyncIterator[ServedVersion]:
+    async def bound(
+        self, name: str, version: str = "", held_bytes: int = 0
+    ) -> AsyncIterator[ServedVersion]:
         """Give the version that a request is bound to while the context lasts.
 
-        Raises `RequestError` if there is none, or none in time.
+        Of the request, `held_bytes` have been read. Raises `RequestError` if there is no version,
+        or none in time.
         """
         if name in self.repository.unready:
-            await self._wait_for(name)
+            await self._wait_for(name, held_bytes)
         self.repository.find(name, version)
         served = self._current[name]
         if served is None:
@@ -115,13 +121,15 @@ class Routes:
         finally:
             served.end()
 
-    async def _wait_for(self, name: str) -> None:
-        if self._waiting >= MOST_WAITING:
+    async def _wait_for(self, name: str, held_bytes: int) -> None:
+        is_full = self._waiting_bytes + held_bytes > MOST_WAITING_BYTES
+        if self._waiting >= MOST_WAITING or is_full:
             raise RequestError(
                 f"no version of {name!r} serves now, and {self._waiting} requests wait already",
                 Refusal.UNAVAILABLE,
             )
         self._waiting += 1
+        self._waiting_bytes += held_bytes
         try:
             await asyncio.wait_for(self._wait(name), WAIT_S)
         except asyncio.TimeoutError:
@@ -130,6 +138,7 @@ class Routes:
             ) from None
         finally:
             self._waiting -= 1
+            self._waiting_bytes -= held_bytes
 
     async def _wait(self, name: str) -> None:
         while name in self.repository.unready:

@@ -93,6 +93,12 @@ class ServedModel:
         return sum(math.prod(tensor.shape) for tensor in self.inputs.values())
 
     @property
+    def lists(self) -> int:
+        """Lists that a request in JSON has, if they are nested as the shapes are."""
+        shapes = (tensor.shape for tensor in self.inputs.values())
+        return sum(math.prod(shape[:depth]) for shape in shapes for depth in range(len(shape)))
+
+    @property
     def largest_binary_bytes(self) -> int:
         """Bytes that a request with binary tensors may have."""
         return sum(map(size_bytes, self.inputs.values())) + MESSAGE_BYTES
@@ -131,6 +137,11 @@ class ModelRepository:
         raise RequestError(
             f"there is no model {shortened(name)!r}; {served} is served", Refusal.NOT_FOUND
         )
+
+    @property
+    def largest_binary_bytes(self) -> int:
+        """Bytes that an HTTP request with binary tensors may have, for any of the models."""
+        return max((model.largest_binary_bytes for model in self.models), default=0)
 
     @property
     def largest_message_bytes(self) -> int:

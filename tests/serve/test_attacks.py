@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import resource
+import select
 import socket
 import struct
 import zlib
@@ -25,8 +26,8 @@ from tests.serve.test_limits import answer, connect, http, service
 grpc = pytest.importorskip("grpc", reason="needs the extra serve")
 brotli = pytest.importorskip("brotli", reason="needs brotli")
 pytest.importorskip("tritonclient.http", reason="needs tritonclient[grpc,http]")
-from benchmarks.serving.attackers import Http2, Target, frame  # noqa: E402
-from launcher.serve.grpc_server import grpc_server  # noqa: E402
+from benchmarks.serving.attackers import SETTINGS, Http2, Target, frame  # noqa: E402
+from launcher.serve.grpc_server import _address, grpc_server  # noqa: E402
 from launcher.serve.messages import METHODS  # noqa: E402
 from launcher.serve.service import ClientLimits  # noqa: E402
 
@@ -179,6 +180,33 @@ def test_bodies_that_never_end_share_a_bounded_room(cluster: LiveCluster) -> Non
     asyncio.run(run())
 
 
+def test_who_does_not_read_its_answer_gives_way_to_others(cluster: LiveCluster) -> None:
+    """An answer has the request's id, each letter of which takes more bytes than in the request."""
+    given = json.loads(good()) | {"id": "\N{PILE OF POO}" * 15_000}
+    request = post(json.dumps(given, ensure_ascii=False).encode())
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        async with http(cluster, ClientLimits(read_s=60.0, room_bytes=200_000)) as (_, port):
+            with ExitStack() as stack:
+                closed, sending = select.poll(), []
+                for _ in range(8):
+                    one = stack.enter_context(socket.socket())
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                    one.connect(("127.0.0.1", port))
+                    one.setblocking(False)
+                    many = request.replace(b"Connection: close\r\n", b"") * 100
+                    sending.append(asyncio.create_task(loop.sock_sendall(one, many)))
+                    closed.register(one, 0)
+                while len(closed.poll(0)) < 5:
+                    assert len(await answer(await connect(port, request))) > 12 * 15_000
+                for task in sending:
+                    task.cancel()
+                await asyncio.gather(*sending, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 def test_messages_that_never_end_share_a_bounded_room(cluster: LiveCluster) -> None:
     async def run() -> None:
         limits = ClientLimits(room_bytes=200_000)
@@ -215,6 +243,59 @@ def test_a_connection_of_grpc_that_only_answers_pings_is_closed(cluster: LiveClu
                     await asyncio.to_thread(one.read)
 
     asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def taking_nothing(target: Target, method: str, calls: int, sent: bytes) -> Http2:
+    """A connection without a window for answers, with so many calls."""
+    one = Http2(target)
+    one.send(frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 0)))
+    for number in range(calls):
+        stream = 1 + 2 * number
+        one.call(stream, method)
+        one.write(stream, b"\0" + struct.pack(">I", len(sent)) + sent)
+    return one
+
+
+@pytest.mark.parametrize("method", ["ServerLive", "ModelInfer", "ModelStreamInfer"])
+def test_who_takes_no_answers_keeps_no_calls(
+    cluster: LiveCluster, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel takes all that is sent, and HTTP/2 has no room for it."""
+
+    async def run() -> None:
+        limits = ClientLimits(read_s=1.0)
+        most = 8
+        async with grpc_server(
+            service(cluster, limits), "127.0.0.1", 0, tls=None, most=most
+        ) as port:
+            target = Target("", f"127.0.0.1:{port}", "t", "digits", 0, 0)
+            message = METHODS["ModelInfer"][0](model_name="digits")
+            one = message.inputs.add(name="image", datatype="FP32", shape=[1, 1, 8, 8])
+            one.contents.fp32_contents.extend(images()[0].ravel().tolist())
+            sent = message.SerializeToString()
+            one = await asyncio.to_thread(taking_nothing, target, method, most, sent)
+            with one.socket:
+                while one.is_open:
+                    await asyncio.to_thread(one.read)
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+                assert await call(sent, timeout=20, wait_for_ready=True)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("ipv4:10.0.0.1:80", ("10.0.0.1", 80)),
+        ("ipv6:%5B::1%5D:50211", ("::1", 50211)),
+        ("ipv6:%5Bfe80::1%25eth0%5D:1", ("fe80::1", 1)),
+        ("ipv6:%5B::ffff:10.0.0.1%5D:80", ("10.0.0.1", 80)),
+    ],
+)
+def test_the_address_of_a_peer_is_read(peer: str, address: tuple[str, int]) -> None:
+    assert _address(peer) == address
 
 
 def test_two_thousand_idle_connections_leave_the_server_to_others(

@@ -153,3 +153,23 @@ def test_values_of_json_are_counted_before_they_are_made() -> None:
     body = b'{"inputs": [%s[]]}' % (b"[]," * (2 * 2000 + FEW))
     with pytest.raises(RequestError, match="more lists, texts and values"):
         http_form.read_infer(body, None, model("float32"))
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", '{"a":1}', '"a"', "1,1"])
+def test_a_large_network_has_no_more_lists_and_texts_than_its_shapes(value: str) -> None:
+    """A list for each number of it would keep the garbage collector busy for seconds."""
+    count = 100_000
+    large = ServedModel("net", {"x": TensorInfo("x", "float32", (1, 10, count // 10))}, {})
+    head = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,10,%d],"data":' % (count // 10)
+    body = head + f"[{','.join([value] * count)}]}}]}}".encode()
+    with pytest.raises(RequestError, match="more lists, texts and values"):
+        http_form.read_infer(body, None, large)
+    nested = str([[[1.5] * (count // 10)] * 10]).encode()
+    assert http_form.read_infer(head + nested + b"}]}", None, large).inputs["x"].mean() == 1.5
+
+
+def test_a_message_is_no_larger_than_the_network_needs() -> None:
+    """Another network of the server may need more, and names that are repeated are not parsed."""
+    data = field(1, [b"n" * 1000] * 100 + [b"net"])
+    with pytest.raises(RequestError, match="more than any request for this model needs"):
+        grpc_form.read_infer(grpc_form.parse_infer(b"".join(data)), model("float32"))

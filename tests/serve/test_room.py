@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from itertools import islice
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.serve.errors import Refusal, RequestError
-from launcher.serve.room import MOST_WAITING, SLOW, Progress, TransferRoom
+from launcher.serve.room import LARGEST, MOST_WAITING, SLOW, Progress, TransferRoom
 
 LIMIT_BYTES = 1000
 LONG_S = 20.0
@@ -136,6 +137,60 @@ def test_who_waits_too_long_is_told_so_and_leaves_no_trace() -> None:
     asyncio.run(run())
 
 
+def test_there_is_room_for_some_of_the_largest_whose_size_may_change() -> None:
+    async def run() -> None:
+        largest_bytes = 0
+        room = TransferRoom(LIMIT_BYTES, LONG_S, lambda: largest_bytes)
+        slow = [begun(room, 900)]
+        await turn()
+        largest_bytes = 900
+        slow += [begun(room, 900) for _ in range(LARGEST - 2)]
+        await turn()
+        assert await asyncio.wait_for(begun(room, 900, at_once), 1.0) == "done"
+        slow.append(begun(room, 900))
+        await turn()
+        last = begun(room, 900, at_once, limit_s=0.02)
+        with pytest.raises(asyncio.TimeoutError):
+            await last
+        for one in slow:
+            one.cancel()
+
+    asyncio.run(run())
+
+
+def test_what_has_arrived_is_read_one_after_the_other_in_its_place() -> None:
+    async def run() -> None:
+        room = TransferRoom(LIMIT_BYTES, 0.01)
+        go_on, reading = threading.Semaphore(0), []
+
+        def read(found: str) -> str:
+            reading.append(found)
+            assert go_on.acquire(timeout=LONG_S)
+            return found + " and read"
+
+        first, cancelled = (
+            asyncio.create_task(room.hold_and_read(500, at_once, LONG_S, read)) for _ in range(2)
+        )
+        while not reading:
+            await turn()
+        with pytest.raises(asyncio.TimeoutError):  # neither gives way, though both are late
+            await room.hold(500, at_once, 0.1)
+        assert reading == ["done"]
+        go_on.release()
+        assert await first == "done and read"
+        while len(reading) < 2:
+            await turn()
+        cancelled.cancel()
+        with pytest.raises(asyncio.TimeoutError):  # its thread has not ended
+            await room.hold(1000, at_once, 0.1)
+        go_on.release()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert await begun(room, 1000, at_once) == "done"
+
+    asyncio.run(run())
+
+
 @given(
     st.lists(
         st.tuples(
@@ -160,7 +215,7 @@ def test_whatever_becomes_of_transfers_all_the_room_is_there_again(
                 task.cancel()
         await asyncio.gather(*(task for task, _ in tasks), return_exceptions=True)
         assert await begun(room, LIMIT_BYTES, at_once) == "done"
-        assert (room._free_bytes, room._places, room._waiting) == (LIMIT_BYTES, set(), [])
+        assert (room._used_bytes, room._places, room._waiting) == (0, set(), [])
 
     asyncio.run(run())
 

@@ -53,8 +53,8 @@ def test_a_version_that_serves_again_is_not_reported_idle() -> None:
 def test_requests_wait_for_a_version_and_are_refused_if_none_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def ask(routes: Routes) -> str:
-        async with routes.bound("digits") as served:
+    async def ask(routes: Routes, held_bytes: int = 0) -> str:
+        async with routes.bound("digits", "", held_bytes) as served:
             return served.model.version
 
     async def run() -> None:
@@ -67,8 +67,13 @@ def test_requests_wait_for_a_version_and_are_refused_if_none_comes(
         with pytest.raises(RequestError, match="3 requests wait already") as raised:
             await ask(routes)
         assert raised.value.refusal is Refusal.UNAVAILABLE
+        monkeypatch.undo()
+        asked.append(asyncio.create_task(ask(routes, module.MOST_WAITING_BYTES)))
+        await asyncio.wait(asked, timeout=0)
+        with pytest.raises(RequestError, match="4 requests wait already"):
+            await ask(routes, 1)
         routes.route("digits", version(2))
-        assert await asyncio.gather(*asked) == ["2", "2", "2"]
+        assert await asyncio.gather(*asked) == ["2", "2", "2", "2"]
         assert routes.is_ready
         routes.route("digits", None)
         monkeypatch.setattr(module, "WAIT_S", 0.01)
