@@ -11,7 +11,7 @@ import socket
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +26,8 @@ from tests.serve.test_limits import answer, connect, http, service
 grpc = pytest.importorskip("grpc", reason="needs the extra serve")
 brotli = pytest.importorskip("brotli", reason="needs brotli")
 pytest.importorskip("tritonclient.http", reason="needs tritonclient[grpc,http]")
-from benchmarks.serving.attackers import SETTINGS, Http2, Target, frame  # noqa: E402
-from launcher.serve.grpc_server import _address, grpc_server  # noqa: E402
+from benchmarks.serving.attackers import DATA, SETTINGS, Http2, Target, frame  # noqa: E402
+from launcher.serve.grpc_server import STRANGERS_S, _address, grpc_server  # noqa: E402
 from launcher.serve.messages import METHODS  # noqa: E402
 from launcher.serve.service import ClientLimits  # noqa: E402
 
@@ -283,6 +283,30 @@ def test_who_takes_no_answers_keeps_no_calls(
 
     asyncio.run(asyncio.wait_for(run(), 20))
     assert not caplog.records
+
+
+@pytest.mark.parametrize("method", ["ServerLive", "ModelInfer", "Another"])
+def test_who_takes_its_answers_keeps_its_connection(cluster: LiveCluster, method: str) -> None:
+    def ask(port: int) -> None:
+        one = Http2(Target("", f"127.0.0.1:{port}", "t", "digits", 0, 0))
+        with one.socket:
+            one.call(1, method)
+            one.send(frame(DATA, 1, 1, b""))
+            while 1 in one._windows:
+                one.read()
+            one.socket.settimeout(3 * STRANGERS_S)
+            with suppress(TimeoutError):
+                while one.is_open:
+                    one.read()
+            assert one.is_open
+
+    async def run() -> None:
+        kept = service(cluster, ClientLimits())
+        kept.token = "a-token-of-some-length"
+        async with grpc_server(kept, "127.0.0.1", 0, tls=None, most=8) as port:
+            await asyncio.to_thread(ask, port)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 @pytest.mark.parametrize(
