@@ -62,7 +62,7 @@ def parsed(kind: Any, data: bytes) -> Any:
     try:
         return kind.FromString(data)
     except DecodeError:
-        raise RequestError("the message is no valid protobuf of its type") from None
+        raise RequestError("the message is not a valid protobuf of its type") from None
 
 
 def parted(data: bytes, *numbers: int) -> tuple[bytes, dict[int, list[memoryview]]]:
@@ -89,7 +89,7 @@ def parted(data: bytes, *numbers: int) -> tuple[bytes, dict[int, list[memoryview
                 size, begin = _varint(data, begin)
                 end = begin + size
             case _:  # groups, which proto3 does not have
-                raise RequestError("the message is no valid protobuf of its type")
+                raise RequestError("the message is not a valid protobuf of its type")
         if end > len(data):
             raise RequestError("the message is cut off")
         if tag & 7 == _LENGTH_DELIMITED and tag >> 3 in contents:
