@@ -2,7 +2,7 @@
 
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A shell ignores SIGINT for what it starts in the background, nohup ignores SIGHUP, and what is
 # ignored stays so in all that is started from here; but both are among the things that are tested.
@@ -10,6 +10,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A change is judged by the same examples each time; `make properties` looks for new ones.
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("search", print_blob=True)
+# How long an example takes says nothing on a busy machine.
+BUSY = [HealthCheck.too_slow]
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=BUSY)
+settings.register_profile("search", print_blob=True, deadline=None, suppress_health_check=BUSY)
 settings.load_profile("repeatable")

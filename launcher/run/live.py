@@ -191,10 +191,11 @@ class Shortage:
         if not update.stage:
             if self._since_s is None and update.level == "warning":
                 self._why = update.text
-        elif not update.stage.startswith("waiting for "):
+        elif update.stage.startswith("waiting for "):
+            if self._since_s is None:
+                self._since_s = time.monotonic() - update.done
+        elif update.stage != "streaming":  # which also counts frames that were cancelled
             self._since_s = None
-        elif self._since_s is None:
-            self._since_s = time.monotonic() - update.done
 
     def sentence(self) -> str:
         """Say it to the user, and what to do; empty if there is none. For any thread."""

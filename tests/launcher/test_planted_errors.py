@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -122,12 +122,11 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Cluster]]:
     """Makes a cluster for a kind of numbers and a head; with layers in slices if so asked."""
 
     @cache
     def make(kind: str, head: str = "scores", *, sliced: bool = False) -> Cluster:
-        logging.getLogger().setLevel(logging.ERROR)  # the quantizer's advice
         folder = tmp_path_factory.mktemp(f"{kind}-{head}")
         model = read(kinds.write(folder / "model.onnx", kind, head))
         rewrites = (Slices("conv2a", (8, 8)), Slices("conv3b", (10, 6))) if sliced else ()
@@ -144,7 +143,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Cluster]:
         files = cut_subnets(model, plan, folder / "subnets", lambda _done, _all: None)
         return Cluster(folder, kind, model, plan, files)
 
-    return make
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)  # the quantizer's advice
+    yield make
+    root.setLevel(level)
 
 
 def _weights(model: onnx.ModelProto) -> list[onnx.TensorProto]:

@@ -201,8 +201,10 @@ def test_starting_anew_again_and_again_leaves_nothing_open_and_no_process(start,
         launcher = stick(agent)
         launcher.await_cut_off()
         agent.await_ready()
-    assert held == held[:1] * 3
-    assert held[0][1] == 0
+    assert held[1:] == held[1:2] * 2
+    # A process that is confined already cannot open the file that resets the peak of its memory.
+    assert held[0][0] - 1 <= held[1][0] <= held[0][0]
+    assert held[0][1] == held[1][1] == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 import pytest
@@ -36,6 +37,7 @@ def test_what_is_older_than_some_minutes_is_forgotten() -> None:
 def test_a_look_that_fails_is_logged_and_does_not_end_the_others(
     raised: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)
     looks: list[int] = []
     is_kept = threading.Event()
 

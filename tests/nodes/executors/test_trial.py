@@ -28,10 +28,10 @@ from nodes.executors.onnx import optimise
 
 real = optimise.try_out
 
-def try_out(ort, subnet, model, options, *, packs):
+def try_out(ort, subnet, model, options, *, packs, **more):
     if subnet == "bad" and (packs or sys.argv[1] == "always"):
         os.kill(os.getpid(), signal.SIGSEGV)
-    real(ort, subnet, model, options, packs=packs)
+    real(ort, subnet, model, options, packs=packs, **more)
 
 optimise.try_out = try_out
 child.work(sys.stdin, sys.stdout)
