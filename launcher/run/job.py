@@ -181,6 +181,10 @@ def launch(
         return _launch(_read(request, progress, loaded), progress, started_s, runtime)
 
 
+_OTHER_DISK = "name a folder on another disk: by TMPDIR, or by --save for a plan that is saved"
+"""What to do where subnets do not fit; see `_subnets_folder`."""
+
+
 @contextmanager
 def _sentences() -> Iterator[None]:
     """Errors of other packages and of the system as the launcher's own."""
@@ -191,7 +195,7 @@ def _sentences() -> Iterator[None]:
     except BrokenPipeError:  # standard output or error is closed at the other end
         raise
     except OSError as error:  # such as a full disk: files that users name are checked when read
-        what = with_advice(error, "set TMPDIR to a folder on another disk")
+        what = with_advice(error, _OTHER_DISK)
         raise RunFailedError(f"{error.filename or 'the system'}: {what}") from error
 
 

@@ -76,7 +76,7 @@ COMMANDS = {
 
 @pytest.mark.slow
 @pytest.mark.namespaces
-@pytest.mark.parametrize("room_bytes", [0, 4096])
+@pytest.mark.parametrize("room_bytes", [0, 4096, 8192])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_disk_is_named_and_left_without_pieces(
     folder: Path, name: str, room_bytes: int
@@ -98,6 +98,7 @@ def test_a_full_disk_is_named_and_left_without_pieces(
         assert ended.returncode in (1, 2)
         assert "full" in last
         assert "No space left on device" in last or "0.0 MB are free; make room" in last
+        assert "TMPDIR" not in last or "--save" in last, "of a saved plan, subnets are beside it"
     grows = {"journal/journal"}  # a record for each settled frame: none yet
     assert {path for path, size in left.items() if size == "0"} <= grows
     assert not [path for path in left if Path(path).name.startswith(".")]
