@@ -94,8 +94,8 @@ def _run(
         parsed = command.main(arguments, prog_name=name, standalone_mode=False)
         return parsed if isinstance(parsed, int) else perform(parsed, as_json)
     except _USAGE_ERROR as error:
-        what = error.format_message() or "no command is given"
-        return fail(f"{what} (see {name} --help)", EXIT_BAD_INPUT)
+        at = name if error.ctx is None else error.ctx.command_path
+        return fail(f"{_usage(error)} (see {at} --help)", EXIT_BAD_INPUT)
     except LauncherError as error:
         return fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -106,6 +106,19 @@ def _run(
             raise
         # SIGTERM and SIGHUP, see `launcher.signals`
         return fail(interrupted.replace("interrupted", "stopped by a signal"), code)
+
+
+def _usage(error: Any) -> str:
+    """Say what is wrong with the command line, about a value as about one of `cluster.yaml`."""
+    message = str(error.format_message() or "no command is given")
+    cause = error.__cause__
+    if not hasattr(cause, "errors"):
+        return message
+    from launcher.config.load import problem_text  # noqa: PLC0415 (only a mistake needs it)
+
+    option = message.removeprefix("Invalid value for ").partition(":")[0].strip("'")
+    what = problem_text(cause.errors()[0]).rstrip(".")
+    return f"{option} {what}" if what.startswith("must ") else f"{option}: {what}"
 
 
 def print_json(data: dict[str, Any]) -> None:

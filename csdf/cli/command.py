@@ -319,7 +319,7 @@ def _list(text: str) -> tuple[str, list[str]]:
 
 def _positive(text: str) -> int:
     if not re.fullmatch(r"0*[1-9]\d{0,8}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
     return int(text)
 
 

@@ -479,5 +479,5 @@ def _parts(root: Element) -> tuple[Element, Element | None]:
 def _bytes(size: Element) -> int:
     bits = get(size, "sz").strip()
     if not COUNT.fullmatch(bits):
-        raise ReadError(size, f"the token size {short(bits)} is no number of bits")
+        raise ReadError(size, f"the token size {short(bits)} is not a number of bits")
     return -(-int(bits) // 8)

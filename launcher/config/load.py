@@ -256,6 +256,11 @@ def _what(
     return str(problem["msg"])
 
 
+def problem_text(problem: Mapping[str, Any]) -> str:
+    """The sentence for one of pydantic's errors about a single value, without its name."""
+    return _what(problem, (), lambda _: ())
+
+
 _RELATIONS = {
     "ge": "at least",
     "gt": "above",

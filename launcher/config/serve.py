@@ -20,7 +20,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Return the host and port of `HOST:PORT`; port 0 is any that is free. Raises `ValueError`."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match[2]) > 65535:
-        raise ValueError(f"{text!r} is no address; write HOST:PORT, such as {USUAL_HTTP}")
+        raise ValueError(f"{text!r} is not an address; write HOST:PORT, such as {USUAL_HTTP}")
     return match[1].strip("[]"), int(match[2])
 
 

@@ -194,7 +194,7 @@ def test_a_name_that_xml_cannot_hold() -> None:
         ('<executionTime time="0.25"/>', "", "line 14: actor 'B' has no execution time"),
         ('<executionTime time="0.25"/>', '<executionTime time="1"/>' * 2, "two execution times"),
         ('<processor type="arm"><executionTime time="0.25"/></processor>', "", "it has no proc"),
-        ('sz="12"', 'sz="big"', "line 16: the token size 'big' is no number of bits"),
+        ('sz="12"', 'sz="big"', "line 16: the token size 'big' is not a number of bits"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(old: str, new: str, sentence: str) -> None:

@@ -273,7 +273,7 @@ def test_numbers_beyond_all_measure_are_refused(
     code, _, err = launch(capsys, cluster, *option)
     assert code == 2
     assert option[0] in err
-    assert "less than or equal to" in err
+    assert "must be at most" in err
 
 
 @pytest.mark.slow

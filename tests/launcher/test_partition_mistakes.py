@@ -43,9 +43,9 @@ def refused(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -
     ("arguments", "sentence"),
     [
         ("solve --devices 2", "MODEL is missing"),
-        ("solve branches.onnx --devices 0", "'--devices': Input should be greater than or equal"),
-        ("solve branches.onnx --devices abc", "'--devices': Input should be a valid integer"),
-        ("solve branches.onnx --devices 100000", "less than or equal to 64"),
+        ("solve branches.onnx --devices 0", "--devices must be at least 1, not '0'"),
+        ("solve branches.onnx --devices abc", "--devices must be a whole number, not 'abc'"),
+        ("solve branches.onnx --devices 100000", "must be at most 64, not '100000'"),
         ("solve branches.onnx --devices 2 --strategy hibrid", "did you mean 'hybrid'?"),
         ("solve branches.onnx --devices 2 --strategy best", "known are auto, runs, vertical, "),
         ("solve branches.onnx --devices 2 --strategy manual", "needs a device for every layer"),

@@ -219,7 +219,7 @@ def test_an_address_that_is_taken_is_one_sentence(serving: Serving, tmp_path: Pa
     ("options", "sentence"),
     [
         (("--http", "0.0.0.0:0"), "can be reached from other machines; give a token"),
-        (("--http", "nowhere"), "--http: 'nowhere' is no address; write HOST:PORT"),
+        (("--http", "nowhere"), "--http: 'nowhere' is not an address; write HOST:PORT"),
         (("--tls-key", "key.pem"), "belong together"),
         (("--token", "short"), "--token: "),
         (("--tls-key", "a.pem", "--tls-certificate", "b.pem"), "no certificate with its key"),
