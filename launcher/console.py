@@ -114,7 +114,7 @@ def _usage(error: Any) -> str:
     cause = error.__cause__
     if not hasattr(cause, "errors"):
         return message
-    from launcher.config.load import problem_text  # noqa: PLC0415 (only a mistake needs it)
+    from launcher.config.mistakes import problem_text  # noqa: PLC0415 (only a mistake needs it)
 
     option = message.removeprefix("Invalid value for ").partition(":")[0].strip("'")
     what = problem_text(cause.errors()[0]).rstrip(".")

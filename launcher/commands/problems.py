@@ -11,7 +11,8 @@ from cnn.errors import CnnError
 from cnn.model import Model, read
 from ga.strategies import STRATEGIES, find_strategy
 from launcher.commands.options import SearchOptions
-from launcher.config.load import Cluster, load_cluster, suggestion, validated
+from launcher.config.load import Cluster, load_cluster, validated
+from launcher.config.mistakes import suggestion
 from launcher.config.source import ParsedFile
 from launcher.config.units import (
     AUTO_BATCH,

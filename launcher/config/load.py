@@ -7,11 +7,10 @@ be unique, files that must exist), and resolves paths.
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,11 +30,12 @@ from launcher.config.cluster import (
     VerticalTuning,
 )
 from launcher.config.kinds import file_names, key_names
+from launcher.config.mistakes import problem_text, suggestion
 from launcher.config.reconnect import ReconnectConfig
-from launcher.config.redaction import HIDDEN, without_password, without_secrets
+from launcher.config.redaction import without_password
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.config.serve import ServeConfig
-from launcher.config.source import Location, ParsedFile, plain_value, read_source
+from launcher.config.source import Location, ParsedFile, read_source
 from launcher.config.task import TaskConfig
 from launcher.config.units import brief
 from launcher.errors import BadInputError
@@ -46,12 +46,6 @@ from launcher.sources.looks import is_source
 from nodes.protocol.messages import EngineMemory
 
 Config = TypeVar("Config", bound=BaseModel)
-
-
-def suggestion(wrong: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'memory'?`, or "" where no known word is close."""
-    close = difflib.get_close_matches(wrong, sorted(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _close(wrong: str, known: str) -> bool:
@@ -91,7 +85,7 @@ def validated_as(
         if misspelt:
             raise source.error(misspelt[0], f"unknown key; did you mean {missing!r}?")
         raise source.error(where, f"the key {missing!r} is missing")
-    what = _what(first, location, keys)
+    what = problem_text(first, location, keys)
     if (written := source.written.get(location)) is not None:
         what = what.replace(f", not {brief(first['input'])}", f", not {written}")
         if first["type"] == "string_type":
@@ -153,157 +147,6 @@ def _at(data: Any, location: Location) -> object:
     for part in location:
         data = data[part]
     return data
-
-
-_HOLDERS = {"sinks", "source", "traces"}
-"""Keys in whose mappings a password may be anywhere."""
-
-
-def _as_written(data: object) -> object:
-    return list(map(_as_written, data)) if isinstance(data, tuple) else data
-
-
-def _without_secrets(given: object, location: Location) -> object:
-    """Return the value at `location` as messages may show it."""
-    whole: object = given
-    for part in reversed(location):
-        whole = {part: whole}
-    whole = without_secrets(whole)
-    for part in location:
-        whole = whole[part] if isinstance(whole, Mapping) else HIDDEN
-    return whole
-
-
-def _shown(given: object, location: Location) -> str:
-    """A value of another type than it must have, as a message shows it."""
-    if given is None:
-        return "nothing"
-    if given == HIDDEN:
-        return "the value given"
-    if _HOLDERS & set(location) and isinstance(given, dict | list):  # a password may be in it
-        return "a mapping" if isinstance(given, dict) else "a list"
-    return brief(given)
-
-
-_SHORT: dict[Location, str] = {
-    ("model",): "must be a path, or a mapping with the key path, or a list of these",
-    ("input",): "must be a glob, a list of globs, random, a source such as rtsp://HOST/PATH, or a "
-    "mapping with the key files or source",
-    ("task",): "must be a kind such as detect, or a mapping with the key kind",
-}
-
-_REQUIRED = {
-    "string_type": "must be text",
-    "int_type": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "finite_number": "must be a finite number",
-    "bool_type": "must be true or false",
-    "tuple_type": "must be a list",
-    "dict_type": "must be a mapping of keys to values",
-    "model_type": "must be a mapping of keys to values",
-    "model_attributes_type": "must be a mapping of keys to values",
-}
-
-
-def _quoted_as(*types: type) -> Callable[[str], bool]:
-    """Return whether a text is, without quotes, a value of one of these types."""
-    return lambda text: type(plain_value(text)) in types
-
-
-_QUOTED = {
-    "int_type": _quoted_as(int),
-    "float_type": _quoted_as(int, float),
-    "bool_type": _quoted_as(bool),
-}
-"""What a quoted text may be meant as, by the type that is required."""
-
-
-def _what(
-    problem: Mapping[str, Any], location: Location, keys: Callable[[Location], tuple[str, ...]]
-) -> str:
-    """The sentence for one of pydantic's errors, without its place."""
-    kind, context = problem["type"], problem.get("ctx", {})
-    given = _without_secrets(_as_written(problem.get("input")), location)
-    if (sentence := _required_form(location, given)) is not None:
-        return sentence
-    if kind == "extra_forbidden":
-        known = keys(location[:-1])
-        key = str(location[-1])
-        return "unknown key" + (
-            suggestion(key, known) or f"; the keys known here are {', '.join(known)}"
-        )
-    if kind == "value_error":
-        return str(context.get("error", problem["msg"]))
-    if kind in _REQUIRED:
-        shown = f"{_required(location, kind)}, not {_shown(given, location)}"
-        if isinstance(given, bool) and (kind == "string_type" or location in _SHORT):
-            return f"{shown} (YAML reads on, off, yes and no so: use quotes)"
-        quoted = isinstance(given, str) and kind in _QUOTED and _QUOTED[kind](given)
-        return f"{shown}; remove the quotes" if quoted else shown
-    for word, relation in _RELATIONS.items():
-        if word in context:
-            return f"must be {relation} {_number(context[word])}, not {brief(given)}"
-    if kind == "literal_error":
-        return f"must be {context['expected']}, not {brief(given)}"
-    if kind in ("too_short", "string_too_short"):
-        if location == ("nodes",):
-            return "lists no node; a cluster needs at least one"
-        least = context.get("min_length", 1)
-        return "must not be empty" if least == 1 else f"must have at least {least} characters"
-    return str(problem["msg"])
-
-
-def problem_text(problem: Mapping[str, Any]) -> str:
-    """The sentence for one of pydantic's errors about a single value, without its name."""
-    return _what(problem, (), lambda _: ())
-
-
-_RELATIONS = {
-    "ge": "at least",
-    "gt": "above",
-    "le": "at most",
-    "lt": "below",
-    "multiple_of": "a multiple of",
-}
-"""Pydantic's names of bounds."""
-
-
-def _number(bound: float) -> str:
-    """A bound as a file can have it."""
-    return str(int(bound)) if float(bound).is_integer() else repr(bound)
-
-
-def _required_form(location: Location, given: object) -> str | None:
-    """The sentence for a key whose value may have several forms; None for other keys."""
-    if location[-1:] in (("mean",), ("std",)):
-        return f"must be one number, or a list with one per channel, not {brief(given)}"
-    if location[-1:] == ("pad_color",):
-        return (
-            "must be a number from 0 to 255, or a list of these for red, green and blue, "
-            f"not {brief(given)}"
-        )
-    if location[-1:] == ("input_shape",):
-        return (
-            f"must be a list of whole numbers above 0, such as [1, 3, 224, 224], not {brief(given)}"
-        )
-    if location[:1] == ("model",) and location[-2:-1] == ("inputs",):
-        return f"must be a number, a list of numbers or a list of such lists, not {brief(given)}"
-    if location[:1] == ("inputs",) and len(location) == 2 and isinstance(given, int | float):
-        return (
-            f"must be files, not {brief(given)}; write a constant input of the network as "
-            f"model: {{path: …, inputs: {{{location[1]}: {brief(given)}}}}}"
-        )
-    return None
-
-
-def _required(location: Location, kind: str) -> str:
-    """The type that the value at `location` must have; members of lists may have short forms."""
-    if len(location) == 2 and (location[0], type(location[1])) in (("model", int), ("inputs", str)):
-        return _SHORT[({"model": "model", "inputs": "input"}[str(location[0])],)]
-    return _SHORT.get(location, _REQUIRED[kind])
 
 
 _SCHEME = re.compile(r"[a-z][a-z0-9-]+:")

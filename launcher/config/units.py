@@ -11,7 +11,6 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 from pydantic import BeforeValidator, PlainSerializer
 
 from launcher.errors import BadInputError
-from launcher.run.request import MOST_BATCH
 from nodes.protocol.sizes import NUMBER, brief, parse_bytes
 
 __all__ = [
@@ -31,6 +30,9 @@ __all__ = [
     "parse_speed",
     "parsed_option",
 ]
+
+MOST_BATCH = 1024
+"""The most frames that a node computes at once."""
 
 Value = TypeVar("Value")
 

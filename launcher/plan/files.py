@@ -28,7 +28,8 @@ from cnn.errors import ModelError
 from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite, from_data, to_data
 from launcher.config.kinds import file_names
-from launcher.config.load import Cluster, is_file_name, suggestion
+from launcher.config.load import Cluster, is_file_name
+from launcher.config.mistakes import suggestion
 from launcher.config.redaction import without_secrets
 from launcher.config.source import source_text
 from launcher.errors import BadInputError, reason

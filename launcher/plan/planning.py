@@ -19,7 +19,8 @@ from cnn.model import Model, read
 from cnn.network import Network
 from ga.strategies import STRATEGIES, find_strategy
 from launcher.config.cluster import GaConfig, NodeConfig, PaperTuning, VerticalTuning
-from launcher.config.load import Cluster, suggestion
+from launcher.config.load import Cluster
+from launcher.config.mistakes import suggestion
 from launcher.config.units import AUTO_BATCH
 from launcher.errors import BadInputError, LacksRoomError
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for

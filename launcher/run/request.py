@@ -17,7 +17,6 @@ from nodes.protocol.messages import Order
 
 MOST_FRAMES = 1_000_000_000
 MOST_SEED = 2**32 - 1
-MOST_BATCH = 1024
 
 
 @dataclass(frozen=True)
