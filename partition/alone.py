@@ -59,7 +59,7 @@ def fullest_eq2_bytes(plan: Plan) -> int:
 
 
 def beside_idle_bytes(plan: Plan) -> int:
-    """Return what the fullest device of a plan holds beside an idle agent."""
+    """Return what the fullest device of a plan holds in addition to an idle agent."""
     return fullest_bytes(plan) - IDLE_AGENT_BYTES
 
 

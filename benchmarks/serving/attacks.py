@@ -1,8 +1,8 @@
 """Measures what others notice while a server is attacked: its memory, and their latency.
 
 Honest clients, over HTTP and over gRPC, ask one request after the other; each attack is a process
-of its own (`benchmarks.serving.attackers`). The server has a token, so that it is seen what an
-attacker without it can do.
+(`benchmarks.serving.attackers`). The server has a token, which shows what an attacker without it
+can do.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def observed(serving: Serving, name: str, seconds: float, side: int) -> dict[str
 
 
 def measure(seconds: float, only: str | None = None, side: int = SIDE) -> dict[str, Any]:
-    """The figures of every attack beside those of an undisturbed server."""
+    """Return the figures of every attack and those of an undisturbed server."""
     figures, data = [], {}
     with tempfile.TemporaryDirectory() as folder:
         for name in ATTACKS if only is None else (only,):

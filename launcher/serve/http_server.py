@@ -133,7 +133,7 @@ class _Doors:
     service: Service
     cors_origins: frozenset[str]
     hosts: Collection[str]
-    """Names of this machine, beside addresses and private names."""
+    """Names of this machine, in addition to addresses and private names."""
     busy: set[web.RequestHandler] = field(default_factory=set)
     """Connections with a request under way."""
 

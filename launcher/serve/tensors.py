@@ -53,7 +53,7 @@ MESSAGE_BYTES = 64 * 1024
 """What a request may hold beside its tensors."""
 
 FEW = 10_000
-"""What a request may have of anything beside numbers: fields, texts, objects."""
+"""What a request may have of anything but numbers: fields, texts, objects."""
 
 MOST_DIMENSIONS = 64
 

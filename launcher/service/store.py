@@ -6,7 +6,7 @@ Each method is one transaction. One thread at a time may use a store; one proces
 
 A service must not end because a disk is full. So what has happened (events, releases that are
 good, generations that have served) waits in memory while it cannot be written, and `problem` says
-why. What an operator wants is refused then: nobody is told that a change is kept which is not.
+why. What an operator wants is refused then: a change that is not kept is never reported as kept.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ _PROTOCOLS_OF_SCHEMES = {
     **dict.fromkeys(("rtmpe", "rtmpt", "rtmpte", "rtmpts"), "ffrtmpcrypt,ffrtmphttp,http,https"),
     "mmsh": "http",
 }
-"""What libav opens for an address of a scheme besides the scheme itself and what is `_BELOW`."""
+"""What libav opens for an address of a scheme, in addition to the scheme itself and `_BELOW`."""
 
 _LASTING = (
     av.error.ProtocolNotFoundError,

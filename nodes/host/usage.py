@@ -52,7 +52,7 @@ class PeakMemory:
     it. If the kernel does not allow that, `refusal` says why, and the peak is the kernel's only
     where that has grown since; else it is the most that was seen at one of the calls of `usage`.
 
-    While a deployment is loaded ahead, beside the present one, both are in memory, and what is
+    While a deployment is loaded ahead of the present one's end, both are in memory, and what is
     measured then counts for both.
     """
 
@@ -84,7 +84,7 @@ class PeakMemory:
         self._present_bytes = self._ahead_bytes if is_loaded else 0
 
     def begin_ahead(self) -> None:
-        """Begin to load a deployment beside the present one."""
+        """Begin to load a deployment while the present one runs."""
         self._reset()
         self._ahead_bytes = 0
 
