@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,12 +65,17 @@ class SmallDisk:
         return found
 
     def answers(self) -> bool:
-        """Whether a request is answered."""
+        """Whether a request is answered; while no version serves, it waits and is refused."""
         tensor = {"name": "image", "shape": [1, 1, 8, 8], "datatype": "FP32"}
         body = json.dumps({"inputs": [tensor | {"data": images()[0].ravel().tolist()}]}).encode()
         url = f"{self.http}/v2/models/digits/infer"
-        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=60) as answer:
-            return len(json.load(answer)["outputs"]) == 1
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, body), timeout=60) as answer:
+                return len(json.load(answer)["outputs"]) == 1
+        except urllib.error.HTTPError as error:
+            if error.code != 503:
+                raise
+            return False
 
     def metric(self) -> str:
         with urllib.request.urlopen(f"{self.http}/metrics", timeout=20) as answer:
@@ -117,7 +123,7 @@ def test_it_goes_on_says_so_and_writes_again(service: SmallDisk, tmp_path: Path)
     assert "remove" not in status["problem"], "nobody is told to delete the state"
     assert status["problem"] in service.log.read_text()
     assert service.metric() == "0.0"
-    assert service.answers()
+    service.wait_for(service.answers)
     write_cluster(tmp_path, ("digits", 2), count=1)
     code, answer = service.command("apply", str(tmp_path / "cluster.yaml"))
     assert code in (1, 2)
