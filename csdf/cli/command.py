@@ -81,13 +81,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         "period allows where channels are unbounded",
     )
     _add_order(command)
-    command.add_argument(
-        "--effort",
-        type=_positive,
-        default=THROUGHPUT_EFFORT,
-        metavar="N",
-        help="most constraints between firings to examine (default: %(default)s)",
-    )
+    _add_effort(command)
     command = subparsers.add_parser(
         "capacities",
         help="find the smallest channel capacities for each period",
@@ -245,13 +239,7 @@ def _add_files(
     command.add_argument(
         "--output", metavar="FILE", help="file to write (default: standard output)"
     )
-    command.add_argument(
-        "--effort",
-        type=_positive,
-        default=THROUGHPUT_EFFORT,
-        metavar="N",
-        help="most constraints between firings to examine (default: %(default)s)",
-    )
+    _add_effort(command)
     command = subparsers.add_parser(
         "check",
         help="check a certificate, from the definitions alone",
@@ -289,6 +277,16 @@ def _add_common(
         command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument(
         "--processor", metavar="TYPE", help="processor type whose execution times to use, if given"
+    )
+
+
+def _add_effort(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--effort",
+        type=_positive,
+        default=THROUGHPUT_EFFORT,
+        metavar="N",
+        help="most constraints between firings to examine (default: %(default)s)",
     )
 
 

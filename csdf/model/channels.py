@@ -22,7 +22,7 @@ def reverse_channels(graph: Graph) -> dict[str, Channel]:
     """Return the channel that each reverse channel bounds, by the reverse channel's name.
 
     A reverse channel has the other's name with `_space` or `_bp` behind it, opposite ends, each
-    other's rates, and no capacity of its own.
+    other's rates, and no capacity.
     """
     bounds: dict[str, Channel] = {}
     for channel in graph.channels:
