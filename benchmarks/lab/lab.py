@@ -270,12 +270,17 @@ class Lab:
         perform(plans.start(self.layout, place))
         self._settle((place,))
 
-    def renew(self, keep: Collection[int] = ()) -> None:
-        """End what runs on all boards but for the processes `keep`, and start every agent anew."""
+    def renew(
+        self, keep: Collection[int] = (), meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """End what runs on all boards but for the processes `keep`, and start every agent anew;
+        `meanwhile` is called while no agent runs."""
         places = tuple(self.layout.places.values())
         for place in places:
             while pids := processes(self.layout, place) - set(keep):
                 end(pids)
+        meanwhile()
+        for place in places:
             place.log.write_bytes(b"")
             perform(plans.start(self.layout, place))
         self._settle(places)

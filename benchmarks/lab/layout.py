@@ -63,6 +63,11 @@ class Place:
         return self.folder / "cache"
 
     @property
+    def home(self) -> Path:
+        """The user's cache of its agent, where it keeps what is not of one network."""
+        return self.folder / "home"
+
+    @property
     def image(self) -> Path:
         """What that file system lies in."""
         return self.folder / "disk.img"

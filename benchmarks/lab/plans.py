@@ -115,6 +115,7 @@ def agent(layout: Layout, place: Place, listen: str | None = None) -> tuple[str,
     """The command of a board's agent; it listens at `listen`, usually the board's address."""
     name = place.slice.name
     return (
+        *("env", f"XDG_CACHE_HOME={place.home}"),
         *(sys.executable, "-m", "nodes.cli", "--name", name, "--listen", listen or place.address),
         *("--cache", str(place.cache)),
         *(("--keys", str(layout.keys / name)) if layout.config.keys else ("--insecure",)),

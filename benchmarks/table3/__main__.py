@@ -30,7 +30,7 @@ import onnxruntime as ort
 
 from benchmarks.lab import DeviceConfig, LabConfig, machine
 from benchmarks.report import print_json, report
-from benchmarks.table3.log import Log, origin
+from benchmarks.table3.log import Log
 from benchmarks.table3.order import cells_of
 from benchmarks.table3.paper import NETWORKS, PAPER, VGG16_LARGEST_LAYER_PERCENT
 from benchmarks.table3.plot import picture
@@ -39,6 +39,7 @@ from benchmarks.table3.summary import Summary, summaries
 from benchmarks.table3.table import figures, tables
 from benchmarks.table3.turn import SUITABLE_CORES, Boards, Refused
 from benchmarks.table3.words import as_text
+from benchmarks.turn_log import origin
 from benchmarks.undisturbed import undisturbed
 from ga.strategies import STRATEGIES
 from launcher.config.units import parse_link

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.lab.turns import steady_rate
-from benchmarks.table3.log import Log, origin
+from benchmarks.table3.log import Log
 from benchmarks.table3.order import FEWEST_RESULTS, cells_of, groups_of, guess_s, results_of
 from benchmarks.table3.paper import PAPER, VGG16, VGG16_LARGEST_LAYER_PERCENT
 from benchmarks.table3.plot import picture
@@ -18,6 +18,7 @@ from benchmarks.table3.summary import summaries
 from benchmarks.table3.table import figures, tables
 from benchmarks.table3.turn import AgentMemory, Boards, Cell, Planned, Refused, Turn
 from benchmarks.table3.words import as_text
+from benchmarks.turn_log import origin
 from cnn.model import read
 from launcher.errors import BadInputError
 from partition.pricing.paper_equations import layer_beta_bytes

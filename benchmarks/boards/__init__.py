@@ -1,0 +1,1 @@
+"""Measures launches on boards that nobody described: `python -m benchmarks.boards`."""

@@ -1,0 +1,168 @@
+"""Launches a cluster as the command `launch` does, and tells what is not in its report.
+
+    python -m benchmarks.boards.launched BEGAN_S CLUSTER FRAMES [--profile FILE] [--strategy NAME]
+
+`BEGAN_S` is when the command was given, on the monotonic clock. The last line of standard output is
+a `benchmarks.boards.turn.Launched` in JSON. It runs in a process of its own, because a command
+imports everything first, which counts until the first result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher.errors import LauncherError
+from launcher.run import job
+from launcher.run.request import Request
+
+if TYPE_CHECKING:
+    from benchmarks.boards.turn import Launched, PhaseTimes
+    from launcher.results.report import Report
+    from launcher.run.runtime import Node, RunResult
+    from partition.plan import Plan
+
+SKIPPED = 3
+"""At most one of so many results is left out while the pipeline fills."""
+
+
+class Said:
+    """A display of progress that keeps what is said."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def name_run(self, run: str) -> None:
+        """See `ProgressDisplay`."""
+
+    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:  # noqa: ARG002
+        """See `ProgressDisplay`."""
+        self.texts.append(text)
+
+    def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
+        """See `ProgressDisplay`."""
+
+
+class Recording:
+    """A runner that keeps the results of its runs, and is the real one otherwise."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self.results: list[RunResult] = []
+
+    def __call__(self, *arguments: Any) -> RunResult:
+        result: RunResult = self._runner(*arguments)
+        self.results.append(result)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+
+def launch(request: Request, began_s: float) -> Launched:
+    """Launch, and return what was found; raises `LauncherError`."""
+    recorded: list[Recording] = []
+
+    @contextmanager
+    def runtime(nodes: tuple[Node, ...]) -> Iterator[Recording]:
+        with job.real_runtime(nodes) as runner:
+            recorded.append(Recording(runner))
+            yield recorded[-1]
+
+    said = Said()
+    outcome = job.launch(request, said, started_s=began_s, runtime=runtime)
+    assert outcome.plan is not None
+    assert outcome.report is not None
+    return _told(outcome.plan, outcome.report, recorded[-1].results[-1], said)
+
+
+def _told(plan: Plan, report: Report, result: RunResult, said: Said) -> Launched:
+    from benchmarks.boards.turn import BoardUse, Launched  # noqa: PLC0415 - after the launch
+    from benchmarks.lab.turns import filling_frames, steady_rate  # noqa: PLC0415
+
+    skipped = min(filling_frames(plan), len(result.received_s) // SKIPPED)
+    if result.recoveries:
+        skipped = max(skipped, min(result.recoveries[-1].frame, len(result.received_s) - 3))
+    return Launched(
+        strategy=plan.strategy,
+        explanation=plan.explanation,
+        agrees=report.agrees,
+        frames=report.frames,
+        rate=steady_rate(result.sent_s, result.received_s, skipped),
+        period_planned_s=report.period_planned_s,
+        period_predicted_s=report.period_predicted_s,
+        period_measured_s=report.period_measured_s,
+        first_result_s=report.first_result_s,
+        bytes_per_frame=report.bytes_per_frame,
+        boards={
+            node.name: BoardUse(
+                node.phases,
+                node.busy_fraction,
+                node.memory_predicted_bytes,
+                node.memory_measured_bytes,
+                node.memory_idle_bytes,
+            )
+            for node in report.nodes
+            if node.phases
+        },
+        phases=tuple(_phases(plan, result)),
+        wire_s={name: (s, result.byte_s.get(name, 0.0)) for name, s in result.message_s.items()},
+        said=tuple(said.texts),
+    )
+
+
+def _phases(plan: Plan, result: RunResult) -> Iterator[PhaseTimes]:
+    from benchmarks.boards.turn import PhaseTimes  # noqa: PLC0415 - after the launch
+
+    for device in plan.devices:
+        own = [phase for phase in plan.phases if phase.device == device.name]
+        own.sort(key=lambda phase: phase.index)
+        warm: Sequence[float] = result.warmup_s.get(device.name, ())
+        stats = result.stats.get(device.name)
+        known = stats is not None and len(stats.phase_cpu_s) == len(own) == len(warm)
+        for number, phase in enumerate(own):
+            ran_s = None
+            if known and stats is not None and stats.firings[number]:
+                ran_s = stats.phase_cpu_s[number] / stats.firings[number]
+            yield PhaseTimes(
+                device.name,
+                len(phase.layers),
+                phase.predicted_s,
+                warm[number] if known else None,
+                ran_s,
+            )
+
+
+def main() -> int:
+    """Launch what the arguments say."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.boards.launched")
+    parser.add_argument("began_s", type=float)
+    parser.add_argument("cluster", type=Path)
+    parser.add_argument("frames", type=int)
+    parser.add_argument("--profile", type=Path)
+    parser.add_argument("--strategy")
+    given = parser.parse_args()
+    request = Request(
+        given.cluster,
+        frames=given.frames,
+        inputs=["random"],
+        profile=given.profile,
+        strategy=given.strategy,
+    )
+    try:
+        found = launch(request, given.began_s)
+    except LauncherError as error:
+        print(f"launch: {error}", file=sys.stderr)
+        return error.exit_code
+    print(json.dumps(asdict(found)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

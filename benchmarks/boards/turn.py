@@ -1,0 +1,127 @@
+"""Defines a turn as the log stores it: one launch, and what was around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.boards.cells import Cell, Kind
+
+
+@dataclass(frozen=True)
+class BoardUse:
+    """What a board had of a plan: phases, the busy share of the time, bytes predicted, measured at
+    the peak, and held when idle."""
+
+    phases: int
+    busy: float
+    predicted_bytes: int
+    peak_bytes: int
+    idle_bytes: int
+
+
+@dataclass(frozen=True)
+class PhaseTimes:
+    """The seconds of a phase: as planned, as the agent measured it while it warmed up, and the
+    processor's in the run (None if the plan changed meanwhile)."""
+
+    device: str
+    layers: int
+    planned_s: float
+    warmup_s: float | None
+    ran_s: float | None
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What one launch found. Rates are in frames per second of the steady state, periods those of
+    the report. `first_result_s` counts from the command's start. `wire_s` has by node what it
+    measured of a message and of a byte."""
+
+    strategy: str
+    explanation: str
+    agrees: bool
+    frames: int
+    rate: float
+    period_planned_s: float
+    period_predicted_s: float
+    period_measured_s: float
+    first_result_s: float
+    bytes_per_frame: int
+    boards: Mapping[str, BoardUse]
+    phases: tuple[PhaseTimes, ...]
+    wire_s: Mapping[str, tuple[float, float]]
+    said: tuple[str, ...]
+
+    @property
+    def busy(self) -> Mapping[str, float]:
+        """The busy share of each board."""
+        return {name: board.busy for name, board in self.boards.items()}
+
+    @property
+    def held_bytes(self) -> int:
+        """What the fullest board held beside an idle agent."""
+        return max(board.peak_bytes - board.idle_bytes for board in self.boards.values())
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A launch of a kind. `replicas` are the summed rates of whole networks on all boards before
+    and after it (0: not measured), `profile_s` the seconds of the profile that it used, `others`
+    the part of this machine's CPUs that strangers and the kernel took, `load` how many processes
+    wanted a CPU when it began."""
+
+    cell: Cell
+    kind: Kind
+    quick: bool
+    launched: Launched
+    replicas: tuple[float, float] = (0.0, 0.0)
+    profile_s: float = 0.0
+    others: float = 0.0
+    load: float = 0.0
+
+    @property
+    def efficiency(self) -> float | None:
+        """The rate ÷ the mean of the replicas before and after; None without them."""
+        whole = sum(self.replicas) / 2
+        return self.launched.rate / whole if whole else None
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON-like data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A launch that failed, in a sentence."""
+
+    cell: Cell
+    kind: Kind
+    quick: bool
+    refused: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON-like data."""
+        return asdict(self)
+
+
+def launched_from(data: Mapping[str, Any]) -> Launched:
+    """The inverse of `asdict`; raises `KeyError` or `TypeError` for other data."""
+    read = {
+        "boards": {name: BoardUse(**one) for name, one in data["boards"].items()},
+        "phases": tuple(PhaseTimes(**one) for one in data["phases"]),
+        "wire_s": {name: tuple(both) for name, both in data["wire_s"].items()},
+        "said": tuple(data["said"]),
+    }
+    return Launched(**{**data, **read})
+
+
+def from_json(data: Mapping[str, Any]) -> Turn | Refused:
+    """The inverse of `as_json`; raises `KeyError` or `TypeError` for other data."""
+    read = {**data, "cell": Cell(**data["cell"]), "kind": Kind(**data["kind"])}
+    if "refused" in data:
+        return Refused(**read)
+    first, last = data["replicas"]
+    launched = launched_from(data["launched"])
+    return Turn(**{**read, "launched": launched, "replicas": (first, last)})
