@@ -23,7 +23,6 @@ run, are named and omitted.
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import json
 import statistics
@@ -134,12 +133,14 @@ def launched(entry: Entry, way: str, frames: int) -> tuple[Plan, RunResult, Repo
     def noting(nodes: tuple[Node, ...]) -> Iterator[Runner]:
         with job.real_runtime(nodes) as runner:
 
-            @functools.wraps(runner)
-            def noted(*args: Any, **more: Any) -> RunResult:
-                results.append(runner(*args, **more))
-                return results[-1]
+            class Noted:
+                call_roll = runner.call_roll
 
-            yield noted
+                def __call__(self, *args: Any, **more: Any) -> RunResult:
+                    results.append(runner(*args, **more))
+                    return results[-1]
+
+            yield Noted()
 
     shapes = entry.input_shapes
     model: dict[str, Any] = {"path": str(file_of(entry.name))}

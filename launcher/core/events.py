@@ -27,11 +27,13 @@ class Begin:
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
     """A node's control connection received a message; `host` is the sender's IP address (None over
-    a Unix socket)."""
+    a Unix socket). `holder_has_ended` says of a `Refused` that the launcher which has the agent is
+    known to have ended."""
 
     node: str
     message: Control
     host: str | None = None
+    holder_has_ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,7 @@ class ClosedEarly:
 
 @dataclass(frozen=True, slots=True)
 class NotAdmitted:
-    """A node's agent and this launcher cannot authenticate each other, or the launcher cannot reach
-    its data port; `error` has the remedy.
+    """A node's agent and this launcher cannot authenticate each other; `error` has the remedy.
 
     If it is `final`, ZeroMQ does not dial the node again by itself (`Redial` does).
     """
@@ -75,6 +76,15 @@ class NotAdmitted:
     node: str
     error: LauncherError
     final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DoorShut:
+    """A node's agent has answered, and its data port has been looked for at these addresses in
+    vain."""
+
+    node: str
+    tried: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +202,7 @@ NodeEvent = (
     | ControlConnected
     | ClosedEarly
     | NotAdmitted
+    | DoorShut
     | Disconnected
     | AgentExited
 )

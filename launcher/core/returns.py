@@ -30,12 +30,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from launcher.core.events import Action, Notice, Redial, Send
+from launcher.core.events import Action, MessageReceived, Notice, Redial, Send
+from launcher.core.roll import greet, greet_again
 from launcher.core.session import Session, SessionState, Step
 from launcher.core.watch import is_past
 from launcher.errors import LauncherError
 from nodes.core.pauses import pause_s
-from nodes.protocol.messages import Bye, Control, Hello, Refused, Stop, Stopped, Welcome
+from nodes.protocol.messages import Bye, Hello, Refused, Stop, Stopped, Welcome
 
 SETTLE_S = 1.0
 """From the first loss of a node to the greeting."""
@@ -219,15 +220,13 @@ class Returns:
             self._records[session.node].is_barred = False
             self._greet_at_s.pop(session.node, None)
         if session.state is SessionState.RETURNING:  # the greeting may be lost
-            return [Send(session.node, self._hello)]
+            return [greet(session, self._hello)]
         if session.node not in self._greet_at_s:
             not_before_s = self._records[session.node].not_before_s
             self._greet(session.node, max(now_s + SETTLE_S, not_before_s), now_s)
         return []
 
-    def receive(
-        self, session: Session, message: Control, host: str | None, now_s: float
-    ) -> list[Action]:
+    def receive(self, session: Session, event: MessageReceived, now_s: float) -> list[Action]:
         """Act on a message of a lost node.
 
         After its `Welcome` it has to stop what it may still have deployed. When it has answered
@@ -235,12 +234,14 @@ class Returns:
         """
         if session.state is not SessionState.RETURNING:
             return []
-        record = self._records[session.node]
+        record, message = self._records[session.node], event.message
         match message:
             case Refused() if session.node in self._greet_at_s:
                 pass  # the answer to a greeting that was repeated when the connection was made
-            case Refused() if session.try_next_slot():
-                return [Redial(session.node), Send(session.node, self._hello)]
+            case Refused() if again := greet_again(
+                session, message, self._hello, holder_has_ended=event.holder_has_ended
+            ):
+                return again
             case Refused():  # if it answers an earlier message, a Welcome follows
                 record.refusals += 1
                 waiting_s = pause_s(record.refusals, REFUSED_S, LONGEST_REFUSED_S)
@@ -252,7 +253,7 @@ class Returns:
                 return [Send(session.node, Bye()), notice]
             case Welcome():
                 session.receive(message)
-                session.welcome, session.host = message, host
+                session.welcome, session.host = message, event.host
                 # Its lease ends if it takes longer than that to stop.
                 self._greet_at_s[session.node] = now_s + self._hello.lease_s
                 return [Send(session.node, Stop(record.epoch))]
@@ -278,5 +279,5 @@ class Returns:
                 session.step(Step.GREET)
             if session.state is SessionState.RETURNING:
                 session.welcome, session.host = None, None
-                actions.append(Send(node, self._hello))
+                actions.append(greet(session, self._hello))
         return actions

@@ -50,6 +50,7 @@ from nodes.protocol.messages import (
     Deployed,
     EngineChoice,
     Failed,
+    Hello,
     Missing,
     Pong,
     Prepared,
@@ -280,6 +281,19 @@ class Session:
     """Whether the connection over which the greeting was sent has closed without an answer."""
     was_greeted_again: bool = False
     """Whether there may be two answers to the greeting."""
+    hello: Hello | None = None
+    """The latest greeting."""
+
+    @classmethod
+    def of(cls, contact: Contact) -> Session:
+        """Return the session with an agent that is to be greeted."""
+        return cls(
+            contact.name,
+            contact.address,
+            contact.started_by_us,
+            engine=contact.engine,
+            other_slots=deque(contact.others),
+        )
 
     @property
     def slots(self) -> int:

@@ -23,11 +23,9 @@ those that are left, the run waits for nodes to come back before it ends (`launc
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 
 from launcher.core import sentences
-from launcher.core.absences import Absence, Absences
 from launcher.core.blame import Disputes, ModelFaults, stuck
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import PatientClock
@@ -41,6 +39,7 @@ from launcher.core.events import (
     ControlConnected,
     DataConnected,
     Disconnected,
+    DoorShut,
     End,
     Event,
     Halted,
@@ -50,7 +49,6 @@ from launcher.core.events import (
     NotAdmitted,
     Notice,
     PlanReply,
-    Redial,
     ResultsTaken,
     Send,
     StageProgress,
@@ -62,6 +60,13 @@ from launcher.core.intake import ENDLESS
 from launcher.core.preloading import Preloading
 from launcher.core.recovery import Change, Loss, Recoverer, Recovery
 from launcher.core.returns import STANDING_BY, Returns
+from launcher.core.roll import (
+    Absence,
+    Absences,
+    greet,
+    greet_again,
+    greet_over_new_connection,
+)
 from launcher.core.rollout import Rollout
 from launcher.core.run_state import WITHOUT_PLAN, RunLife, RunStep
 from launcher.core.session import Contact, Session, SessionState, Step
@@ -133,16 +138,7 @@ class Supervisor:
         self.frames = frames
         self.taken = 0
         contacts = tuple(contacts)
-        self.sessions = {
-            contact.name: Session(
-                contact.name,
-                contact.address,
-                contact.started_by_us,
-                engine=contact.engine,
-                other_slots=deque(contact.others),
-            )
-            for contact in contacts
-        }
+        self.sessions = {contact.name: Session.of(contact) for contact in contacts}
         self.life = RunLife()
         self._absent = {contact.name: contact.absence for contact in contacts if contact.absence}
         self._absences = Absences(self.sessions)
@@ -239,17 +235,16 @@ class Supervisor:
         match event:
             case MessageReceived(_, Failed() as failure) if self._refuses_blobs(session, failure):
                 return self._keep_plan(session, failure, now_s)
-            case MessageReceived(_, message, host):
+            case MessageReceived(_, _, host):
                 session.host = host or session.host
-                return self._receive(session, message, now_s)
+                return self._receive(session, event, now_s)
             case MessageMalformed(_, reason):
                 return self._breach(session, reason, now_s)
             case DataConnected(node):
                 self._watch.data_connected(node)
                 return []
             case ControlConnected():
-                session.closes_early = False
-                return self._greet_again(session)
+                return greet_over_new_connection(session, self._hello)
             case ClosedEarly():
                 session.closes_early = True
                 return []
@@ -257,6 +252,8 @@ class Supervisor:
                 if session.welcome is not None:
                     return []
                 return self._unusable(session, error, now_s, is_barred=final)
+            case DoorShut(_, tried):
+                return self._door_is_shut(session, tried, now_s)
             case Disconnected():
                 return self._disconnected(session, now_s)
             case AgentExited():
@@ -269,15 +266,25 @@ class Supervisor:
         match event:
             case ControlConnected():
                 return self._returns.connected(session, now_s)
-            case MessageReceived(_, message, host):
-                return self._receive_from_lost(session, message, host, now_s)
+            case MessageReceived():
+                return self._receive_from_lost(session, event, now_s)
             case AgentExited():
                 self._returns.process_ended(session.node)
                 return self._end_if_nobody_can_return(now_s)
             case NotAdmitted(_, error, final):
                 return self._barred_from_lost(session, error, now_s, final=final)
+            case DoorShut(_, tried):
+                return self._door_is_shut(session, tried, now_s)
             case _:
                 return []
+
+    def _door_is_shut(self, session: Session, tried: tuple[str, ...], now_s: float) -> list[Action]:
+        """Free an agent whose data port cannot be reached, and do without its node."""
+        if session.welcome is not None:
+            return []
+        error = sentences.data_port_shut(session, tried)
+        shut = NotAdmitted(session.node, error, final=False)
+        return [Send(session.node, Bye()), *self._dispatch(shut, now_s)]
 
     def _barred_from_lost(
         self, session: Session, error: LauncherError, now_s: float, *, final: bool
@@ -296,9 +303,9 @@ class Supervisor:
         return [] if hopeless is None else self._end(hopeless)
 
     def _receive_from_lost(
-        self, session: Session, message: Control, host: str | None, now_s: float
+        self, session: Session, event: MessageReceived, now_s: float
     ) -> list[Action]:
-        actions = self._returns.receive(session, message, host, now_s)
+        actions = self._returns.receive(session, event, now_s)
         if session.is_present:
             self._absences.came(session.node, now_s)
             self._recoverer.node_returned(now_s)
@@ -373,21 +380,24 @@ class Supervisor:
         ]
         return [
             StageProgress("connecting", 0, len(self._members)),
-            *(Send(node, self._hello) for node in self.sessions if node not in self._absent),
+            *(
+                greet(session, self._hello)
+                for node, session in self.sessions.items()
+                if node not in self._absent
+            ),
             *self._handle_losses(known, now_s, strikes=0.0, is_known=True),
         ]
 
-    def _receive(self, session: Session, message: Control, now_s: float) -> list[Action]:
+    def _receive(self, session: Session, event: MessageReceived, now_s: float) -> list[Action]:
         session.pinged_s = None
+        message, state = event.message, session.state
         if not self._is_awaited(session, message):
             return []
-        state = session.state
-        if (
-            isinstance(message, Refused)
-            and state is SessionState.CONNECTING
-            and session.try_next_slot()
-        ):
-            return [Redial(session.node), Send(session.node, self._hello)]
+        if isinstance(message, Refused) and state is SessionState.CONNECTING:
+            ended = event.holder_has_ended
+            again = greet_again(session, message, self._hello, holder_has_ended=ended)
+            if again:
+                return again
         try:
             session.receive(message)
             match message:
@@ -457,14 +467,6 @@ class Supervisor:
         if not session.take_answer(message) or session.state is SessionState.FAILED:
             return False
         return not self._is_stale(message)
-
-    def _greet_again(self, session: Session) -> list[Action]:
-        """Repeat the greeting if its connection has closed without an answer: the agent was just
-        starting or ending."""
-        if session.state is not SessionState.CONNECTING or not session.greeting_is_lost:
-            return []
-        session.greeting_is_lost, session.was_greeted_again = False, True
-        return [Send(session.node, self._hello)]
 
     def _refused(
         self, session: Session, answer: Refused, state: SessionState, now_s: float

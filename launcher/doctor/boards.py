@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.config.cluster import NodeConfig
+from launcher.core.events import MessageMalformed, MessageReceived, NotAdmitted
 from launcher.doctor.conversation import ConversationReading, converse
 from launcher.doctor.path import PathReading, PortReach, Reach, reach, read_path
-from launcher.run.access import DEFAULT_FOLDER, Access, barred
+from launcher.run.access import DEFAULT_FOLDER, Access
 from launcher.run.doors import candidates
-from launcher.run.runner import greeting
+from launcher.run.roll_call import greeting
 from launcher.upgrade.boards import bracketed
 from nodes.core.engines import AUTO, EngineLackingError, resolve
 from nodes.doctor.findings import Finding, Severity
 from nodes.protocol.addresses import host_of
-from nodes.protocol.messages import PROTOCOL, Welcome, is_understood
+from nodes.protocol.messages import PROTOCOL, Refused, Welcome, is_understood
 from partition.prediction.memory_budget import START_UP_BYTES
 
 if TYPE_CHECKING:
@@ -93,10 +94,11 @@ def read_board(board: Board) -> BoardReading:
         lambda _: guarded,
     )
     reading = replace(reading, talk=talk)
-    if talk.welcome is None:
+    greeted = talk.greeted
+    if greeted.welcome is None:
         return reading
-    given, offered = board.node.data_address, talk.welcome.data_address
-    tried = map(reach, candidates(given, offered, board.address, talk.reached))
+    given, offered = board.node.data_address, greeted.welcome.data_address
+    tried = map(reach, candidates(given, offered, board.address, greeted.host))
     first = next(tried)
     found = (each for each in (first, *tried) if each.reach is Reach.CONNECTED)
     return replace(reading, data=next(found, first))
@@ -189,40 +191,28 @@ def _judge_path(board: Board, path: PathReading, talk: ConversationReading | Non
 
 def _judge_talk(board: Board, talk: ConversationReading, *, is_explained: bool) -> list[Finding]:
     """Judge a conversation; `is_explained` says that the path may be why nothing came back."""
-    if talk.welcome is not None:
-        return [
-            *_judge_welcome(board, talk.welcome),
-            *_judge_link(board, talk),
-            *_judge_clock(board, talk),
-        ]
-    if talk.barred is not None:
-        folder = board.ring.folder if board.ring is not None else None
-        if not board.access.guards(board.address):
-            folder = None
-        return [
-            Finding(
-                Severity.ERROR,
-                board.address,
-                _sentence(str(barred(board.node.name, board.address, folder, talk.barred))),
-                _send_keys(board),
-            )
-        ]
-    if talk.refused is not None and not is_understood(talk.refused.protocol):
-        return [_other_protocol(board, f"protocol {talk.refused.protocol}")]
-    if talk.refused is not None:
-        return [
-            Finding(
-                Severity.NOTE,
-                board.address,
-                f"The agent is in use, so neither it nor its link was examined: "
-                f"{talk.refused.reason}.",
-                "",
-            )
-        ]
-    if talk.malformed:
-        return [
-            _other_protocol(board, f"something that this launcher cannot read ({talk.malformed})")
-        ]
+    match talk.greeted.cause:
+        case MessageReceived(_, Welcome() as welcome) if talk.greeted.welcome is not None:
+            return [
+                *_judge_welcome(board, welcome),
+                *_judge_link(board, talk),
+                *_judge_clock(board, talk),
+            ]
+        case MessageReceived(_, Welcome(protocol) | Refused(_, protocol)) if not is_understood(
+            protocol
+        ):
+            return [_other_protocol(board, f"protocol {protocol}")]
+        case MessageReceived(_, Refused(why)):
+            text = f"The agent is in use, so neither it nor its link was examined: {why}."
+            return [Finding(Severity.NOTE, board.address, text, "")]
+        case NotAdmitted(_, error):
+            text = _sentence(str(error))
+            return [Finding(Severity.ERROR, board.address, text, _send_keys(board))]
+        case MessageMalformed(_, why):
+            what = f"something that this launcher cannot read ({why})"
+            return [_other_protocol(board, what)]
+        case _:
+            pass
     if is_explained:
         return []
     return [
@@ -381,9 +371,8 @@ def check_board(board: Board) -> list[Finding]:
 def facts_of(reading: BoardReading) -> dict[str, str]:
     """Return what a board says of itself and of its link, for people."""
     talk = reading.talk
-    if talk is None or talk.welcome is None:
+    if talk is None or (welcome := talk.greeted.welcome) is None:
         return {}
-    welcome = talk.welcome
     facts = {
         "machine": welcome.machine,
         "csdf-edge": welcome.version,

@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from launcher.core.events import MessageMalformed, MessageReceived
-from launcher.run.connections import Barred, Connections
-from nodes.core.events import LinkChange
-from nodes.core.session import older_hello
-from nodes.net.keys import Keyring
-from nodes.net.sockets import AddressError
+from launcher.core.events import MessageMalformed, MessageReceived, NotAdmitted
+from launcher.core.roll import Greeted
+from launcher.core.session import Contact
+from launcher.run.connections import Connections
+from launcher.run.roll_call import call_roll
+from nodes.net.keys import KeyFolder
 from nodes.protocol.messages import (
     PUT_WINDOW,
     BlobInfo,
@@ -34,10 +34,8 @@ from nodes.protocol.messages import (
     Pong,
     Put,
     Query,
-    Refused,
     Stored,
     Traced,
-    Welcome,
 )
 
 ANSWER_S = 4.0
@@ -60,18 +58,12 @@ CHUNK_BYTES = 64 << 10
 class ConversationReading:
     """What came of a conversation.
 
-    `welcome` and `refused` are the agent's answer to the greeting; without either, `barred` says
-    why the two could not authenticate each other, or `malformed` what came instead. `reached` is
-    the address from which the agent has answered. `long_passed` is None if that was not tried, and
-    so are the others. `clock_rate` is how many seconds the agent's steady clock advances in one of
-    ours, known to `clock_error`.
+    `greeted` is what came of the greeting; without a `Welcome`, nothing else was tried.
+    `long_passed` is None if that was not tried, and so are the others. `clock_rate` is how many
+    seconds the agent's steady clock advances in one of ours, known to `clock_error`.
     """
 
-    welcome: Welcome | None = None
-    refused: Refused | None = None
-    barred: LinkChange | None = None
-    malformed: str = ""
-    reached: str | None = None
+    greeted: Greeted
     round_trip_s: float | None = None
     long_passed: bool | None = None
     bytes_per_s: float | None = None
@@ -107,47 +99,30 @@ def converse(
     node: str,
     address: str,
     hello: Hello,
-    keys: Keyring | None,
+    keys: KeyFolder | None,
     guards: Callable[[str], bool],
     answer_s: float = ANSWER_S,
 ) -> ConversationReading:
     """Talk with the agent of `node` at `address`; nothing that it does raises."""
     with Connections(keys, guards) as connections:
-        talk = _Talk(connections, node, answer_s)
-        try:
-            connections.open_control(node, address)
-        except AddressError as error:
-            return ConversationReading(malformed=str(error))
-        answer = talk.ask(hello, (Welcome, Refused))
-        if isinstance(answer, Refused) and (again := older_hello(hello, answer)) is not None:
-            answer = talk.ask(again, (Welcome, Refused))
-        reading = ConversationReading(
-            barred=talk.barred, malformed=talk.malformed, reached=talk.reached
-        )
-        if isinstance(answer, Refused):
-            return replace(reading, refused=answer)
-        if not isinstance(answer, Welcome):
-            return reading
-        reading = talk.measure(replace(reading, welcome=answer))
-        connections.send(node, Bye())
+        contact = Contact(node, address, started_by_us=False)
+        roll = call_roll(connections, [contact], hello, answer_s, answer_s, keeps=True)
+        reading = ConversationReading(roll.greeted[node])
+        if reading.greeted.welcome is not None:
+            reading = _Talk(connections, node, answer_s).measure(reading)
+            connections.send(node, Bye())
         return reading
 
 
 class _Talk:
-    """One conversation; `barred` and `malformed` say why it has ended early."""
+    """One conversation, with an agent that is greeted."""
 
     def __init__(self, connections: Connections, node: str, answer_s: float) -> None:
-        self.barred: LinkChange | None = None
-        self.malformed = ""
-        self.reached: str | None = None
+        self._is_over = False
         self._connections = connections
         self._node = node
         self._answer_s = answer_s
         self._unread: deque[Control] = deque()
-
-    @property
-    def _is_over(self) -> bool:
-        return self.barred is not None or bool(self.malformed)
 
     def ask(self, message: Control, kinds: tuple[type[Control], ...]) -> Control | None:
         """Send a message; return the next one of these kinds, None if none comes in time."""
@@ -165,13 +140,10 @@ class _Talk:
                 return None
             for arrival in self._connections.wait(left_s):
                 match arrival:
-                    case MessageReceived(_, message, reached):
-                        self.reached = reached or self.reached
+                    case MessageReceived(_, message):
                         self._unread.append(message)
-                    case MessageMalformed(_, reason):
-                        self.malformed = reason
-                    case Barred(_, why):
-                        self.barred = why
+                    case MessageMalformed() | NotAdmitted():
+                        self._is_over = True
                     case _:
                         pass
 

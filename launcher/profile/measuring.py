@@ -62,7 +62,6 @@ from launcher.profile.power import device_watts, idle_watts, layer_watts
 from launcher.profile.use import with_engines
 from launcher.progress import ProgressDisplay
 from launcher.run.job import Runtime, real_runtime
-from launcher.run.runtime import Surveyor
 from launcher.scratch import scratch_folder
 from nodes.core.engines import AUTO
 from partition.devices import Device
@@ -531,10 +530,10 @@ def _compare_engines(
 ) -> dict[str, ComparedEngines]:
     """Compare the engines of each node that leaves its engine open, and say what is chosen."""
     open_ = [node for node in cluster.config.nodes if node.engine == AUTO]
-    if not open_ or not isinstance(bench.runner, Surveyor):
+    if not open_:
         return {}
     nodes = tuple(node for node in bench.nodes if node.engine.engine == AUTO)
-    welcome = bench.runner.survey(nodes, bench.options.run.connect_timeout_s).welcomes
+    welcome = bench.runner.call_roll(nodes, bench.options.run.connect_timeout_s).welcomes
     comparison = EngineComparison(model, bench, cache, again, renew)
     found = comparison.perform(
         devices_of(cluster, welcome.keys()),

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from launcher.core.absences import Absence
 from launcher.core.recovery import Cause
+from launcher.core.roll import Absence
 from launcher.plan.batch_size import BatchChoice
 from launcher.plan.machines import THIS_MACHINE
 from launcher.plan.prediction import expected_times, predicted_run, times_of

@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from launcher.core.absences import Absence
+from launcher.core.roll import Absence
 from launcher.plan.batch_size import BatchChoice
 from launcher.quantities import megabytes, seconds
 from launcher.results.comparison.tolerance import Rule

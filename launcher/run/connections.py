@@ -23,15 +23,19 @@ from launcher.core.events import (
     ControlConnected,
     DataConnected,
     Disconnected,
+    DoorShut,
     MessageMalformed,
     MessageReceived,
     NodeEvent,
+    NotAdmitted,
 )
+from launcher.run.access import barred
 from launcher.run.doors import NO_EPOCH, DoorSearch, SearchStep, candidates
 from launcher.run.runtime import Array
 from nodes.core.events import DataMalformed, DataReceived, LinkChange
+from nodes.host.owner import has_ended
 from nodes.net.curve import Context
-from nodes.net.keys import Keyring
+from nodes.net.keys import KeyFolder
 from nodes.net.sockets import (
     LINGER_MS,
     MAX_UNREAD,
@@ -55,6 +59,7 @@ from nodes.protocol.messages import (
     Credit,
     GetStats,
     Hello,
+    Refused,
     Stats,
     TensorHeader,
     Welcome,
@@ -71,24 +76,6 @@ CONTROL_OPTIONS = SocketOptions(
 )
 """The terms of control connections. Messages wait while the user's code processes a result. A node
 that cannot be reached is dialled ever more rarely, by short attempts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Barred:
-    """A node's agent and this launcher could not authenticate each other, or only one of them uses
-    encryption."""
-
-    node: str
-    why: LinkChange
-
-
-@dataclass(frozen=True, slots=True)
-class DoorShut:
-    """A node's agent has answered, and its data port has been looked for at these addresses in
-    vain."""
-
-    node: str
-    tried: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +105,7 @@ class _Search:
     """The candidates in words: with an error where one cannot be dialled."""
 
 
-Arrival = NodeEvent | Barred | DoorShut | DataReceived | Readable
+Arrival = NodeEvent | DataReceived | Readable
 """What `Connections.wait` yields."""
 
 
@@ -132,7 +119,7 @@ class Connections:
 
     def __init__(
         self,
-        keys: Keyring | None = None,
+        keys: KeyFolder | None = None,
         guards: Callable[[str], bool] = lambda _: False,
         doors: Mapping[str, str] | None = None,
     ) -> None:
@@ -172,7 +159,7 @@ class Connections:
         """
         dialler = self._dial(node, address, CONTROL_OPTIONS)
         self._control[node], self._address[node] = dialler, address
-        self._read(dialler, partial(_control_message, node), _control_changes)
+        self._read(dialler, partial(_control_message, node), self._control_changes)
 
     def redial_control(self, node: str, address: str) -> None:
         """Connect to a node's control address anew, or to that of another of its slots, after the
@@ -183,6 +170,26 @@ class Connections:
         self._end_search(node)
         self._forget(self._control.pop(node))
         self.open_control(node, address)
+
+    def _control_changes(self, dialler: Dialler) -> list[Arrival]:
+        node, found = dialler.node, list[Arrival]()
+        keys = self._keys if self._guards(self._address[node]) else None
+        for change in dialler.changes():
+            match change:
+                case LinkChange.CONNECTED:
+                    found.append(ControlConnected(node))
+                case LinkChange.LOST:
+                    found.append(Disconnected(node))
+                case LinkChange.CLOSED_EARLY | LinkChange.HANDSHAKES_FAIL:
+                    found.append(ClosedEarly(node))
+                case LinkChange.KEY_REFUSED | LinkChange.KEYS_ON_ONE_END:
+                    pass
+            is_final = change in (LinkChange.KEY_REFUSED, LinkChange.KEYS_ON_ONE_END)
+            if is_final or (change is LinkChange.HANDSHAKES_FAIL and keys is not None):
+                folder = None if keys is None else keys.folder
+                error = barred(node, self._address[node], folder, change)
+                found.append(NotAdmitted(node, error, is_final))  # then ZeroMQ dials no more
+        return found
 
     def open_data(self, node: str, address: str, longest_bytes: int, agreed: int = 0) -> None:
         """Connect to a node's data port, at `address` if it was not looked for; raises as
@@ -249,7 +256,7 @@ class Connections:
 
         It goes in the version of the protocol in which the node was greeted last.
         A message to a node that has rejected this launcher is dropped (`Dialler.send`); the
-        rejection is reported as `Barred` or `Disconnected`.
+        rejection is reported as `NotAdmitted` or `Disconnected`.
         """
         if isinstance(message, Hello):
             self._protocol[node] = message.protocol
@@ -387,7 +394,9 @@ def _ignored(dialler: Dialler) -> list[Arrival]:
 
 def _control_message(node: str, parts: list[Part]) -> Arrival:
     try:
-        return MessageReceived(node, read_control(parts), peer_address(parts[0]))
+        message = read_control(parts)
+        is_free = isinstance(message, Refused) and has_ended(message.holder)
+        return MessageReceived(node, message, peer_address(parts[0]), is_free)
     except RemoteProtocolError as error:
         return MessageMalformed(node, str(error))
 
@@ -395,22 +404,6 @@ def _control_message(node: str, parts: list[Part]) -> Arrival:
 def _data_message(node: str, parts: list[Part]) -> Arrival:
     event = read_data(node, parts)
     return MessageMalformed(node, event.reason) if isinstance(event, DataMalformed) else event
-
-
-def _control_changes(dialler: Dialler) -> list[Arrival]:
-    return [_control_change(dialler.node, change) for change in dialler.changes()]
-
-
-def _control_change(node: str, change: LinkChange) -> Arrival:
-    match change:
-        case LinkChange.CONNECTED:
-            return ControlConnected(node)
-        case LinkChange.LOST:
-            return Disconnected(node)
-        case LinkChange.CLOSED_EARLY:
-            return ClosedEarly(node)
-        case LinkChange.HANDSHAKES_FAIL | LinkChange.KEY_REFUSED | LinkChange.KEYS_ON_ONE_END:
-            return Barred(node, change)
 
 
 def _data_changes(dialler: Dialler) -> list[Arrival]:

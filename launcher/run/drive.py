@@ -12,13 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cnn.reading.regular_files import open_regular
-from launcher.core import sentences
 from launcher.core.events import (
     Abandoned,
     Action,
     AgentExited,
     Begin,
-    ClosedEarly,
     Consented,
     End,
     Event,
@@ -39,21 +37,18 @@ from launcher.core.events import (
 from launcher.core.supervisor import Supervisor
 from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
 from launcher.plan.background import Background, IsWanted
-from launcher.run.access import barred
-from launcher.run.connections import Arrival, Barred, Connections, DoorShut
+from launcher.run.connections import Arrival, Connections
 from launcher.run.consent import Consent
 from launcher.run.host import Host
 from launcher.run.processes import LocalAgent, LocalAgents
 from launcher.run.runtime import OnUpdate, Update
 from launcher.run.tracing import TraceRequests
 from launcher.view.observer import Observer
-from nodes.core.events import DataReceived, LinkChange, Tick
+from nodes.core.events import DataReceived, Tick
 from nodes.core.reactor import Reactor
-from nodes.core.session import older_hello, takeover_hello
-from nodes.host.owner import has_ended
 from nodes.net.waiter import Readable
 from nodes.protocol.errors import RemoteProtocolError
-from nodes.protocol.messages import Bye, Control, Hello, Put, Refused, Traced, Welcome
+from nodes.protocol.messages import Control, Put, Traced, Welcome
 
 FoundPlan = tuple[PlanReply, Mapping[str, Path]]
 """A plan that was found, and the files of its blobs by digest."""
@@ -90,17 +85,15 @@ class Drive:
         files: Mapping[str, Path],
         on_update: OnUpdate,
         replan: PlanSearch | None = None,
-        keys: Path | None = None,
         tracer: TraceRequests | None = None,
         consent: Consent | None = None,
         pushed: Sequence[int] = (),
         observer: Observer | None = None,
     ) -> None:
         """`files` maps digests to blobs; `on_update` is called for progress and notices; `replan`
-        searches another plan, and without it plan requests are ignored; `keys` is the launching
-        machine's folder of keys, if it uses any; `tracer` collects traces; `consent` reports that
-        the user agrees to the use of nodes that returned; `pushed` are the descriptors that
-        tell of new frames; `observer` lets other threads look at the run."""
+        searches another plan, and without it plan requests are ignored; `tracer` collects traces;
+        `consent` reports that the user agrees to the use of nodes that returned; `pushed` are the
+        descriptors that tell of new frames; `observer` lets other threads look at the run."""
         self._observer = observer
         self._pushed = frozenset(pushed)
         self._consent = consent
@@ -112,12 +105,10 @@ class Drive:
         self._by_stderr = {agent.stderr: agent for agent in agents.values()}
         self._files = dict(files)
         self._on_update = on_update
-        self._keys = keys
         self._tracer = tracer
         self._barred_nodes: set[str] = set()
-        self._barred_error: BadInputError | None = None
+        self._barred_error: LauncherError | None = None
         self._barred_until_s = 0.0
-        self._greeting: dict[str, Hello] = {}
         self._end: End | None = None
         self._last_progress = host.progress
         self._replan = replan
@@ -215,17 +206,13 @@ class Drive:
                     self._handle(MessageMalformed(node, str(error)))
             case DataReceived(link):
                 raise AssertionError(f"data over {link!r}, which this launcher has not dialled")
-            case Barred(node, why):
-                self._barred(node, why)
-            case DoorShut(node, tried):
-                self._door_is_shut(node, tried)
+            case NotAdmitted(node, error) if not self._supervisor.may_do_without:
+                self._barred(node, error)
             case Readable(descriptor):
                 self._readable(descriptor)
             case MessageReceived(node, Traced() as traced):
                 if self._tracer is not None:
                     self._tracer.receive(node, traced)
-            case MessageReceived(node, Refused() as refused) if self._greets_again(node, refused):
-                pass
             case MessageReceived(node, Welcome()) if node in self._agents:
                 self._agents[node].forget_stderr()
                 self._handle(arrival)
@@ -248,47 +235,17 @@ class Drive:
         else:
             self._read_stderr(self._by_stderr[descriptor])
 
-    def _greets_again(self, node: str, refused: Refused) -> bool:
-        """Greet an agent again in its own version of the protocol, or if the launcher that holds it
-        is known to have ended."""
-        hello = self._greeting.get(node)
-        if hello is None:
-            return False
-        again = older_hello(hello, refused)
-        if again is None:
-            again = takeover_hello(hello, refused, has_ended(refused.holder))
-        if again is not None:
-            self._perform(Send(node, again))
-        return again is not None
-
-    def _barred(self, node: str, why: LinkChange) -> None:
+    def _barred(self, node: str, error: LauncherError) -> None:
         """Note that an agent and this launcher cannot authenticate each other; if the run needs it
         and it has never answered, the run cannot begin."""
         session = self._supervisor.sessions[node]
-        if why is LinkChange.HANDSHAKES_FAIL:
-            self._handle(ClosedEarly(node))
-        in_vain = why is not LinkChange.HANDSHAKES_FAIL or self._keys is not None
-        if self._supervisor.may_do_without:
-            if in_vain:
-                final = why is not LinkChange.HANDSHAKES_FAIL  # then ZeroMQ dials no more
-                error = barred(node, session.address, self._keys, why)
-                self._handle(NotAdmitted(node, error, final))
-            return
         needed = node in self._supervisor.blueprint.deployments
         has_streamed = self._supervisor.life.has_streamed
-        if session.welcome is None and in_vain and needed and not has_streamed:
+        if session.welcome is None and needed and not has_streamed:
             self._barred_nodes.add(node)
             if self._barred_error is None:
-                self._barred_error = barred(node, session.address, self._keys, why)
+                self._barred_error = error
                 self._barred_until_s = time.monotonic() + GREETING_S
-
-    def _door_is_shut(self, node: str, tried: tuple[str, ...]) -> None:
-        """Free an agent whose data port cannot be reached, and do without its node."""
-        session = self._supervisor.sessions[node]
-        if session.welcome is None:
-            self._connections.send(node, Bye())
-            error = sentences.data_port_shut(session, tried)
-            self._handle(NotAdmitted(node, error, final=False))
 
     def _give_up_if_barred(self) -> None:
         """End the run once all other agents have answered, so that each can be released."""
@@ -334,8 +291,6 @@ class Drive:
         match action:
             case Send(node, message):
                 self._ask_for_trace(node, message)
-                if isinstance(message, Hello):
-                    self._greeting[node] = message
                 self._connections.send(node, message)
             case Redial(node):
                 self._connections.redial_control(node, self._supervisor.sessions[node].address)

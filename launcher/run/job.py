@@ -21,7 +21,7 @@ from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RunConfig
 from launcher.config.units import AUTO_BATCH, parse_batch, parse_duration, parsed_option
-from launcher.core.absences import Absence
+from launcher.core.roll import Absence
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
 from launcher.plan.batch_size import (
@@ -111,7 +111,6 @@ from launcher.run.runtime import (
     RunOptions,
     RunResult,
     SubnetFiles,
-    Surveyor,
     Update,
 )
 from launcher.run.streamed_files import StreamedFiles
@@ -494,7 +493,7 @@ def _ready(
 ) -> _Ready:
     """Plan what `job` asks for; with `checks`, the simplified network is compared with the file
     first."""
-    if job.begins_with_available and isinstance(runner, Surveyor):
+    if job.begins_with_available:
         job = _call_roll(job, runner, progress)
     if asks_for_engines(job.cluster):
         job, _ = _check_engines(job, runner, progress)
@@ -507,7 +506,7 @@ def _ready(
         show = _counting(progress, "comparing the simplified network")
         check_simplified(model, folder / "simplified", default_cache(), show)
     job, plan = _plan_for_present(job, progress)
-    if isinstance(runner, Surveyor) and any(node.memory is None for node in cluster.config.nodes):
+    if any(node.memory is None for node in cluster.config.nodes):
         job, plan = _within_reported(job, plan, runner, progress)
     cluster = job.cluster
     subnets_folder = _subnets_folder(job, folder)
@@ -526,7 +525,7 @@ def _ready(
     return _Ready(runner, job.nodes, plan, subnets, options, full=job.full, choice=job.choice)
 
 
-def _call_roll(job: _Job, surveyor: Surveyor, progress: ProgressDisplay) -> _Job:
+def _call_roll(job: _Job, runner: Runner, progress: ProgressDisplay) -> _Job:
     """Return the job with the nodes that do not answer, after saying why.
 
     Agents that are started for the run are not asked: they import their engines meanwhile. Raises
@@ -536,11 +535,12 @@ def _call_roll(job: _Job, surveyor: Surveyor, progress: ProgressDisplay) -> _Job
     if not nodes:
         return job
     timeout_s = job.cluster.config.run.connect_timeout_s
-    found = surveyor.survey(nodes, timeout_s, timeout_s)
-    job = replace(job, hopeless=frozenset(found.hopeless))
+    found = runner.call_roll(nodes, timeout_s, timeout_s)
+    absent = {name: str(error) for name, error in found.absent.items()}
+    job = replace(job, hopeless=found.hopeless)
     if len(found.hopeless) == len(job.nodes):
-        raise BadInputError("; ".join(found.absent.values()))
-    return _without(job, found.absent, progress)
+        raise BadInputError("; ".join(absent.values()))
+    return _without(job, absent, progress)
 
 
 def _without(job: _Job, absent: Mapping[str, str], progress: ProgressDisplay) -> _Job:
@@ -558,10 +558,10 @@ def _check_engines(
     it. Otherwise, or if none is left, this raises `BadInputError`.
     """
     nodes = job.present if job.nodes else nodes_of(job.cluster)
-    if not isinstance(runner, Surveyor) or not nodes:
+    if not nodes:
         return job, {}
     cluster = job.cluster
-    welcomes = runner.survey(nodes, cluster.config.run.connect_timeout_s).welcomes
+    welcomes = runner.call_roll(nodes, cluster.config.run.connect_timeout_s).welcomes
     for name, welcome in welcomes.items():
         offered = (offer for offer in welcome.engines if not offer.missing)
         progress.say(f"node {name} has {'; '.join(described_offers(offered))}")
@@ -607,7 +607,7 @@ def _plan_for_present(job: _Job, progress: ProgressDisplay) -> tuple[_Job, Plan]
 
 
 def _within_reported(
-    job: _Job, plan: Plan, surveyor: Surveyor, progress: ProgressDisplay
+    job: _Job, plan: Plan, runner: Runner, progress: ProgressDisplay
 ) -> tuple[_Job, Plan]:
     """Return the plan, made again if a node without `memory` has less than it needs, and the job
     whose cluster has the limits that its agents report.
@@ -619,7 +619,7 @@ def _within_reported(
     nodes = tuple(node for node in job.present if node.name in active)
     if not nodes:
         return job, plan
-    welcomes = surveyor.survey(nodes, cluster.config.run.connect_timeout_s).welcomes
+    welcomes = runner.call_roll(nodes, cluster.config.run.connect_timeout_s).welcomes
     limits = reported_limits(cluster.config.nodes, welcomes)
     if not limits:
         return job, plan

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
-import os
 import re
 import secrets
-import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +16,7 @@ from cnn.blocked_layout import borders_in_blocks
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import PlanReply, PlanRequest
 from launcher.core.intake import ENDLESS
+from launcher.core.roll import Roll
 from launcher.core.session import Contact, Session
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
@@ -30,6 +28,7 @@ from launcher.run.deployment import SubnetBlobs, blueprint
 from launcher.run.drive import Drive
 from launcher.run.host import Host
 from launcher.run.processes import LocalAgents, start_agents
+from launcher.run.roll_call import call_roll, greeting
 from launcher.run.runtime import (
     REMOTE_S,
     Node,
@@ -38,24 +37,18 @@ from launcher.run.runtime import (
     RunOptions,
     RunResult,
     SubnetFiles,
-    Surveyed,
 )
-from launcher.run.survey import survey
 from launcher.run.tracing import Tracer
 from launcher.view.frame_trace import FrameTracer
 from launcher.view.observer import Observer
 from nodes.core.engines import EngineLackingError, resolve
-from nodes.host.owner import process_id
 from nodes.net.sockets import AddressError
-from nodes.protocol.messages import HOST, PROTOCOL, BlobInfo, EngineChoice, Hello
+from nodes.protocol.messages import HOST, BlobInfo, EngineChoice
 from partition.plan import Plan
 from partition.prediction.two_plans import with_room
 
 MOST_PLANS = 32
 """How many plans are kept, the one that runs among them; only the last ones can come to run."""
-
-MOST_OWNER = 200
-"""The longest name of a launcher, in characters, that the protocol allows."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,7 @@ class AgentRunner:
     agents: LocalAgents
     session: str = field(default_factory=partial(secrets.token_hex, 16))
     slots: dict[str, str] = field(default_factory=dict)
-    """The address of the slot of each node that has answered the survey."""
+    """The address of the slot of each node that has answered the roll call."""
 
     def __call__(
         self,
@@ -84,19 +77,18 @@ class AgentRunner:
             slots=self.slots,
         )
 
-    def survey(
+    def call_roll(
         self, nodes: tuple[Node, ...], timeout_s: float, remote_s: float = REMOTE_S
-    ) -> Surveyed:
-        """Return what the nodes' agents say of themselves (see `launcher.run.survey`)."""
+    ) -> Roll:
+        """Return what the nodes' agents say of themselves (see `launcher.run.roll_call`)."""
         contacts = [_contact(node, self.agents, keep=True) for node in nodes]
         access = nodes[0].access
         keys = launcher_keys(access, _dialled(access, nodes, contacts))
         hello = greeting(timeout_s, self.session)
-        folder = None if keys is None else keys.folder
         with Connections(keys, access.guards, _doors(nodes)) as connections:
-            found = survey(connections, contacts, self.agents, hello, timeout_s, remote_s, folder)
-        self.slots.update(found.addresses)
-        return found
+            roll = call_roll(connections, contacts, hello, timeout_s, remote_s, self.agents)
+        self.slots.update(roll.addresses)
+        return roll
 
 
 def run(
@@ -174,7 +166,6 @@ def run(
         supervisor = Supervisor(
             share, contacts, count, greeting(limits.run.lease_s, session), limits
         )
-        folder = None if keys is None else keys.folder
         blobs = _blob_files(subnets)
         tracer = None if options.trace is None else Tracer()
         observer = None
@@ -190,7 +181,6 @@ def run(
             blobs,
             on_update,
             replan,
-            folder,
             tracer or follower,
             options.consent,
             [descriptor for descriptor in descriptors if descriptor is not None],
@@ -281,19 +271,6 @@ def _connect(connections: Connections, contact: Contact) -> None:
         connections.open_control(contact.name, contact.address)
     except AddressError as error:
         raise BadInputError(f"node {contact.name!r}: {error}") from error
-
-
-def greeting(lease_s: float, session: str | None = None) -> Hello:
-    """Return the first message to every agent; it names this launcher to others that the agent
-    refuses meanwhile. Without a name, the `session` gets a random one."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name
-        user = f"user {os.getuid()}"
-    owner = f"{user}@{socket.gethostname()}, process {os.getpid()}"
-    return Hello(
-        PROTOCOL, session or secrets.token_hex(16), lease_s, owner[:MOST_OWNER], process_id()
-    )
 
 
 def _limits(options: RunOptions, batch: int) -> Limits:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
 from launcher.config.run import RecoveryConfig, RunConfig
-from launcher.core.absences import Absence
 from launcher.core.events import PlanRequest
 from launcher.core.recovery import Recovery
+from launcher.core.roll import Absence, Roll
 from launcher.core.watch import START_WAIT_S
 from launcher.plan.background import IsWanted
 from launcher.run.access import Access
@@ -168,20 +168,6 @@ REMOTE_S = 3.0
 """How long agents that run already may take to answer."""
 
 
-@dataclass
-class Surveyed:
-    """What agents say of themselves, by node, and why the other nodes are absent, in sentences.
-
-    `addresses` are those of the slots that have answered. `hopeless` are the absent nodes that stay
-    absent until a user changes something, such as a key, however long one waits.
-    """
-
-    welcomes: dict[str, Welcome] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
-    hopeless: set[str] = field(default_factory=set)
-    addresses: dict[str, str] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """The options of a run: the user's sections `run` and `recovery`, and what belongs to this run.
@@ -281,7 +267,8 @@ OnUpdate = Callable[[Update], None]
 
 
 class Runner(Protocol):
-    """The signature of `launcher.run.runner.run`, which tests and benchmarks may replace."""
+    """Runs plans on nodes, and asks their agents what they are; tests and benchmarks have others
+    than `launcher.run.runner.AgentRunner`."""
 
     def __call__(
         self,
@@ -298,15 +285,10 @@ class Runner(Protocol):
         """
         ...
 
-
-@runtime_checkable
-class Surveyor(Protocol):
-    """A runner that can ask the agents about themselves before a plan is deployed on them."""
-
-    def survey(
+    def call_roll(
         self, nodes: tuple[Node, ...], timeout_s: float, remote_s: float = REMOTE_S
-    ) -> Surveyed:
-        """Return the descriptions of the agents that answer within `timeout_s`.
+    ) -> Roll:
+        """Greet the agents, before a plan is made for them, for at most `timeout_s`.
 
         Agents that run already have `remote_s`, if that is less.
         """

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from launcher.core.absences import Absence
+from launcher.core.roll import Absence
 from launcher.errors import EXIT_FAILED, EXIT_FINE
 from launcher.plan.batch_size import BatchChoice
 from launcher.plan.machines import THIS_MACHINE

@@ -9,12 +9,11 @@ import time
 from dataclasses import dataclass
 
 from launcher.core.events import MessageReceived
-from launcher.run.access import LAUNCHER, Access, barred
-from launcher.run.connections import Barred, Connections
-from launcher.run.runner import greeting
-from nodes.core.session import older_hello
-from nodes.net.sockets import AddressError
-from nodes.protocol.messages import Bye, Refused, Welcome, is_understood
+from launcher.core.session import Contact
+from launcher.run.access import Access
+from launcher.run.connections import Connections
+from launcher.run.roll_call import call_roll, greeting
+from nodes.protocol.messages import Refused, is_understood
 
 LEASE_S = 5.0
 """How long an agent keeps our session if we vanish."""
@@ -36,33 +35,18 @@ class Health:
 
 
 def ask(node: str, address: str, access: Access) -> Health:
-    """Greet an agent once. `access` is opened (`launcher.run.access.opened`)."""
+    """Greet an agent. `access` is opened (`launcher.run.access.opened`)."""
+    contact = Contact(node, address, started_by_us=False)
     with Connections(access.ring, access.guards) as connections:
-        try:
-            connections.open_control(node, address)
-        except AddressError as error:
-            return Health(fault=str(error))
-        hello = greeting(LEASE_S)
-        connections.send(node, hello)
-        until_s = time.monotonic() + ANSWER_S
-        while (left_s := until_s - time.monotonic()) > 0:
-            for arrival in connections.wait(left_s):
-                match arrival:
-                    case MessageReceived(_, Welcome() as welcome):
-                        connections.send(node, Bye())
-                        return _free(welcome)
-                    case MessageReceived(_, Refused() as refused):
-                        again = older_hello(hello, refused)
-                        if again is None:
-                            return _refused(refused)
-                        hello = again
-                        connections.send(node, hello)
-                    case Barred(_, why):
-                        folder = access.keys / LAUNCHER if access.guards(address) else None
-                        return Health(fault=str(barred(node, address, folder, why)))
-                    case _:
-                        pass
-    return Health(fault=f"no agent answers at {address}")
+        roll = call_roll(connections, [contact], greeting(LEASE_S), ANSWER_S)
+    found = roll.greeted[node]
+    if found.welcome is not None:
+        return Health(version=found.welcome.version)
+    match found.cause:
+        case MessageReceived(_, Refused(_, protocol)) if is_understood(protocol):
+            return Health(in_use=True)
+        case _:
+            return Health(fault=str(found.error))
 
 
 def wait_until_healthy(
@@ -97,15 +81,3 @@ def _leave_alone(seconds: float) -> None:
     with Connections() as nothing:
         for _ in nothing.wait(seconds):
             pass
-
-
-def _free(welcome: Welcome) -> Health:
-    if not is_understood(welcome.protocol):
-        return Health(fault=f"its agent speaks protocol {welcome.protocol}")
-    return Health(version=welcome.version)
-
-
-def _refused(refused: Refused) -> Health:
-    if not is_understood(refused.protocol):
-        return Health(fault=refused.reason)
-    return Health(in_use=True)

@@ -16,10 +16,10 @@ with the same key or, on a port without keys, any. A launcher that may be alive 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nodes.core.events import Peer
-from nodes.protocol.messages import OLDEST_PROTOCOL, PROTOCOL, Hello, Refused, is_understood
+from nodes.protocol.messages import PROTOCOL, Hello, Refused, is_understood
 
 LONGEST_LEASE_S = 300.0
 """The longest lease that an agent grants, unless `--longest-lease` says otherwise."""
@@ -106,26 +106,3 @@ def _busy(current: OpenSession, key: bytes, now_s: float, protocol: int) -> Refu
             f"has ended or has been silent for {left_s:.0f} s more"
         )
     return Refused(reason, protocol, current.process if key == current.key else "")
-
-
-def older_hello(hello: Hello, refused: Refused) -> Hello | None:
-    """Return the `Hello` in the version of an agent that refused it, if this end speaks that one.
-
-    Returns None if the version is not why the agent refused.
-    """
-    theirs = refused.protocol
-    if not OLDEST_PROTOCOL <= theirs < hello.protocol:
-        return None
-    return replace(hello, protocol=theirs)
-
-
-def takeover_hello(hello: Hello, refused: Refused, has_ended: bool) -> Hello | None:
-    """Return the `Hello` that a refused launcher sends next, to take over from one that has ended.
-
-    `has_ended` says whether the process that has the agent (`refused.holder`) is known to have
-    ended. Returns None if it is not, or if `hello` has already said so.
-    """
-    holder = refused.holder
-    if not has_ended or not holder or hello.succeeds == holder:
-        return None
-    return replace(hello, succeeds=holder)

@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
+from launcher.core.roll import Roll
 from launcher.run.runtime import (
     Node,
     OnUpdate,
@@ -50,7 +52,15 @@ class InProcess:
     def runtime(self, nodes: tuple[Node, ...]) -> Iterator[Runner]:
         """A `launcher.run.job.Runtime`."""
         self.nodes = nodes
-        yield self.run
+        yield self
+
+    def call_roll(self, *_: object) -> Roll:
+        """There are no agents."""
+        return Roll()
+
+    def __call__(self, *given: Any) -> RunResult:
+        """A `launcher.run.runtime.Runner`."""
+        return self.run(*given)
 
     def run(
         self,
@@ -61,7 +71,7 @@ class InProcess:
         on_update: OnUpdate,
         options: RunOptions,
     ) -> RunResult:
-        """A `launcher.run.runtime.Runner`."""
+        """Run a plan."""
         (network,) = networks
         frames, on_result = network.frames, network.on_result
         self.options = options

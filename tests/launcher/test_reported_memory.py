@@ -14,12 +14,13 @@ import pytest
 
 from launcher.config.cluster import NodeConfig
 from launcher.config.load import load_cluster
+from launcher.core.roll import Greeted, Roll
 from launcher.errors import BadInputError
 from launcher.plan.reported_memory import reported_limits
 from launcher.progress import LineProgress
 from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
-from launcher.run.runtime import REMOTE_S, Node, RunResult, Surveyed
+from launcher.run.runtime import Node, RunResult
 from nodes.protocol.messages import PROTOCOL, Welcome
 from partition.prediction.memory_budget import CODE_BYTES
 from tests.launcher.in_process import InProcess
@@ -49,10 +50,9 @@ class Reporting:
     def __call__(self, *given: Any) -> RunResult:
         return self.inner.run(*given)
 
-    def survey(
-        self, nodes: tuple[Node, ...], timeout_s: float, remote_s: float = REMOTE_S
-    ) -> Surveyed:
-        return Surveyed({node.name: welcome(self.available[node.name]) for node in nodes})
+    def call_roll(self, nodes: tuple[Node, ...], *_: float) -> Roll:
+        found = {node.name: welcome(self.available[node.name]) for node in nodes}
+        return Roll({name: Greeted(welcome=each) for name, each in found.items()})
 
 
 @pytest.fixture(scope="module")

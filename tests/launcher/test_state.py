@@ -24,7 +24,7 @@ from launcher.progress import LineProgress
 from launcher.run.job import Outcome, launch
 from launcher.run.processes import start_agents
 from launcher.run.request import Request
-from launcher.run.runner import run
+from launcher.run.runner import AgentRunner
 from launcher.run.runtime import Node, Runner
 from tests.launcher.in_process import InProcess
 from tests.recurrent import CELL, LSTM, camera_frames, cell, lstm, plain_loop
@@ -289,15 +289,18 @@ class Strikes:
                 if frame in self._victims:
                     os.kill(agents[self._victims[frame]].pid, signal.SIGKILL)
 
-            def struck(plan: Any, nodes: Any, subnets: Any, networks: Any, *rest: Any):
-                (network,) = networks
-                take = functools.partial(strike, network.on_result)
-                held = (replace(network, on_result=take),)
-                result = run(plan, nodes, subnets, held, *rest, agents)
-                self.recovered = [node for past in result.recoveries for node in past.nodes]
-                return result
+            strikes = self
 
-            yield struck
+            class Struck(AgentRunner):
+                def __call__(self, plan: Any, nodes: Any, subnets: Any, networks: Any, *rest: Any):
+                    (network,) = networks
+                    take = functools.partial(strike, network.on_result)
+                    held = (replace(network, on_result=take),)
+                    result = super().__call__(plan, nodes, subnets, held, *rest)
+                    strikes.recovered = [node for past in result.recoveries for node in past.nodes]
+                    return result
+
+            yield Struck(agents)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -19,7 +20,6 @@ from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
 from nodes.core import actions as act
 from nodes.core import events as nev
-from nodes.core.session import takeover_hello
 from nodes.protocol.messages import HOST, PROTOCOL, Control, Hello, Refused
 from tests.launcher_runtime.faults import BLOB_BYTES, FaultyWorld
 from tests.launcher_runtime.plans import EPOCH, blueprint_of
@@ -110,29 +110,23 @@ class Successors(FaultyWorld):
     def event(self, event: lev.Event) -> None:
         if not self._is_dead:
             if isinstance(event, lev.MessageReceived) and isinstance(event.message, Refused):
-                if self._says_who_has_ended(event.node, event.message):
-                    return
-                reason = event.message.reason
+                reason, holder = event.message.reason, event.message.holder
+                event = replace(event, holder_has_ended=holder in self._seen_dead)
                 # An answer to a greeting before that may come still.
-                is_told = self._greeted[event.node].succeeds == event.message.holder
-                assert is_told or not any(repr(name) in reason for name in self._dead), (
+                is_told = self._greeted[event.node].succeeds == holder
+                is_refused = not is_told and not event.holder_has_ended
+                assert not is_refused or not any(repr(name) in reason for name in self._dead), (
                     f"refused: {reason}"
                 )
             super().event(event)
-
-    def _says_who_has_ended(self, node: str, refused: Refused) -> bool:
-        has_ended = refused.holder in self._seen_dead
-        again = takeover_hello(self._greeted[node], refused, has_ended)
-        if again is not None:
-            self.tell_story(f"{node} is told that process {refused.holder} has ended")
-            self.command(node, again)
-        return again is not None
 
     def command(self, node: str, message: Control) -> None:
         if self._is_dead:
             return
         if isinstance(message, Hello):
             self._greeted[node] = message
+            if message.succeeds:
+                self.tell_story(f"{node} is told that process {message.succeeds} has ended")
         super().command(node, message)
 
     def intrude(self, name: str) -> None:

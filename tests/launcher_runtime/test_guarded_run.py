@@ -15,9 +15,10 @@ import pytest
 
 from launcher.commands.make_keys import make_keys
 from launcher.config.run import RunConfig
+from launcher.core.events import NotAdmitted
 from launcher.errors import BadInputError, BarredError, RunFailedError
 from launcher.run.access import LAUNCHER, Access
-from launcher.run.connections import Barred, Connections
+from launcher.run.connections import Connections
 from launcher.run.runtime import RunOptions
 from nodes.net.curve import new_pair
 from nodes.net.keys import KeyFolder, write_public
@@ -128,7 +129,7 @@ def test_nothing_waits_for_an_agent_that_has_turned_the_launcher_away(
     with Connections(KeyFolder(tmp_path / "strangers" / LAUNCHER), lambda _: True) as connections:
         connections.open_control("n0", agents["n0"][0])
         arrival = next(connections.wait(5.0))
-        assert isinstance(arrival, Barred)
+        assert isinstance(arrival, NotAdmitted)
         for _ in range(3):  # ZeroMQ gives the connection up soon after it has told of it
             connections.send("n0", Bye())
             list(connections.wait(0.1))

@@ -89,14 +89,14 @@ def test_a_node_that_returns_is_sought_in_all_slots_and_again_after_a_while() ->
     returns.note_loss(session, 0.0, 7, 1.0, failed=False)
     assert returns.due(SETTLE_S + 0.1) == [Send("n0", HELLO)]
     for place in PLACES[1:]:
-        actions = returns.receive(session, TAKEN, None, 2.0)
+        actions = returns.receive(session, heard(TAKEN), 2.0)
         assert actions == [Redial("n0"), Send("n0", HELLO)]
         assert session.address == place
-    assert returns.receive(session, TAKEN, None, 2.0) == []
-    assert returns.receive(session, TAKEN, None, 2.0) == [], "it answers a repeated greeting"
+    assert returns.receive(session, heard(TAKEN), 2.0) == []
+    assert returns.receive(session, heard(TAKEN), 2.0) == [], "it answers a repeated greeting"
     assert returns.deadline_s == 2.0 + REFUSED_S
     assert returns.due(2.1 + REFUSED_S) == [Send("n0", HELLO)]
-    assert returns.receive(session, TAKEN, None, 5.0)[0] == Redial("n0")
+    assert returns.receive(session, heard(TAKEN), 5.0)[0] == Redial("n0")
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_boards_behind_nat_compute_what_the_whole_network_computes(
         inside = {
             name: f"tcp://{host}:{PORT}" for name, host in zip(others, lab.values(), strict=True)
         }
-        ready = AgentRunner({}).survey(cluster.nodes(inside, access), 30.0, 30.0)
+        ready = AgentRunner({}).call_roll(cluster.nodes(inside, access), 30.0, 30.0)
         assert not ready.absent
         taken = results()
         outcome = cluster.run(

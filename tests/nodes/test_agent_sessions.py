@@ -5,7 +5,6 @@ import pytest
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.lifecycle import Stage
-from nodes.core.session import older_hello
 from nodes.protocol.messages import (
     OLDEST_PROTOCOL,
     PROTOCOL,
@@ -45,15 +44,6 @@ def test_a_launcher_of_the_version_before_is_answered_in_its_own():
     busy = agent.says(Hello(OLDEST_PROTOCOL, "other", 5.0), STRANGER)
     (refused,) = replies(busy, Refused)
     assert refused.protocol == OLDEST_PROTOCOL
-
-
-def test_a_refused_hello_is_repeated_in_the_version_of_an_agent_that_is_one_behind():
-    hello = Hello(PROTOCOL, "s", 5.0, "ana", "7")
-    again = older_hello(hello, Refused("older", OLDEST_PROTOCOL))
-    assert again == Hello(OLDEST_PROTOCOL, "s", 5.0, "ana", "7")
-    for theirs in (OLDEST_PROTOCOL - 1, PROTOCOL, PROTOCOL + 1):
-        assert older_hello(hello, Refused("no", theirs)) is None
-    assert older_hello(again, Refused("busy", OLDEST_PROTOCOL)) is None
 
 
 @pytest.mark.parametrize("protocol", [OLDEST_PROTOCOL - 1, PROTOCOL + 1])

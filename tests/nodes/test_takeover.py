@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.lifecycle import Stage
-from nodes.core.session import OpenSession, admit, takeover_hello
+from nodes.core.session import OpenSession, admit
 from nodes.host import owner
 from nodes.host.owner import has_ended, process_id
-from nodes.protocol.codec import decode, encode
 from nodes.protocol.messages import PROTOCOL, Deploy, Hello, Ping, Pong, Refused, Welcome
 from tests.nodes.lone_core import DEPLOYMENT, LAUNCHER, STRANGER, LoneCore, has, replies
 
@@ -134,16 +133,6 @@ def test_a_launcher_cannot_keep_an_agent_for_longer_than_that_allows() -> None:
     session = admit(replace(FIRST, lease_s=1e6), LAUNCHER, None, 0.0, longest_lease_s=30.0)
     assert isinstance(session, OpenSession)
     assert session.lease_s == 30.0
-
-
-def test_a_launcher_says_once_that_the_one_before_has_ended() -> None:
-    refused = Refused("busy", PROTOCOL, FIRST.process)
-    assert takeover_hello(SECOND, refused, has_ended=False) is None
-    assert takeover_hello(SECOND, Refused("busy", PROTOCOL), has_ended=True) is None
-    again = takeover_hello(SECOND, refused, has_ended=True)
-    assert again == replace(SECOND, succeeds=FIRST.process)
-    assert takeover_hello(again, refused, has_ended=True) is None
-    assert decode(encode(again)) == again
 
 
 def test_a_process_that_proc_hides_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.config.cluster import NodeConfig
+from launcher.core.events import MessageMalformed, MessageReceived, NodeEvent, NotAdmitted
+from launcher.core.roll import Greeted
 from launcher.doctor.boards import Board, BoardReading, facts_of, judge_board
 from launcher.doctor.conversation import ClockAnswer, ConversationReading, compare_clocks
 from launcher.doctor.path import PathReading, PortReach, Reach
-from launcher.run.access import Access
+from launcher.errors import BadInputError
+from launcher.run.access import Access, barred
 from nodes.core.events import LinkChange
 from nodes.doctor.findings import Severity
 from nodes.protocol.messages import PROTOCOL, DeviceOffer, EngineOffer, Welcome
@@ -24,8 +27,10 @@ WELCOME = Welcome(
     PROTOCOL, "a", "1.0", DATA, "ONNX Runtime", "a Pi", 4, 40_000_000,
     available_bytes=2 * 10**9, engines=(EngineOffer("onnxruntime", "", (DeviceOffer("cpu"),)),),
 )  # fmt: skip
-TALK = ConversationReading(WELCOME, round_trip_s=3e-4, long_passed=True, bytes_per_s=60e6)
+ANSWER = Greeted(ADDRESS, WELCOME, cause=MessageReceived("a", WELCOME))
+TALK = ConversationReading(ANSWER, round_trip_s=3e-4, long_passed=True, bytes_per_s=60e6)
 PATH = PathReading("eth0", 1500, 1500, 1500)
+KEYLESS = NotAdmitted("a", barred("a", ADDRESS, None, LinkChange.KEYS_ON_ONE_END), True)
 SOUND = BoardReading(
     PortReach(ADDRESS, Reach.CONNECTED), PATH, TALK, PortReach(DATA, Reach.CONNECTED)
 )
@@ -40,8 +45,9 @@ def with_talk(**changes: object) -> BoardReading:
     return replace(SOUND, talk=replace(TALK, **changes))
 
 
-def without_answer(**changes: object) -> BoardReading:
-    return replace(SOUND, talk=ConversationReading(**changes), data=None)
+def without_answer(cause: NodeEvent | None = None) -> BoardReading:
+    talk = ConversationReading(Greeted(ADDRESS, error=BadInputError("no"), cause=cause))
+    return replace(SOUND, talk=talk, data=None)
 
 
 def test_a_sound_board():
@@ -91,7 +97,7 @@ def test_a_sound_board():
             "ssh 192.0.2.9 'cat /sys/devices/system/clocksource/clocksource0/*_clocksource'",
         ),
         (
-            without_answer(malformed="version 99"),
+            without_answer(MessageMalformed("a", "version 99")),
             Severity.ERROR,
             "cannot read (version 99)",
             f"scp dist/{WHEEL} 192.0.2.9: && ssh 192.0.2.9 'sudo /opt/csdf-edge/current/bin/pip "
@@ -104,7 +110,7 @@ def test_a_sound_board():
             """ssh 192.0.2.9 'sudo ss -ltnp '"'"'sport = :5500'"'"''""",
         ),
         (
-            without_answer(barred=LinkChange.KEYS_ON_ONE_END),
+            without_answer(KEYLESS),
             Severity.ERROR,
             "requires a key, and this launcher uses none there",
             "launch cluster.yaml --make-keys && rsync -a --delete keys/a/ 192.0.2.9:csdf-keys/",
@@ -128,7 +134,7 @@ def test_an_agent_on_this_machine_with_keys_needs_the_key_in_the_file_and_no_cop
     node = NodeConfig.model_validate({"name": "a", "address": address})
     local = Board(node, address, Access(), Path("cluster.yaml"), "1.0")
     reading = replace(
-        without_answer(barred=LinkChange.KEYS_ON_ONE_END),
+        without_answer(KEYLESS),
         control=PortReach(address, Reach.CONNECTED),
     )
     (found,) = judge_board(local, reading)

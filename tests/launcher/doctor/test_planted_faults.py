@@ -19,7 +19,7 @@ from launcher.doctor.cluster_file import check_cluster_file
 from launcher.doctor.cluster_keys import check_cluster_keys
 from launcher.run.access import LAUNCHER, Access
 from launcher.run.connections import Connections
-from launcher.run.runner import greeting
+from launcher.run.roll_call import greeting
 from nodes.doctor.findings import Finding, Severity
 from nodes.net.keys import KeyFolder
 from nodes.protocol.messages import OLDEST_PROTOCOL, PROTOCOL, Refused

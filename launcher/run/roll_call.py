@@ -1,0 +1,127 @@
+"""Greets agents over connections, all at the same time, until each has answered or is absent.
+
+`launcher.core.roll` decides. Before a plan is made, the sessions are ended at once; the run that
+follows greets the agents by the same name of a session, so an agent admits it whichever of the two
+connections it hears first (`nodes.core.session`).
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from launcher.core import sentences
+from launcher.core.events import Action, Redial, Send
+from launcher.core.roll import Roll, RollCall
+from launcher.core.sentences import AGENT_COULD_NOT_START, could_not_start
+from launcher.core.session import Contact, Session
+from launcher.errors import BadInputError, LauncherError, reason
+from launcher.run.connections import Connections
+from launcher.run.processes import LocalAgent
+from launcher.run.runtime import REMOTE_S
+from nodes.core.events import DataReceived
+from nodes.host.owner import process_id
+from nodes.net.sockets import AddressError
+from nodes.net.waiter import Readable
+from nodes.protocol.addresses import host_of, is_ip_address
+from nodes.protocol.messages import PROTOCOL, Hello
+
+ASLEEP_S = 20.0
+"""How long agents of slots may take to answer: they may have to be started first."""
+
+LOOK_EVERY_S = 0.2
+"""How often to look for agents that have ended."""
+
+MOST_OWNER = 200
+"""The longest name of a launcher, in characters, that the protocol allows."""
+
+
+def greeting(lease_s: float, session: str | None = None) -> Hello:
+    """Return the first message to every agent; it names this launcher to others that the agent
+    refuses meanwhile. Without a name, the `session` gets a random one."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        user = f"user {os.getuid()}"
+    owner = f"{user}@{socket.gethostname()}, process {os.getpid()}"
+    return Hello(
+        PROTOCOL, session or secrets.token_hex(16), lease_s, owner[:MOST_OWNER], process_id()
+    )
+
+
+def call_roll(
+    connections: Connections,
+    contacts: Iterable[Contact],
+    hello: Hello,
+    timeout_s: float,
+    remote_s: float = REMOTE_S,
+    agents: Mapping[str, LocalAgent] = MappingProxyType({}),
+    *,
+    keeps: bool = False,
+) -> Roll:
+    """Greet the agents of `contacts`, and return what has come of it within `timeout_s`.
+
+    Only those among `agents`, which may be starting still, have more than `remote_s`, and those of
+    slots more than `ASLEEP_S`. The agents' sessions are ended at once, unless the caller `keeps`
+    them. Raises `BadInputError` if one of `agents` could not start.
+    """
+    began_s = time.monotonic()
+    call = RollCall(contacts, hello, keeps=keeps)
+    unknown: dict[str, str] = {}
+    for node, session in tuple(call.waiting.items()):
+        try:
+            connections.open_control(node, session.address)
+        except AddressError as error:
+            call.give_up(node, BadInputError(f"node {node!r}: {error}"), stays=True)
+            continue
+        host = host_of(session.address)
+        if host is not None and not is_ip_address(host):  # ZeroMQ tries again and says nothing
+            threading.Thread(target=_look_up, args=(node, host, unknown), daemon=True).start()
+    _perform(connections, call, call.begin())
+    while call.waiting:
+        for arrival in connections.wait(LOOK_EVERY_S):
+            if not isinstance(arrival, DataReceived | Readable):
+                _perform(connections, call, call.handle(arrival))
+        passed_s = time.monotonic() - began_s
+        for node, session in tuple(call.waiting.items()):
+            if node in agents and agents[node].exit_code() == AGENT_COULD_NOT_START:
+                raise could_not_start(node, agents[node].stderr_tail())
+            patience_s = min(ASLEEP_S if session.slots > 1 else remote_s, timeout_s)
+            if node in agents:
+                patience_s = timeout_s if agents[node].exit_code() is None else 0.0
+            if passed_s > patience_s and not connections.is_searching(node):
+                call.give_up(node, _unreachable(session, patience_s, unknown.get(node)))
+    return call.roll
+
+
+def _perform(connections: Connections, call: RollCall, actions: Iterable[Action]) -> None:
+    for action in actions:
+        match action:
+            case Send(node, message):
+                connections.send(node, message)
+            case Redial(node):
+                connections.redial_control(node, call.waiting[node].address)
+            case _:
+                raise TypeError(f"a greeting needs no {type(action).__name__}")
+
+
+def _look_up(node: str, host: str, unknown: dict[str, str]) -> None:
+    try:
+        socket.getaddrinfo(host, None)
+    except Exception as error:  # noqa: BLE001 - OSError and UnicodeError; none may be lost
+        unknown[node] = f"the name {host!r} of its host is not known ({reason(error)})"
+
+
+def _unreachable(session: Session, waited_s: float, why: str | None) -> LauncherError:
+    """Return why a node has not answered; `why` is what is wrong with its host's name."""
+    if why is None:
+        return sentences.unreachable([session], waited_s)
+    return BadInputError(
+        f"{sentences.where(session)}: {why}: check its spelling, or write the IP address"
+    )

@@ -1,0 +1,176 @@
+"""One greeting: whatever an agent answers, and however a run and a roll call greet it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.core.events import (
+    Action,
+    Begin,
+    ClosedEarly,
+    ControlConnected,
+    Disconnected,
+    DoorShut,
+    MessageMalformed,
+    MessageReceived,
+    NodeEvent,
+    NotAdmitted,
+    Redial,
+    Send,
+)
+from launcher.core.roll import RollCall
+from launcher.core.session import Contact
+from launcher.core.supervisor import Supervisor
+from launcher.errors import BadInputError
+from nodes.protocol.codec import decode, encode
+from nodes.protocol.messages import (
+    OLDEST_PROTOCOL,
+    PROTOCOL,
+    Bye,
+    Hello,
+    Pong,
+    Refused,
+    Welcome,
+)
+from tests.launcher_runtime.plans import blueprint_of, in_a_row
+from tests.launcher_runtime.simulation import LIMITS
+
+HELLO = Hello(PROTOCOL, "s", 5.0, "ana", "7")
+HOLDER = "boot/ns-8-1"
+PLACES = ("tcp://192.0.2.7:5500", "tcp://192.0.2.7:5502", "tcp://192.0.2.7:5504")
+WELCOME = Welcome(PROTOCOL, "n0", "1", "tcp://192.0.2.7:5501", "none", "sim", 1, 1)
+PROTOCOLS = range(OLDEST_PROTOCOL - 1, PROTOCOL + 2)
+
+
+def contact(slots: int = 1) -> Contact:
+    return Contact("n0", PLACES[0], started_by_us=False, others=PLACES[1:slots])
+
+
+def begun(slots: int = 1, *, keeps: bool = False) -> RollCall:
+    call = RollCall([contact(slots)], HELLO, keeps=keeps)
+    assert call.begin() == [Send("n0", HELLO)]
+    return call
+
+
+def refused(protocol: int = PROTOCOL, holder: str = "", *, ended: bool = False) -> MessageReceived:
+    return MessageReceived("n0", Refused("busy", protocol, holder), holder_has_ended=ended)
+
+
+def test_a_refused_hello_is_repeated_in_the_version_of_an_agent_that_is_one_behind() -> None:
+    call = begun()
+    again = replace(HELLO, protocol=OLDEST_PROTOCOL)
+    assert call.handle(refused(OLDEST_PROTOCOL)) == [Send("n0", again)]
+    assert call.handle(refused(OLDEST_PROTOCOL)) == [], "it is busy"
+    assert not call.roll.greeted["n0"].stays
+
+
+@pytest.mark.parametrize("theirs", [OLDEST_PROTOCOL - 1, PROTOCOL + 1])
+@pytest.mark.parametrize("answers", [True, False])
+def test_an_agent_of_another_protocol_stays_absent(theirs: int, answers: bool) -> None:
+    call = begun()
+    answer = replace(WELCOME, protocol=theirs)
+    actions = call.handle(MessageReceived("n0", answer) if answers else refused(theirs))
+    assert actions == [Send("n0", Bye())] * answers
+    assert call.roll.hopeless == {"n0"}
+    assert f"speaks protocol {theirs}" in str(call.roll.absent["n0"])
+
+
+def test_a_launcher_says_once_that_the_one_before_has_ended() -> None:
+    call = begun()
+    again = replace(HELLO, succeeds=HOLDER)
+    assert decode(encode(again)) == again
+    assert call.handle(refused(holder=HOLDER, ended=True)) == [Send("n0", again)]
+    assert call.handle(refused(holder=HOLDER, ended=True)) == []
+    assert begun().handle(refused(holder=HOLDER)) == []
+
+
+def test_the_next_slot_is_greeted_as_the_first() -> None:
+    call = begun(slots=2)
+    call.handle(refused(OLDEST_PROTOCOL))
+    assert call.handle(refused(OLDEST_PROTOCOL)) == [Redial("n0"), Send("n0", HELLO)]
+    assert call.handle(MessageReceived("n0", WELCOME, "192.0.2.7")) == [Send("n0", Bye())]
+    assert call.roll.addresses == {"n0": PLACES[1]}
+    assert call.roll.greeted["n0"].host == "192.0.2.7"
+
+
+def test_a_session_that_is_kept_is_not_ended() -> None:
+    call = begun(keeps=True)
+    assert call.handle(MessageReceived("n0", WELCOME)) == []
+    assert call.roll.welcomes == {"n0": WELCOME}
+    assert not call.waiting
+
+
+def test_a_greeting_whose_connection_closed_is_repeated() -> None:
+    call = begun()
+    assert call.handle(ControlConnected("n0")) == []
+    assert call.handle(Disconnected("n0")) == []
+    assert call.handle(ControlConnected("n0")) == [Send("n0", HELLO)]
+
+
+REFUSALS = st.builds(
+    refused,
+    st.sampled_from(PROTOCOLS),
+    st.sampled_from(["", HOLDER, "x/y-1-1"]),
+    ended=st.booleans(),
+)
+EVENTS = st.one_of(
+    REFUSALS,
+    st.builds(
+        lambda protocol: MessageReceived("n0", replace(WELCOME, protocol=protocol)),
+        st.sampled_from(PROTOCOLS),
+    ),
+    st.sampled_from(
+        [
+            MessageReceived("n0", Pong()),
+            MessageMalformed("n0", "garbage"),
+            ClosedEarly("n0"),
+            ControlConnected("n0"),
+            Disconnected("n0"),
+            DoorShut("n0", ("tcp://192.0.2.7:1",)),
+            NotAdmitted("n0", BadInputError("no key"), final=True),
+        ]
+    ),
+)
+
+
+@given(events=st.lists(EVENTS, max_size=12), slots=st.integers(1, 3), keeps=st.booleans())
+def test_an_agent_has_answered_or_is_absent_and_every_session_ends(
+    events: list[NodeEvent], slots: int, keeps: bool
+) -> None:
+    call = begun(slots, keeps=keeps)
+    opened = ended = 0
+    for event in events:
+        is_awaited = "n0" in call.waiting
+        actions = call.handle(event)
+        assert is_awaited or not actions
+        welcome = isinstance(event, MessageReceived) and isinstance(event.message, Welcome)
+        opened += is_awaited and (welcome or isinstance(event, DoorShut))
+        ended += sum(action == Send("n0", Bye()) for action in actions)
+        roll = call.roll
+        assert ("n0" in call.waiting) + ("n0" in roll.welcomes) + ("n0" in roll.absent) == 1
+    assert opened - ended == (keeps and "n0" in call.roll.welcomes)
+    assert call.roll.hopeless <= call.roll.absent.keys()
+
+
+@given(events=st.lists(REFUSALS, max_size=12), slots=st.integers(1, 3))
+def test_a_run_greets_an_agent_as_a_roll_call_does(
+    events: list[MessageReceived], slots: int
+) -> None:
+    supervisor = Supervisor(blueprint_of(in_a_row(1), 100), [contact(slots)], 5, HELLO, LIMITS)
+    supervisor.handle(Begin(), 0.0)
+    call = begun(slots)
+    for event in events:
+        assert _greetings(supervisor.handle(event, 0.1)) == call.handle(event)
+
+
+def _greetings(actions: list[Action]) -> list[Action]:
+    return [
+        action
+        for action in actions
+        if isinstance(action, Redial)
+        or (isinstance(action, Send) and isinstance(action.message, Hello))
+    ]
