@@ -3,9 +3,9 @@
 The candidates are contiguous cuts and the vertical search. For `both` and `period` whole copies are
 candidates too, and for `period`, on several machines, pipelines side by side. Where whole layers
 leave a device more than its share of work or weights, the hybrid strategy is tried as well. Last,
-for the objective `both`, comes the search over runs, which knows the shortest period that the
-others have found. Every candidate becomes a plan, because only plans can be compared whatever they
-rewrite: for `both` by `ga.both`, for other objectives by `ga.ranking`.
+for the objectives `both` and `paper`, comes the search over runs, which knows the shortest period
+that the others have found. Every candidate becomes a plan, because only plans can be compared
+whatever they rewrite: for `both` and `paper` by `ga.both`, for other objectives by `ga.ranking`.
 
 One device alone is planned too. It is chosen where no candidate uses several devices, or where its
 objective is better than the best candidate's by more than `ALONE_MARGIN`. Where it is better by
@@ -29,7 +29,7 @@ from ga.runs.strategy import Runs
 from ga.vertical import Vertical
 from partition.devices import machines
 from partition.errors import PartitionError
-from partition.objective import PERIOD_FIRST
+from partition.objective import PERIOD_FIRST, WITHIN_PERIOD
 from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.prediction.memory_budget import fair_memory
@@ -84,7 +84,7 @@ class Auto:
         """Set the strategies to try.
 
         `candidates` replace the default ones, of which `vertical` makes one. `splitting` is tried
-        where they leave a device more than its share, `runs` for the objective `both`.
+        where they leave a device more than its share, `runs` for the objectives `both` and `paper`.
         """
         self._given = None if candidates is None else tuple(candidates)
         self._splitting = splitting or Hybrid()
@@ -125,7 +125,7 @@ class Auto:
         others = ", ".join(candidate.name for candidate in found if candidate is not best)
         compared = f" (compared with {others})" if others else ""
         explanation = f"{best.name}{compared}: {best.solution.explanation}"
-        if problem.objective == "both":
+        if problem.objective in WITHIN_PERIOD:
             shortest_s = min(candidate.plan.period_s for candidate in found)
             explanation += f"; {explained(problem, best.plan, shortest_s)}"
         chosen = replace(best.solution, strategy=best.name)
@@ -155,7 +155,7 @@ class Auto:
                 found.append(_candidate(problem, strategy, number, total))
             except PartitionError as error:  # it cannot respect pins or memory
                 refusals.append(error)
-        if self._runs is not None and problem.objective == "both":
+        if self._runs is not None and problem.objective in WITHIN_PERIOD:
             known = shortest(columns(problem, each.plan) for each in found)
             try:
                 chosen = _candidate(problem, self._runs(known), total - 1, total)
@@ -174,11 +174,11 @@ def _runs(known: Shortest) -> Strategy:
 def _ranked(problem: Problem, found: Sequence[_Candidate]) -> list[_Candidate]:
     """Return the candidates, the best by the problem's objective first.
 
-    For `both`, the shortest period that the search over runs has found counts besides those of the
-    candidates, because its choice depends on it. What other strategies found and did not choose is
-    no candidate, so its period does not count.
+    For `both` and `paper`, the shortest period that the search over runs has found counts besides
+    those of the candidates, because its choice depends on it. What other strategies found and did
+    not choose is no candidate, so its period does not count.
     """
-    if problem.objective != "both":
+    if problem.objective not in WITHIN_PERIOD:
         rank = ranking(problem)
         return sorted(found, key=lambda candidate: rank(candidate.plan))
     figures = [columns(problem, candidate.plan) for candidate in found]
@@ -224,7 +224,7 @@ def _candidate(problem: Problem, strategy: Strategy, number: int, total: int) ->
 def _applies(strategy: Strategy, problem: Problem) -> bool:
     """Return whether a strategy can give a plan that may be better than the others."""
     if isinstance(strategy, BatchSplit | Replicated) and (
-        problem.objective not in PERIOD_FIRST
+        problem.objective not in ("both", "period")  # `paper` divides a network
         or problem.model is None
         or problem.pins
         or problem.network.state
@@ -279,7 +279,7 @@ def _alone(problem: Problem) -> _Candidate | None:
 def _value(problem: Problem, plan: Plan) -> float:
     """Return the objective's value of a plan: seconds, joules, or the fullest device's bytes."""
     match problem.objective:
-        case "both" | "period":
+        case "both" | "paper" | "period":
             return plan.period_s
         case "latency":
             return unloaded_latency_s(plan)

@@ -1,4 +1,5 @@
-"""The choice for the objective `both`: the least memory within a tolerance of the shortest period.
+"""The choice for the objectives `both` and `paper`: the least memory within a tolerance of the
+shortest period.
 
 Of all plans whose period is at most `Problem.within` longer than the shortest, it takes the one
 whose fullest device holds least of its memory limit (in bytes where no device has a limit).
@@ -12,6 +13,9 @@ To start an engine takes more than a small subnet does, so many plans are equal 
 those with the fewest bytes of weights, activations and channels on their fullest device come first.
 Differences of up to `ALIKE` are smaller than the error of the prediction, so they do not count: of
 plans that are so alike, the one with the shortest period is taken.
+
+For `paper` memory is Eq. 2 of Tang and Stefanov (2021), without engine and channels. It is exact,
+so no difference is too small to count.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from partition.alone import beside_idle_bytes, plan_alone, saved_percent
+from partition.alone import beside_idle_bytes, fullest_eq2_bytes, plan_alone, saved_percent
 from partition.plan import MemoryPrediction, Plan
 from partition.prediction.memory_budget import room_bytes
 from partition.strategies.base import Problem
@@ -64,6 +68,9 @@ def columns(problem: Problem, plan: Plan) -> Columns:
     rooms = dict(
         zip((device.name for device in problem.devices), room_bytes(problem.devices), strict=True)
     )
+    if problem.objective == "paper":
+        held = max(each.eq2_bytes / float(rooms[name]) for name, each in plan.memory.items())
+        return Columns(plan.period_s, held, held, divides(plan))
     memory = [(each, float(rooms[name])) for name, each in plan.memory.items()]
     return Columns(
         plan.period_s,
@@ -112,7 +119,7 @@ def longest_s(within: float, known: Shortest) -> float:
 
 
 def order(problem: Problem, found: Sequence[Columns], known: Shortest = UNKNOWN) -> list[int]:
-    """Return the indices of `found`, the best for the objective `both` first.
+    """Return the indices of `found`, the best for the objective `both` or `paper` first.
 
     `known` are the shortest periods known besides. Plans beyond the tolerance come last, the
     shortest period first.
@@ -130,10 +137,11 @@ def order(problem: Problem, found: Sequence[Columns], known: Shortest = UNKNOWN)
     close = [number for number in every if found[number].period_s <= limit_s * (1 + 1e-9)]
     if not close:
         return sorted(every, key=lambda number: found[number].period_s)
+    alike_share = 0.0 if problem.objective == "paper" else ALIKE
     least = min(found[number].memory for number in close)
-    full = [number for number in close if found[number].memory <= least * (1 + ALIKE)]
+    full = [number for number in close if found[number].memory <= least * (1 + alike_share)]
     fewest = min(found[number].tensors for number in full)
-    alike = {number for number in full if found[number].tensors <= fewest * (1 + ALIKE)}
+    alike = {number for number in full if found[number].tensors <= fewest * (1 + alike_share)}
 
     def key(number: int) -> tuple[float, ...]:
         each = found[number]
@@ -150,7 +158,14 @@ def explained(problem: Problem, plan: Plan, shortest_s: float) -> str:
     """Return both columns of a plan in words: its period, and its memory against one device's."""
     late = plan.period_s / shortest_s - 1 if shortest_s else 0.0
     period = f"{late:.1%} above the shortest found" if late > 1e-9 else "the shortest found"
-    held, whole = beside_idle_bytes(plan), beside_idle_bytes(plan_alone(problem))
+    alone = plan_alone(problem)
+    if problem.objective == "paper":
+        held, whole = fullest_eq2_bytes(plan), fullest_eq2_bytes(alone)
+        return (
+            f"the period is {period}, and the fullest device holds {held / 1e6:.1f} MB by Eq. 2 of "
+            f"Tang & Stefanov (2021), {saved_percent(held, whole):.1f}% less than the whole network"
+        )
+    held, whole = beside_idle_bytes(plan), beside_idle_bytes(alone)
     return (
         f"the period is {period}, and the fullest device holds {held / 1e6:.1f} MB beside its idle "
         f"agent, {saved_percent(held, whole):.0f}% less than one with the whole network"

@@ -3,7 +3,7 @@
 **The front** is over three objectives, all to be minimised: the period, the heaviest device's
 memory, and the bytes sent per frame. Memory is the largest weights of a device relative to its
 share of all devices' memory; for the objective `memory` it is the largest β of Eq. 2 (Tang &
-Stefanov, 2021) relative to that share.
+Stefanov, 2021) relative to that share, and so for the objective `paper`.
 
 **The choice** among the front is a `Preference`: a weighted sum of logarithms of costs. A weight
 is thus an exchange rate: with time at 1 and memory at 0.35, one per cent of time is worth nearly
@@ -106,9 +106,12 @@ class Preference:
     work: float = WORK
 
 
+_PAPER = Preference(memory=1.0)
+
 PREFERENCES: Mapping[Objective, Preference] = MappingProxyType(
     {
         "both": Preference(),
+        "paper": _PAPER,
         "period": Preference(),
         "memory": Preference(time=0.01, memory=1.0, traffic=0.002),
         "latency": Preference(time=0.05, memory=0.02, traffic=0.01, latency=1.0),
@@ -116,6 +119,9 @@ PREFERENCES: Mapping[Objective, Preference] = MappingProxyType(
     }
 )
 """The compromise for each objective of a problem."""
+
+BY_EQ2: frozenset[Objective] = frozenset({"memory", "paper"})
+"""The objectives for which memory is Eq. 2 and not weights."""
 
 _MOSTLY_TIME = Preference(memory=0.02, held=0.08, traffic=0.01, work=0.5)
 
@@ -168,7 +174,7 @@ class Objectives:
         limits = [device.memory_bytes for device in problem.devices]
         self._fair = fair_memory(problem.devices)
         self._model = model
-        self._beta = beta if problem.objective == "memory" else None
+        self._beta = beta if problem.objective in BY_EQ2 else None
         self._negligible = negligible_bytes(network)
         ends = {*network.inputs, *network.outputs}
         self._floor = sum(network.tensors[name].bytes for name in ends)

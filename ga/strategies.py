@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from ga.auto import Auto
 from ga.hybrid.strategy import Hybrid
-from ga.paper import VerticalPaper
+from ga.paper import SEEDED, PaperParameters, VerticalPaper
 from ga.replicated import Replicated
 from ga.runs.strategy import Runs
 from ga.vertical import Vertical
@@ -33,6 +33,7 @@ _ALL: tuple[Strategy, ...] = (
     Runs(),
     Vertical(),
     VerticalPaper(),
+    VerticalPaper(PaperParameters(seeded=SEEDED), "vertical-paper-seeded"),
     Sequential(),
     SequentialCount(),
     SequentialProfiled(),

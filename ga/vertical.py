@@ -32,9 +32,10 @@ from ga import local_search, nsga
 from ga.genes import Genes, genes
 from ga.local_search import descend
 from ga.nsga import front_of, gap_of
-from ga.objectives import FASTEST, PREFERENCES, Objectives, Preference, Priced
+from ga.objectives import BY_EQ2, FASTEST, PREFERENCES, Objectives, Preference, Priced
 from ga.operators import RELIEFS, Population, move_run, shift_or_relieve
 from partition.errors import PartitionError
+from partition.objective import WITHIN_PERIOD
 from partition.prediction.memory_budget import fair_memory
 from partition.pricing.cost import Costs
 from partition.pricing.paper_equations import layer_beta_bytes
@@ -260,7 +261,7 @@ def _sizes(problem: Problem, grouped: Genes) -> NDArray[np.float64]:
     [2, genes, devices]."""
     network, beta = grouped.network, grouped.sums(_beta(problem))
     weights = [network.weight_bytes((layer.name,)) for layer in network.layers]
-    memory = beta if problem.objective == "memory" or not any(weights) else np.array(weights, float)
+    memory = beta if problem.objective in BY_EQ2 or not any(weights) else np.array(weights, float)
     seconds = grouped.costs.layer_s
     held = np.broadcast_to(memory[:, None] / fair_memory(problem.devices), seconds.shape)
     return np.stack([part / max(part.sum(), 1e-300) for part in (seconds, held)])
@@ -275,7 +276,7 @@ def _explanation(problem: Problem, grouped: Genes, costs: Costs, chosen: int, fr
     balance = ideal / max(costs.compute_s[chosen].max(), ideal)
     weights = costs.weight_bytes[chosen]
     heaviest = len(weights) * weights.max() / weights.sum() if weights.any() else 1.0
-    costs_first = "period and memory" if problem.objective == "both" else problem.objective
+    costs_first = "period and memory" if problem.objective in WITHIN_PERIOD else problem.objective
     return (
         f"NSGA-II and annealing over {grouped.count} groups of layers; from a front of {front} "
         f"solutions the best compromise for {costs_first}: {balance:.0%} of perfect balance "

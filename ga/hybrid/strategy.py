@@ -108,6 +108,7 @@ _BALANCED = Weights(time=1.15, memory=1.0, traffic=0.03, parts=0.01)
 
 WEIGHTS: Mapping[Objective, Weights] = {
     "both": _BALANCED,
+    "paper": _BALANCED,
     "period": _BALANCED,
     "memory": Weights(time=0.2, memory=1.0, traffic=0.01, parts=0.01),
     "latency": Weights(time=1.0, memory=0.1, traffic=0.1, parts=0.2),

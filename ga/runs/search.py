@@ -12,7 +12,8 @@ period, the fullest device's memory and the bytes sent. Then every chain starts 
 that is good by its own allowance, whichever chain found it.
 
 Memory is what devices hold beside the idle engine, relative to their limits if they have any. The
-floor that starting an engine sets does not count, because all small plans are equal on it.
+floor that starting an engine sets does not count, because all small plans are equal on it. For the
+objective `paper` it is Eq. 2 of Tang and Stefanov (2021) instead.
 
 Source of the method: V. Chankong, Y. Haimes, "Multiobjective Decision Making", 1983.
 """
@@ -31,6 +32,7 @@ from ga.operators import Population
 from partition.devices import Device
 from partition.prediction.memory_budget import engines_bytes, room_bytes
 from partition.pricing.cost import CostModel, Costs
+from partition.pricing.paper_equations import beta_bytes
 from partition.pricing.traffic import Floats
 
 STEEPNESS = 10.0
@@ -101,10 +103,13 @@ class Points:
 
 
 class Prices:
-    """Prices populations by a cost model."""
+    """Prices populations by a cost model; by Eq. 2 if `beta` [genes] are the bytes of its terms."""
 
-    def __init__(self, model: CostModel, devices: tuple[Device, ...]) -> None:
+    def __init__(
+        self, model: CostModel, devices: tuple[Device, ...], beta: Floats | None = None
+    ) -> None:
         self._model = model
+        self._beta = beta
         self._room = room_bytes(devices)
         limits = [device.memory_bytes for device in devices]
         self._allowed = float(sum(limit for limit in limits if limit is not None))
@@ -115,15 +120,17 @@ class Prices:
         ends = {*network.inputs, *network.outputs}
         self._floor = sum(network.tensors[name].bytes for name in ends)
 
-    def held(self, costs: Costs) -> Floats:
+    def held(self, population: Population, costs: Costs) -> Floats:
         """Return what devices hold relative to their room: [individuals, devices]."""
+        if self._beta is not None:
+            return np.asarray(beta_bytes(self._beta, population, len(self._room)) / self._room)
         held = costs.tensor_bytes + self._subnet_bytes * costs.phases + self._idle
         return np.asarray(held / self._room)
 
     def points(self, population: Population) -> Points:
         """Price a population."""
         costs = self._model.evaluate(population)
-        held = self.held(costs)
+        held = self.held(population, costs)
         fitness = [costs.overrun_bytes, costs.period_s, held.max(axis=1), costs.wire_bytes]
         return Points(
             costs.overrun_bytes / max(self._allowed, 1.0),

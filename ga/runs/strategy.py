@@ -4,7 +4,7 @@ A device that computes a run of early layers and a run of late ones has its shar
 the weights with two phases. The search (`ga.runs.search`) looks at assignments in which each device
 has a few runs (`ga.runs.moves`) of genes (`ga.genes`), and finds a front of the period and the
 fullest device's memory. The best candidates become plans, whose exact figures decide: for the
-objective `both` by `ga.both`, for others by `ga.ranking`.
+objectives `both` and `paper` by `ga.both`, for others by `ga.ranking`.
 
 **Seeds** are contiguous cuts, and designs with two runs: the end of the network, which is heavy, is
 dealt out to all devices in equal parts, and each gets as much of the rest as it has time for.
@@ -30,9 +30,11 @@ from ga.runs.moves import RunMoves
 from ga.runs.search import Prices, RunEffort, allowances, search
 from ga.runs.splitting import Grains, grains, is_coarse
 from partition.errors import PartitionError
+from partition.objective import WITHIN_PERIOD
 from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.prediction.memory_budget import fair_memory
+from partition.pricing.paper_equations import layer_beta_bytes
 from partition.strategies.base import (
     Candidate,
     Problem,
@@ -77,7 +79,7 @@ class Runs:
                 optimal=False,
             )
         figures = [columns(problem, plan) for plan in plans]
-        if problem.objective == "both":
+        if problem.objective in WITHIN_PERIOD:
             best = order(problem, figures, self._known)[0]
         else:
             rank = ranking(problem)
@@ -125,7 +127,7 @@ class Runs:
         found = search(
             np.random.default_rng(problem.seed),
             _seeds(problem, grouped),
-            Prices(grouped.costs, problem.devices),
+            Prices(grouped.costs, problem.devices, _beta(problem, grouped)),
             RunMoves(grouped.pinned, _sizes(problem, grouped)),
             effort,
             effort.steps(len(grouped.network.tensors) * ways, devices),
@@ -167,10 +169,24 @@ def _front(plans: list[Plan], figures: list[Columns]) -> tuple[Candidate, ...]:
     return tuple(front)
 
 
+def _beta(problem: Problem, grouped: Genes) -> NDArray[np.float64] | None:
+    """Return each gene's bytes by Eq. 2 [genes] for the objective `paper`; None for others."""
+    if problem.objective != "paper":
+        return None
+    return grouped.sums(layer_beta_bytes(problem.network))
+
+
+def _weights(problem: Problem, grouped: Genes) -> NDArray[np.float64]:
+    """Return each gene's bytes of weights, or by Eq. 2 for the objective `paper`: [genes]."""
+    beta, network = _beta(problem, grouped), grouped.network
+    if beta is not None:
+        return beta
+    return np.array([network.weight_bytes((layer.name,)) for layer in network.layers], float)
+
+
 def _sizes(problem: Problem, grouped: Genes) -> NDArray[np.float64]:
     """Return each gene's share of a device's time and of its weights: [2, genes, devices]."""
-    network, seconds = grouped.network, grouped.costs.layer_s
-    weights = np.array([network.weight_bytes((layer.name,)) for layer in network.layers], float)
+    seconds, weights = grouped.costs.layer_s, _weights(problem, grouped)
     held = np.broadcast_to(weights[:, None] / fair_memory(problem.devices), seconds.shape)
     return np.stack([part / max(part.sum(), 1e-300) for part in (seconds, held)])
 
@@ -192,10 +208,10 @@ def _seeds(problem: Problem, grouped: Genes) -> Population:
 def _designs(problem: Problem, grouped: Genes) -> Iterable[NDArray[np.int16]]:
     """Return seeds in which the genes from some place on are dealt out by their weights, and those
     before it by the time that devices have left."""
-    network, devices = grouped.network, len(problem.devices)
+    devices = len(problem.devices)
     seconds, pinned = grouped.costs.layer_s, grouped.pinned
-    weights = np.array([network.weight_bytes((layer.name,)) for layer in network.layers], float)
-    weights += 1e-9 * weights.sum() + 1e-9
+    weights = _weights(problem, grouped)
+    weights = weights + 1e-9 * weights.sum() + 1e-9
     rates = 1 / np.maximum(seconds.sum(axis=0), 1e-300)
     room = fair_memory(problem.devices)
     for begin in np.unique(np.linspace(0, grouped.count - 1, DESIGNS).astype(int)):

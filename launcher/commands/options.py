@@ -22,7 +22,7 @@ MOST_DEVICES = 64
 _MODEL = "ONNX file, onnx-wheel:NAME or builtin:NAME"
 
 _WITHIN = (
-    "For the objective both: by how much the period may exceed the shortest, such as 10% or 0.1"
+    "For the objectives both and paper: by how much the period may exceed the shortest, such as 10%"
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")]

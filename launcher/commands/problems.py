@@ -40,7 +40,7 @@ from launcher.progress import ProgressDisplay
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.measured.profiles import Profile, with_profile
-from partition.objective import DEFAULT_OBJECTIVE, WITHIN, Objective
+from partition.objective import DEFAULT_OBJECTIVE, WITHIN, WITHIN_PERIOD, Objective
 from partition.plan import Plan
 from partition.strategies.base import Problem, Strategy
 
@@ -191,10 +191,10 @@ def chosen_batch(
 
 def parse_within(text: str | None, objective: Objective) -> float:
     """Return the share of the option `--within`, or the usual one; raises `BadInputError`."""
-    if text is not None and objective != "both":
+    if text is not None and objective not in WITHIN_PERIOD:
         raise BadInputError(
             f"--within has no effect with the objective {objective}; remove it, or choose the "
-            "objective both"
+            "objective both or paper"
         )
     share = _parsed("--within", parse_share, text)
     return WITHIN if share is None else share

@@ -611,8 +611,8 @@ class ClusterConfig(StrictModel):
     within: Annotated[
         Share,
         Field(
-            description="For the objective both: by how much the period may exceed the shortest, "
-            "such as 10% or 0.1"
+            description="For the objectives both and paper: by how much the period may exceed the "
+            "shortest, such as 10% or 0.1"
         ),
     ] = WITHIN
     input: Annotated[

@@ -44,6 +44,7 @@ from launcher.sinks.kinds import SINKS
 from launcher.sources.kinds import SOURCES
 from launcher.sources.looks import is_source
 from nodes.protocol.messages import EngineMemory
+from partition.objective import WITHIN_PERIOD
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -256,11 +257,11 @@ def checked_cluster(source: ParsedFile, folder: Path) -> Cluster:
     if cluster.config.insecure and cluster.config.keys is not None:
         raise cluster.error(("insecure",), "contradicts `keys`; remove one of the two")
     given = cluster.config.model_fields_set
-    if "within" in given and cluster.config.objective != "both":
+    if "within" in given and cluster.config.objective not in WITHIN_PERIOD:
         raise cluster.error(
             ("within",),
             f"has no effect with objective: {cluster.config.objective}; remove it, or write "
-            "objective: both",
+            "objective: both or objective: paper",
         )
     for key in ("on_overload", "queue_frames"):
         if cluster.config.rate is None and cluster.config.input.source is None and key in given:

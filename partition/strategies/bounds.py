@@ -26,7 +26,7 @@ from partition.strategies.base import Problem
 def least_value(problem: Problem) -> float:
     """Return a lower bound on `partition.strategies.chosen.objective_value`."""
     match problem.objective:
-        case "both" | "period":
+        case "both" | "paper" | "period":
             return least_period_s(problem)
         case "latency":
             return float(_seconds(problem).min(axis=1).sum())

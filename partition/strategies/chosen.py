@@ -37,7 +37,7 @@ def objective_value(problem: Problem, costs: Costs) -> Floats:
     """Return the value of the problem's objective: [individuals], in seconds, joules, or as the
     largest share of any device's memory (in bytes if no device has a limit)."""
     match problem.objective:
-        case "both" | "period":
+        case "both" | "paper" | "period":
             return costs.period_s
         case "energy":
             return costs.energy_j

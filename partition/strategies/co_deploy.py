@@ -21,6 +21,7 @@ import numpy as np
 
 from cnn.network import Network
 from partition.errors import PartitionError
+from partition.objective import PERIOD_FIRST
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
 from partition.strategies.bounds import least_value
 from partition.strategies.chosen import objective_value
@@ -107,14 +108,14 @@ def _gap(problem: Problem, solution: Solution) -> tuple[float, str]:
     value, least = float(objective_value(problem, costs)[0]), least_value(problem)
     gap = max(0.0, 1 - least / value) if value > 0 else 0.0
     match problem.objective:
-        case "both" | "period" | "latency":
+        case "both" | "paper" | "period" | "latency":
             shown = milliseconds(least)
         case "energy":
             shown = f"{least:.3f} J"
         case "memory":
             unlimited = all(device.memory_bytes is None for device in problem.devices)
             shown = megabytes(least) if unlimited else f"{least:.2%} of a device's room"
-    bounded = "period" if problem.objective == "both" else problem.objective
+    bounded = "period" if problem.objective in PERIOD_FIRST else problem.objective
     return gap, f"{bounded} {shown}"
 
 

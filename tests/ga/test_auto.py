@@ -108,6 +108,18 @@ def test_for_both_the_least_memory_within_the_tolerance_is_chosen_and_both_colum
     assert "less than one with the whole network" in solution.explanation
 
 
+@pytest.mark.slow
+def test_for_the_papers_objective_the_network_is_divided_and_equation_2_is_said() -> None:
+    model = chain_model(4, is_heavy=True)
+    problem = Problem(model.network, equal(3), objective="paper", model=model)
+    solution = Auto((Sequential(), BatchSplit(), QUICK), SPLITTING).solve(problem)
+    assert "batch-split" not in solution.explanation
+    plan = plan_solution(problem, solution, model_digest="", strategy="")
+    assert divides(plan)
+    held = max(each.eq2_bytes for each in plan.memory.values())
+    assert f"{held / 1e6:.1f} MB by Eq. 2" in solution.explanation
+
+
 def test_one_device_is_chosen_where_links_cost_more_than_they_give() -> None:
     devices = tuple(Device(f"d{i}", link_bytes_per_s=1e4) for i in range(3))
     solution = Auto((Sequential(), QUICK)).solve(Problem(residual(4), devices))

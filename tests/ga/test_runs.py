@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +18,7 @@ from ga.runs.search import RunEffort
 from ga.runs.strategy import Runs
 from partition.plan import Plan
 from partition.planner import plan_solution
+from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes
 from partition.strategies.base import Problem
 from tests.partition.networks import chain
 from tests.partition.rewriting_contract import chain_model
@@ -99,6 +103,30 @@ def test_plans_that_divide_the_network_must_not_be_much_slower_than_copies(
     copies = Columns(copies_s, 9.0, 9.0, divides=False)
     divided = Columns(1.0, 5.0, 5.0), Columns(1.02, 4.0, 4.0), Columns(1.09, 3.0, 3.0)
     assert order(hourglass(), [copies, *divided])[0] == best
+
+
+def test_for_the_papers_objective_no_difference_is_too_small_to_count() -> None:
+    found = [Columns(1.0, 5.05, 5.05), Columns(1.09, 5.0, 5.0), Columns(1.11, 1.0, 1.0)]
+    assert order(replace(hourglass(), objective="paper"), found) == [1, 0, 2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_for_the_papers_objective_equation_2_is_near_the_least_of_all_within_the_tolerance(
+    seed: int,
+) -> None:
+    """Every assignment of a small network is priced, of any number of runs; the search has few."""
+    rng = np.random.default_rng(seed)
+    weights = [int(size) * MB for size in rng.integers(1, 9, 8)]
+    network = chain(*(rng.integers(1, 9, 8) * 10**8).tolist(), weights=weights)
+    problem = Problem(network, equal(3), objective="paper")
+    every = np.array(list(itertools.product(range(3), repeat=8)), dtype=np.int16)
+    costs = problem.costs.evaluate(every)
+    held = beta_bytes(layer_beta_bytes(network), every, 3).max(axis=1)
+    divided = np.array([len(set(row)) > 1 for row in every.tolist()])
+    close = divided & (costs.period_s <= 1.1 * costs.period_s[divided].min())
+    plan = planned(problem, Runs(QUICK))
+    fullest = max(each.eq2_bytes for each in plan.memory.values())
+    assert fullest <= 1.1 * held[close].min()
 
 
 def test_a_shorter_period_that_is_known_from_elsewhere_counts() -> None:

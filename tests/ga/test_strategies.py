@@ -82,7 +82,17 @@ class TestVerticalPaper(StrategyContract):
     def test_an_optimum_is_called_one(self) -> None:
         network = chain(*[1] * 4, weights=[1000] * 4)
         solution = self.strategy.solve(Problem(network, equal(2)))
-        assert "proved optimal after 0 generations" in solution.explanation
+        assert solution.explanation.endswith("proved optimal")
+
+    def test_what_found_the_assignment_is_said(self) -> None:
+        problem = Problem(residual(16), equal(5))
+        assert "20 generations lowered φ from " in self.strategy.solve(problem).explanation
+        parameters = paper.PaperParameters(100, 0, seeded=paper.SEEDED)
+        solution = VerticalPaper(parameters, "vertical-paper-seeded").solve(problem)
+        assert (
+            "the best of longest-first and random assignments, which 0 generations did not improve"
+            in solution.explanation
+        )
 
 
 def test_strategies_are_found_by_name() -> None:

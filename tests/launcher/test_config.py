@@ -95,7 +95,8 @@ MISTAKES = [
     ),
     pytest.param(
         f"{BASE}objective: memory\nwithin: 10%\n",
-        "line 6, within: has no effect with objective: memory; remove it, or write objective: both",
+        "line 6, within: has no effect with objective: memory; remove it, or write objective: both "
+        "or objective: paper",
         id="within and another objective",
     ),
     pytest.param("nodes:\n- name: a\n", "line 1: the key 'model' is missing", id="no model"),

@@ -38,6 +38,7 @@ _QUICKEST = "shortest period by dynamic programming, then fewest bytes within {:
 
 WAYS = {
     "both": _QUICKEST,
+    "paper": _QUICKEST,
     "period": _QUICKEST,
     "memory": "least share of memory on the fullest device by dynamic programming, then shortest "
     "period within {:.0%} of it",
@@ -97,7 +98,7 @@ def best_contiguous(problem: Problem, priced: Segments) -> tuple[NDArray[np.intp
     priced, places = thinned(priced)
     fitting = priced.fitting()
     match problem.objective:
-        case "both" | "period":
+        case "both" | "paper" | "period":
             found = _quickest(priced, fitting, TOLERANCE)
         case "memory":
             found = _lean(priced, fitting)

@@ -308,6 +308,7 @@ def _one_each(stages: Stages, count: int) -> NDArray[np.intp]:
     priced, places = thinned(stages.priced)
     values = {
         "both": priced.seconds,
+        "paper": priced.seconds,
         "period": priced.seconds,
         "memory": priced.memory_share,
         "latency": priced.response_s,
