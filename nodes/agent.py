@@ -38,6 +38,7 @@ from nodes.host.energy.base import Meter
 from nodes.host.energy.metering import Metering
 from nodes.host.systemd import ServiceManager
 from nodes.host.usage import PeakMemory
+from nodes.measuring.board import BoardMeasuring, MeasuredEngine
 from nodes.net.keys import KeysError
 from nodes.net.loopback import Loopback, loopback_address
 from nodes.net.sockets import AddressError, watched
@@ -134,8 +135,19 @@ class Shell:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._signals: tuple[int, int] | None = None
         here = loopback_address(identity.data_address)
+        self._measuring: BoardMeasuring | None = None
         loopback = partial(Loopback, here, wire.is_guarded)
         self._worker = Worker(executor, self._report, loopback, engines=engines)
+        if engines is not None:
+            own = MeasuredEngine(engines.own.engine, engines.own.device, identity.engine)
+            self._measuring = BoardMeasuring(
+                own,
+                engines.notes,
+                self._report,
+                loopback=f"{here}.measuring" if here.startswith("ipc://") else here,
+                guarded=wire.is_guarded,
+                computing_thread=lambda: self._worker.thread_id,
+            )
         wire.watch(self._wake)
         if parent is not None:
             wire.watch(parent)
@@ -154,6 +166,8 @@ class Shell:
             for descriptor in self._signals:
                 os.close(descriptor)
         self._engines.close()
+        if self._measuring is not None:
+            self._measuring.close()
         self._wire.close()
         self._metering.close()
         self._memory.close()
@@ -275,7 +289,7 @@ class Shell:
             self._trace.note_event(event, time.monotonic())
         self._reactor.take(event)
 
-    def _perform(self, action: act.Action) -> None:  # noqa: PLR0912 - one case per action
+    def _perform(self, action: act.Action) -> None:  # noqa: PLR0912, PLR0915 - one case per action
         match action:
             case act.SendData():
                 self._send_data(action)
@@ -304,6 +318,8 @@ class Shell:
                 self._load(deployment)
             case act.PrepareSubnets(deployment, loads):
                 self._prepare(deployment, loads=loads)
+            case act.FindFigures():
+                self._find_figures(action)
             case act.CloseAhead():
                 self._worker.close_ahead()
             case act.Unload(epoch):
@@ -430,6 +446,13 @@ class Shell:
         if loads:
             self._memory.begin_ahead()
         self._worker.prepare_ahead(deployment, graphs, verify, loads=loads)
+
+    def _find_figures(self, action: act.FindFigures) -> None:
+        if self._measuring is None:
+            reason = "it has one engine only, which is not measured"
+            self._take(ev.FiguresFound(action.session, None, reason))
+            return
+        self._measuring.find(action.session, action.threads, may_measure=action.may_measure)
 
     def _release(self) -> None:
         self._trace.end()

@@ -23,9 +23,6 @@ from launcher.core.session import BESIDE_WINDOW, Session, SessionState, Upload, 
 from launcher.core.watch import is_past
 from nodes.protocol.messages import Failed, Missing, Prepare, Prepared, Query, Stop, Stored
 
-LEAST_PROTOCOL = 9
-"""The first version of the protocol that has `Prepare`."""
-
 
 class Preloading:
     """Leads the nodes of a change's blueprint to having its subnets prepared."""
@@ -133,5 +130,4 @@ def _left_to_the_pause(node: str, reason: str) -> Notice:
 
 
 def _can_prepare(session: Session) -> bool:
-    is_new = session.welcome is not None and session.welcome.protocol >= LEAST_PROTOCOL
-    return is_new and session.state in (SessionState.RUNNING, SessionState.IDLE)
+    return session.state in (SessionState.RUNNING, SessionState.IDLE)

@@ -111,6 +111,16 @@ class PrepareSubnets:
 
 
 @dataclass(frozen=True, slots=True)
+class FindFigures:
+    """Find what the board has measured with `threads` (0: as many as it has); measure it if it has
+    not and the agent `may_measure`. The answer is `FiguresFound` for this session."""
+
+    session: str
+    threads: int
+    may_measure: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CloseAhead:
     """Close the subnets that were loaded ahead, if there are any: another deployment follows."""
 
@@ -196,6 +206,6 @@ class Restart:
 
 Action = (
     Reply | SendData | Dial | HangUp | CutOffPeer | CutOffLink | LookUp | WriteChunk
-    | LoadPhases | PrepareSubnets | CloseAhead | Fire | Unload | Release | Measure | SendTrace
-    | Log | Exit | ExitIfUnused | Restart
+    | LoadPhases | PrepareSubnets | FindFigures | CloseAhead | Fire | Unload | Release | Measure
+    | SendTrace | Log | Exit | ExitIfUnused | Restart
 )  # fmt: skip

@@ -20,6 +20,7 @@ from nodes.core.actions import (
     CutOffPeer,
     Exit,
     ExitIfUnused,
+    FindFigures,
     Log,
     LookUp,
     Measure,
@@ -43,6 +44,8 @@ from nodes.protocol.messages import (
     Deployment,
     EngineOffer,
     Failed,
+    Figures,
+    GetFigures,
     GetStats,
     GetTrace,
     Hello,
@@ -61,6 +64,7 @@ from nodes.protocol.messages import (
     Stored,
     Welcome,
 )
+from nodes.protocol.schema import BY_CLASS
 
 STORY_EVENTS = 24
 """The number of last events that the report of a bug describes."""
@@ -69,7 +73,18 @@ _ENDED = "phase {} ended frame {}"
 """The description of a firing's end in a story, which keeps the two numbers only."""
 
 Command: TypeAlias = (
-    Query | Put | Prepare | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye | Shutdown
+    Query
+    | Put
+    | Prepare
+    | Deploy
+    | Start
+    | Stop
+    | GetFigures
+    | GetStats
+    | GetTrace
+    | Ping
+    | Bye
+    | Shutdown
 )
 """The messages that only the launcher with the session may send."""
 
@@ -92,6 +107,7 @@ class Identity:
     engines: tuple[EngineOffer, ...] = ()
     meter: str = ""
     unmetered: str = ""
+    threads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +199,10 @@ class Agent:
             case ev.SubnetsPrepared(epoch, reason):
                 self._is_preparing = False
                 return self._to_launcher(Prepared(epoch, reason[:MAX_REASON]))
+            case ev.FiguresFound(session, figures, reason):
+                if self.session is None or self.session.name != session:
+                    return []  # they are kept for the next launcher
+                return self._to_launcher(Figures(figures, reason[:MAX_REASON]))
             case ev.Loaded():
                 return self.life.loaded(event)
             case ev.LoadFailed():
@@ -255,10 +275,15 @@ class Agent:
             self.tally.stale_messages += 1
             reason = "no session: it ended after a silence, or no Hello was sent"
             return [Reply(peer, Refused(reason, PROTOCOL))]
+        if type(message) not in BY_CLASS[self.session.protocol]:
+            kind = type(message).__name__
+            raise RemoteProtocolError(f"{kind} in a session of protocol {self.session.protocol}")
         self.session.heard_s = now_s
         return self._obey(message, peer, now_s)
 
-    def _obey(self, command: Command, peer: ev.Peer, now_s: float) -> list[Action]:
+    def _obey(  # noqa: PLR0912 - one case per command
+        self, command: Command, peer: ev.Peer, now_s: float
+    ) -> list[Action]:
         """Return the actions for a command of the session's launcher."""
         match command:
             case Ping():
@@ -277,6 +302,10 @@ class Agent:
                 return self.life.start(command, now_s)
             case Stop():
                 return self.life.stop(command)
+            case GetFigures(threads):
+                is_idle = self.life.stage is Stage.EMPTY and not self._is_preparing
+                session = "" if self.session is None else self.session.name
+                return [FindFigures(session, threads, is_idle)]
             case GetStats():
                 return [Measure("stats")]
             case GetTrace(number, frames):
@@ -316,6 +345,7 @@ class Agent:
             engines=me.engines,
             meter=me.meter,
             unmetered=me.unmetered,
+            threads=me.threads,
         )
         return [
             *actions,

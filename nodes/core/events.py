@@ -12,7 +12,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from nodes.protocol.messages import Control, Data
+from nodes.protocol.messages import BoardFigures, Control, Data
 
 Peer = bytes
 """A control connection: the routing id of the launcher that dialled the control port."""
@@ -194,6 +194,15 @@ class SubnetsPrepared:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class FiguresFound:
+    """The answer to `actions.FindFigures` of this session: `figures`, or the `reason` why not."""
+
+    session: str
+    figures: BoardFigures | None
+    reason: str = ""
+
+
 class FiringEnded(NamedTuple):
     """A firing has ended.
 
@@ -263,5 +272,6 @@ class Tick:
 Event = (
     ControlReceived | DataReceived | ControlMalformed | DataMalformed | Rejected | PeerLost
     | LinkLost | LookedUp | ChunkWritten | ChunkFailed | LoadProgress | Loaded | LoadFailed
-    | SubnetsPrepared | FiringEnded | Sent | FiringFailed | Unloaded | Measured | Tick
+    | SubnetsPrepared | FiguresFound | FiringEnded | Sent | FiringFailed | Unloaded | Measured
+    | Tick
 )  # fmt: skip

@@ -19,12 +19,19 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from nodes.executors.base import Array, ComputesElsewhere, LoadedSubnet, ThreadTimes, binder
+from nodes.executors.base import (
+    Array,
+    BoundRun,
+    ComputesElsewhere,
+    LoadedSubnet,
+    ThreadTimes,
+    binder,
+)
 from nodes.host.control_groups import core_share, undisturbed_s
 from nodes.host.usage import waited_s
 from nodes.net.loopback import Loopback
@@ -79,6 +86,34 @@ def _beginnings(arrays: Iterable[Array]) -> list[Array]:
     whole = list(arrays)
     share = min(1.0, MOST_BYTES / max(1, sum(array.nbytes for array in whole)))
     return [array.reshape(-1)[: max(1, int(array.size * share))].copy() for array in whole]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """A run of a subnet: its outputs, its seconds without waits for a CPU that other processes
+    used, and the processor time of the threads that computed it."""
+
+    outputs: Mapping[str, Array]
+    seconds: float
+    computed_s: float
+    is_elsewhere: bool
+    """Whether a thread of the engine's own has computed it."""
+
+
+def timed_run(subnet: LoadedSubnet, bound: BoundRun, core_share: float | None) -> TimedRun:
+    """Run a subnet whose inputs are `bound`, under a quota of `core_share` of each core."""
+    elsewhere = _elsewhere(subnet)
+    waited, began, cpu = waited_s(), time.perf_counter(), time.thread_time()
+    outputs = bound.run({})
+    computed_s, passed_s = time.thread_time() - cpu, time.perf_counter() - began
+    waits_s = None if waited is None else (waited_s() or 0.0) - waited
+    after = _elsewhere(subnet)
+    is_elsewhere = after.computed_s > elsewhere.computed_s
+    if is_elsewhere:
+        computed_s += after.computed_s - elsewhere.computed_s
+        waits_s = (after.waited_s or 0.0) - (elsewhere.waited_s or 0.0)
+    seconds = undisturbed_s(passed_s, computed_s, waits_s, core_share)
+    return TimedRun(outputs, seconds, computed_s, is_elsewhere)
 
 
 def _elsewhere(subnet: LoadedSubnet) -> ThreadTimes:
@@ -150,23 +185,14 @@ class Rehearsal:
         began_cpu_s = time.process_time()
         if self._loopback is not None:
             self._loopback.send(moving)
-        elsewhere = _elsewhere(phase.subnet)
-        waited, began, cpu = waited_s(), time.perf_counter(), time.thread_time()
-        outputs = bound.run({})
-        computed_s, passed_s = time.thread_time() - cpu, time.perf_counter() - began
-        waits_s = None if waited is None else (waited_s() or 0.0) - waited
-        after = _elsewhere(phase.subnet)
-        is_elsewhere = after.computed_s > elsewhere.computed_s
-        if is_elsewhere:
-            computed_s += after.computed_s - elsewhere.computed_s
-            waits_s = (after.waited_s or 0.0) - (elsewhere.waited_s or 0.0)
+        run = timed_run(phase.subnet, bound, self._speed)
         if self._loopback is not None:
             self._loopback.receive(len(moving))
-            spent_s = time.process_time() - began_cpu_s - computed_s
-            if not is_elsewhere:  # else the processor time of messages is not told apart
+            spent_s = time.process_time() - began_cpu_s - run.computed_s
+            if not run.is_elsewhere:  # else the processor time of messages is not told apart
                 self._rounds.append((len(moving), sum(array.nbytes for array in moving), spent_s))
-            self._left = _beginnings(outputs[tensor] for tensor in phase.sent)
-        phase.seconds.append(undisturbed_s(passed_s, computed_s, waits_s, self._speed))
+            self._left = _beginnings(run.outputs[tensor] for tensor in phase.sent)
+        phase.seconds.append(run.seconds)
 
     def _run_without_messages(self, phase: RehearsedPhase) -> None:
         """Run a phase once, and then time one small message."""

@@ -122,6 +122,11 @@ class Worker:
         self._thread = Thread(target=self._run, name=THREAD_NAME, daemon=True)
         self._thread.start()
 
+    @property
+    def thread_id(self) -> int | None:
+        """The kernel's number of the thread that computes; None if it has not started yet."""
+        return self._thread.native_id
+
     # ------------------------------------------------------------ from the I/O thread
 
     def load(

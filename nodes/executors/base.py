@@ -241,6 +241,30 @@ class LoadsBesideRuns(Protocol):
 
 
 @runtime_checkable
+class StatesOpset(Protocol):
+    """An executor that knows the newest operator set of ONNX that it takes."""
+
+    @property
+    def newest_opset(self) -> int:
+        """Return the number of that operator set, 0 if the engine does not say."""
+        ...
+
+
+@runtime_checkable
+class LoadsUnprepared(Protocol):
+    """An executor that loads a small subnet within milliseconds, for a process that ends soon."""
+
+    def describe(self) -> str:
+        """See `Executor.describe`."""
+        ...
+
+    def load_unprepared(self, graph: Path, options: LoadOptions) -> LoadedSubnet:
+        """Load the ONNX file `graph`, whose weights are in it, without a child and without the
+        cache. The file may be deleted afterwards. Raises ExecutorError as `Executor.load` does."""
+        ...
+
+
+@runtime_checkable
 class ComputesInBlocks(Protocol):
     """An executor whose subnets can take and make tensors in blocks of so many channels
     (`LoadOptions.in_blocks`); 1 where this processor has no such blocks."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nodes.cache.room import Room
 from nodes.core.engines import AUTO
-from nodes.executors.base import Executor
+from nodes.executors.base import Executor, StatesOpset
 from nodes.executors.preparing.entries import PreparedFiles
 from nodes.executors.registry import chosen, memory_on, offers, open_chosen
 from nodes.protocol.messages import EngineChoice, EngineOffer
@@ -40,6 +40,13 @@ class Engines:
         self._cache, self._room = cache, room
         self.executor = open_chosen(own, cache, room)
         """The executor for deployments that leave engine and device to the agent."""
+        self.own = own
+        """Its engine and device."""
+        self.notes = notes
+        """Where what is found out of engines and of this board is kept."""
+        if isinstance(self.executor, StatesOpset):
+            first = replace(self.offers[0], opset=self.executor.newest_opset)
+            self.offers = (first, *self.offers[1:])
         self._opened = {(own.engine, own.device): self.executor}
 
     def executor_for(self, choice: EngineChoice) -> tuple[Executor, EngineChoice]:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import TypeAlias
 
-ProcEntry = Literal["thread-self", "self"]
-"""The entry in /proc of the calling thread, or of its process's first thread; each may have a group
-of its own."""
+ProcEntry: TypeAlias = str
+"""An entry in /proc: `thread-self` is the calling thread, `self` the first thread of its process,
+`self/task/7` another thread; each may have a group of its own."""
 
 _UNLIMITED = 1 << 60
 """Version 1 writes about 2⁶³ where there is no limit."""

@@ -1,15 +1,15 @@
-"""The messages that launchers and agents exchange: the whole protocol, version 9.
+"""The messages that launchers and agents exchange: the whole protocol, version 10.
 
 **Control messages** travel between one launcher (DEALER) and an agent's control port (ROUTER). The
 launcher opens a session with `Hello`, which the agent answers by `Welcome` or `Refused`. The
 launcher queries which blobs the agent lacks (`Query` → `Missing`), sends these in chunks (`Put`,
 each answered by `Stored`, at most `PUT_WINDOW` unanswered), and deploys (`Deploy` → any number of
 `Progress` → `Deployed` or `Failed`). When every agent has deployed, it sends `Start`; after the
-last result, `Stop` → `Stopped`. `GetStats` → `Stats` and `GetTrace` → `Traced` may come at any
-time. Every message of the launcher renews the session's lease, and `Ping` → `Pong` do nothing else:
-an agent that receives nothing from its launcher for `lease_s` undeploys and is free for another.
-`Bye` ends the session; on `Shutdown`, an agent that a launcher started exits. If a launcher died,
-its successor need not wait for the lease (`nodes.core.session`).
+last result, `Stop` → `Stopped`. `GetFigures` → `Figures`, `GetStats` → `Stats` and `GetTrace` →
+`Traced` may come at any time. Every message of the launcher renews the session's lease, and `Ping`
+→ `Pong` do nothing else: an agent that receives nothing from its launcher for `lease_s` undeploys
+and is free for another. `Bye` ends the session; on `Shutdown`, an agent that a launcher started
+exits. If a launcher died, its successor need not wait for the lease (`nodes.core.session`).
 
 **Data messages** travel in both directions over a connection to an agent's data port (DEALER →
 ROUTER). On `Start`, the producer of each channel dials the consumer and sends `Attach`; the
@@ -36,7 +36,7 @@ from typing import Literal
 
 from nodes.protocol.encodings import Encoding
 
-PROTOCOL = 9
+PROTOCOL = 10
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
 
 OLDEST_PROTOCOL = PROTOCOL - 1
@@ -210,7 +210,7 @@ class EngineOffer:
 
     `missing` says why the engine cannot be used and what to install; it is empty for one that can.
     `devices` begin with the preferred one. `options` are the engine's own settings, and `memory` is
-    what it takes.
+    what it takes. `opset` is the newest operator set of ONNX that it takes, 0 if it does not say.
     """
 
     engine: str
@@ -218,6 +218,7 @@ class EngineOffer:
     devices: tuple[DeviceOffer, ...] = ()
     options: tuple[OptionOffer, ...] = ()
     memory: EngineMemory = EngineMemory()
+    opset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +241,33 @@ class EngineOption:
 
     name: str
     value: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoardFigures:
+    """What an agent has measured of its board with an engine that computes with `threads` threads.
+
+    All are seconds that a board with its CPUs to itself takes under its quota. A layer takes those
+    of its multiply-accumulates, of the bytes of its weights, and of the bytes of the tensors that
+    it reads and makes. `dense` are convolutions with kernels of several rows, `pointwise` those of
+    1 × 1 and products of matrices, `depthwise` those of one channel each; `integer` is a dense one
+    of 8 bits. `cut_s_per_byte` is what a byte of a tensor that enters or leaves a phase costs the
+    engine, `run_s` each run. `message_s` and `byte_s` are as in `Deployed`. `encode_s_per_byte` is
+    the time to convert a byte of a float32 tensor to half precision.
+    """
+
+    threads: int
+    dense_s_per_mac: float
+    pointwise_s_per_mac: float
+    depthwise_s_per_mac: float
+    integer_s_per_mac: float
+    weight_s_per_byte: float
+    tensor_s_per_byte: float
+    cut_s_per_byte: float
+    run_s: float
+    message_s: float
+    byte_s: float
+    encode_s_per_byte: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +345,7 @@ class Deploy:
 @dataclass(frozen=True, slots=True)
 class Prepare:
     """Launcher → agent: prepare the subnets of this deployment, which may follow, while the present
-    one goes on. The answer is `Prepared`. Only agents from protocol 9 on understand it.
+    one goes on. The answer is `Prepared`.
 
     If it `loads`, the agent also loads and rehearses them, where its engine and memory allow that.
     A `Stop` of an epoch that is not deployed closes them again.
@@ -339,6 +367,16 @@ class Stop:
     """Launcher → agent: undeploy this epoch. The answer is `Stopped`."""
 
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetFigures:
+    """Launcher → agent: what has your board measured with `Welcome.engine` and so many threads (0:
+    `Welcome.threads`)? The answer is `Figures`: at once if they are kept, else once they are
+    measured. Only agents from protocol 10 on understand it.
+    """
+
+    threads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +429,7 @@ class Welcome:
     that the agent could still allocate when it was greeted (None if it cannot tell); agents of one
     machine report the same memory. `engines` are all that the agent knows, in the order in which
     `auto` prefers them. `meter` says what its joules are measured with; if it is empty, `unmetered`
-    says why they are not.
+    says why they are not. `threads` is how many threads this board computes with best (0: unknown).
     """
 
     protocol: int
@@ -407,6 +445,7 @@ class Welcome:
     engines: tuple[EngineOffer, ...] = ()
     meter: str = ""
     unmetered: str = ""
+    threads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,6 +594,14 @@ class Traced:
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """Agent → launcher, in answer to `GetFigures`; without `figures`, `reason` says why."""
+
+    figures: BoardFigures | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Pong:
     """Agent → launcher, in answer to `Ping`."""
 
@@ -594,9 +641,9 @@ class TensorHeader:
 
 
 Control = (
-    Hello | Query | Put | Prepare | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye
-    | Shutdown | Welcome | Refused | Missing | Stored | Prepared | Progress | Deployed | Failed
-    | Stopped | Stats | Traced | Pong
+    Hello | Query | Put | Prepare | Deploy | Start | Stop | GetFigures | GetStats | GetTrace | Ping
+    | Bye | Shutdown | Welcome | Refused | Missing | Stored | Prepared | Progress | Deployed
+    | Failed | Stopped | Figures | Stats | Traced | Pong
 )  # fmt: skip
 Data = Attach | Credit | TensorHeader
 Message = Control | Data

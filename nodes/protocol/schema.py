@@ -37,12 +37,16 @@ _index = integer(0, (1 << 31) - 1)
 _positive = integer(1, (1 << 31) - 1)
 _seconds = real(0.0, 1e12)
 _joules = real(0.0, 1e15)
+_part_s = real(0.0, 1e3)
 _number = real(-1e300, 1e300)
 _lease = real(1e-3, 1e6)
 _name = string(MAX_NAME)
 _who = string(200)
 _text = (string(MAX_TEXT // 4), sentence(MAX_TEXT // 4))
 _label = (string(MAX_NAME), sentence(MAX_NAME))
+
+MAX_THREADS = 1024
+MAX_OPSET = 10_000
 
 _encoding = one_of(*ENCODINGS)
 _block = integer(1, 1024)
@@ -89,6 +93,25 @@ _ENGINE_CHOICE = Record(
     {"engine": _word, "device": _word, "precision": _word, "options": records(_ENGINE_OPTION)},
 )
 
+FIGURES = Record(
+    words.BoardFigures,
+    {
+        "threads": integer(1, MAX_THREADS),
+        "dense_s_per_mac": _part_s,
+        "pointwise_s_per_mac": _part_s,
+        "depthwise_s_per_mac": _part_s,
+        "integer_s_per_mac": _part_s,
+        "weight_s_per_byte": _part_s,
+        "tensor_s_per_byte": _part_s,
+        "cut_s_per_byte": _part_s,
+        "run_s": _part_s,
+        "message_s": _part_s,
+        "byte_s": _part_s,
+        "encode_s_per_byte": _part_s,
+    },
+)
+"""The figures of a board; agents keep them in this form, too."""
+
 
 def _messages(version: int) -> tuple[Record, ...]:
     """Return every message as `version` of the protocol sends it."""
@@ -113,12 +136,12 @@ def _messages(version: int) -> tuple[Record, ...]:
             "kept_from": _name,
             "encoding": _encoding,
             "unsent_frames": _count,
-            "block": later(9, _block),
+            "block": _block,
         },
     )
     device = Record(
         words.DeviceOffer,
-        {"device": _word, "precisions": _words, "block": later(9, _block)},
+        {"device": _word, "precisions": _words, "block": _block},
     )
     offer = Record(
         words.EngineOffer,
@@ -128,6 +151,7 @@ def _messages(version: int) -> tuple[Record, ...]:
             "devices": records(device),
             "options": records(_OPTION_OFFER),
             "memory": nested(_ENGINE_MEMORY),
+            "opset": later(10, integer(0, MAX_OPSET)),
         },
     )
     deployment = Record(
@@ -139,10 +163,10 @@ def _messages(version: int) -> tuple[Record, ...]:
             "phases": records(_PHASE),
             "channels": records(channel),
             "dial": records(_PEER),
-            "threads": integer(1, 1024),
+            "threads": integer(1, MAX_THREADS),
             "check_finite": flag,
             "engine": nested(_ENGINE_CHOICE),
-            "run": later(9, _label),
+            "run": _label,
         },
     )
     stats = Record(
@@ -163,9 +187,16 @@ def _messages(version: int) -> tuple[Record, ...]:
             "fifo_peak_bytes": _count,
             "phase_cpu_s": list_of(_seconds),
             "energy_j": optional(_joules),
-            "channel_frames": later(9, list_of(_count)),
-            "waited_s": later(9, list_of(_seconds)),
+            "channel_frames": list_of(_count),
+            "waited_s": list_of(_seconds),
         },
+    )
+    figures = (
+        Record(words.GetFigures, {"threads": integer(0, MAX_THREADS)}),
+        Record(
+            words.Figures,
+            {"figures": (optional(FIGURES.pack), optional(FIGURES.unpack)), "reason": _text},
+        ),
     )
     return (
         Record(
@@ -182,12 +213,13 @@ def _messages(version: int) -> tuple[Record, ...]:
         Record(words.Query, {"digests": list_of(digest)}),
         Record(words.Put, {"blob": nested(_BLOB), "offset_bytes": _count, "data": chunk}),
         Record(words.Deploy, {"deployment": nested(deployment)}),
-        Record(words.Prepare, {"deployment": nested(deployment), "loads": later(9, flag)}),
+        Record(words.Prepare, {"deployment": nested(deployment), "loads": flag}),
         Record(words.Prepared, {"epoch": _count, "reason": _text}),
         Record(words.Start, {"epoch": _count}),
         Record(words.Stop, {"epoch": _count}),
         Record(words.GetStats, {}),
-        Record(words.GetTrace, {"number": _count, "frames": later(9, list_of(_count))}),
+        Record(words.GetTrace, {"number": _count, "frames": list_of(_count)}),
+        *(figures if version >= 10 else ()),
         Record(words.Ping, {}),
         Record(words.Bye, {}),
         Record(words.Shutdown, {}),
@@ -207,6 +239,7 @@ def _messages(version: int) -> tuple[Record, ...]:
                 "engines": records(offer),
                 "meter": _label,
                 "unmetered": _label,
+                "threads": later(10, integer(0, MAX_THREADS)),
             },
         ),
         Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),
@@ -240,13 +273,8 @@ def _messages(version: int) -> tuple[Record, ...]:
     )
 
 
-CHANGED: frozenset[type] = frozenset(
-    {
-        *(words.Deploy, words.GetTrace, words.Prepare, words.Prepared, words.Stats),
-        *(words.Stopped, words.Welcome),
-    }
-)
-"""The messages that `words.PROTOCOL` has changed, also by a record within them."""
+CHANGED: frozenset[type] = frozenset({words.Figures, words.GetFigures, words.Welcome})
+"""The messages that `words.PROTOCOL` has added or changed, also by a record within them."""
 
 VERSIONS = range(words.OLDEST_PROTOCOL, words.PROTOCOL + 1)
 """The versions of the protocol that are understood."""

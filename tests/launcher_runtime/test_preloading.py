@@ -10,7 +10,6 @@ from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.run_state import RunState
 from launcher.core.session import SessionState
-from nodes.protocol.messages import PROTOCOL
 from tests.launcher_runtime.faults import BLOB_BYTES, FaultyWorld, recovering
 from tests.launcher_runtime.plans import blueprint_of, spread
 from tests.launcher_runtime.simulation import LOADING_S, PREPARING_S
@@ -79,13 +78,6 @@ def test_a_node_whose_disk_is_full_keeps_its_part_and_the_plan_is_kept() -> None
         "n1 is back, but the plan is kept: node 'n1' at tcp://10.0.0.1:7000: no space" in text
         for text in world.notices
     )
-
-
-def test_an_agent_of_the_version_before_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launcher.core.preloading.LEAST_PROTOCOL", PROTOCOL + 1)
-    world = back_again()
-    finish(world)
-    assert "Prepare" not in {word for _, word in world.trace}
 
 
 def test_a_loss_while_nodes_prepare_is_a_loss_like_any() -> None:

@@ -92,8 +92,13 @@ SENDABLE = {
                         st.booleans(),
                     )
                 ),
+                st.just(words.EngineMemory()),
+                st.integers(0, 100),
             )
         ),
+        said,
+        said,
+        st.integers(0, 1024),
     ),
     words.Refused: (said, counts),
     words.Missing: (tuples(digests),),
@@ -103,6 +108,11 @@ SENDABLE = {
     words.Failed: (counts, said),
     words.Stopped: (counts, stats),
     words.GetTrace: (counts,),
+    words.GetFigures: (st.integers(0, 1024),),
+    words.Figures: (
+        st.none() | st.builds(words.BoardFigures, st.integers(1, 1024), *[st.floats(0, 1e3)] * 11),
+        said,
+    ),
     words.Traced: (counts, seconds, st.binary(max_size=100), counts),
     words.Attach: (counts, names),
     words.Credit: (counts, indices, st.integers(1, 1000)),
@@ -253,7 +263,11 @@ def test_hello_of_a_version_that_is_not_understood_is_read_as_such(version):
     assert decode(other) == words.Hello(version, "s", 5.0)
 
 
-@given(messages)
+NEWER = {words.GetFigures, words.Figures}
+"""The kinds of messages that the older version does not have."""
+
+
+@given(messages.filter(lambda message: type(message) not in NEWER))
 def test_in_the_older_version_only_changed_messages_lose_what_it_lacks(message):
     older = encode(message, words.OLDEST_PROTOCOL)
     assert msgpack.unpackb(older)["v"] == words.OLDEST_PROTOCOL
@@ -262,7 +276,13 @@ def test_in_the_older_version_only_changed_messages_lose_what_it_lacks(message):
     assert encode(arrived, words.OLDEST_PROTOCOL) == older
 
 
-@given(messages)
+@pytest.mark.parametrize("message", [words.GetFigures(), words.Figures(None, "why")], ids=str)
+def test_a_message_that_the_older_version_lacks_cannot_be_sent_to_it(message):
+    with pytest.raises(LocalProtocolError, match="not a message of the protocol"):
+        encode(message, words.OLDEST_PROTOCOL)
+
+
+@given(messages.filter(lambda message: type(message) not in NEWER))
 def test_only_changed_messages_and_greetings_depend_on_the_version(message):
     older, newer = (encode(message, version) for version in schema.VERSIONS)
     assert (older == newer) == (type(message) not in {words.Hello, words.Refused, *schema.CHANGED})

@@ -33,6 +33,8 @@ from nodes.executors.onnx.sessions import (
     allows_spinning,
     engine_errors,
     import_onnxruntime,
+    loading_options,
+    newest_opset,
     raise_engine_error,
     shrink_arena,
     tensor_specs,
@@ -71,6 +73,11 @@ class OnnxRuntimeExecutor:
         """Return the channels of a block in which convolutions are computed here."""
         return channels_per_block()
 
+    @property
+    def newest_opset(self) -> int:
+        """Return the newest operator set that this ONNX Runtime takes."""
+        return newest_opset(self._ort)
+
     def describe(self) -> str:
         """Return the engine's name, its version and where it computes."""
         return f"ONNX Runtime {self._ort.__version__} (CPU)"
@@ -88,6 +95,18 @@ class OnnxRuntimeExecutor:
         """Load a subnet, preparing it first if the cache lacks it."""
         file = inspect(graph)
         session = self._optimised_session(file, options)
+        subnet = OnnxRuntimeSubnet(self._ort, file, session, self._run_options, self._forget)
+        self._loaded.add(subnet)
+        return subnet
+
+    def load_unprepared(self, graph: Path, options: LoadOptions) -> OnnxRuntimeSubnet:
+        """Load a small subnet, and optimise it in this process."""
+        file = inspect(graph)
+        settings = loading_options(self._ort, options, optimised=False)
+        with engine_errors(self._ort, file.name, "load"):
+            session = self._ort.InferenceSession(
+                graph.read_bytes(), settings, providers=["CPUExecutionProvider"]
+            )
         subnet = OnnxRuntimeSubnet(self._ort, file, session, self._run_options, self._forget)
         self._loaded.add(subnet)
         return subnet

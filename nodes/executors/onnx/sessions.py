@@ -217,6 +217,26 @@ _IDENTITY = (
 )
 
 
+_OFFICIAL = re.compile(r"domain ai\.onnx is till opset (\d+)")
+
+
+def newest_opset(ort: Any) -> int:
+    """Return the newest operator set of ONNX that ONNX Runtime takes; 0 if it does not say.
+
+    It says so of a model that states a newer one than any.
+    """
+    try:
+        ort.InferenceSession(
+            _IDENTITY[:-1] + b"\x7f",
+            _session_options(ort, threads=1),
+            providers=["CPUExecutionProvider"],
+        )
+    except Exception as error:  # noqa: BLE001 - its exceptions share no base below Exception
+        found = _OFFICIAL.search(str(error))
+        return int(found[1]) if found else 0
+    return 0
+
+
 def shrink_arena(ort: Any) -> None:
     """Return the shared arena's unused memory, except its first region, to the heap."""
     if _arena_made:

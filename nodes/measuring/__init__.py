@@ -1,0 +1,1 @@
+"""Measures a board: what layers, messages and encodings take there."""

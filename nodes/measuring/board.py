@@ -1,0 +1,222 @@
+"""Finds the figures of this board for a launcher: those that are kept, or else by measuring.
+
+They are kept in the agent's cache, under a key of what they depend on
+(`nodes.measuring.conditions`), as an entry like those of prepared subnets: within the cache's
+quota, published whole, and checked when it is read. Agents that share a cache measure one after the
+other, so that they do not disturb each other, and the second one finds what the first has kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from threading import Lock, Thread
+
+from nodes.core.events import FiguresFound
+from nodes.executors.base import ExecutorError
+from nodes.executors.preparing.entries import PreparedFiles
+from nodes.host.control_groups import core_share, room_bytes
+from nodes.host.process import python_command
+from nodes.measuring.conditions import conditions, threads_of_board
+from nodes.measuring.derivation import under_share
+from nodes.protocol.errors import NodeError
+from nodes.protocol.fields import printable
+from nodes.protocol.messages import BoardFigures
+from nodes.protocol.schema import FIGURES
+
+CHILD = "nodes.measuring.process"
+
+LONGEST_S = 60.0
+"""How long the child may take; on a board with a core it takes less than two seconds."""
+
+CHILD_BYTES = 80_000_000
+"""The memory that must be free for the child: it had 60 MB at its peak."""
+
+_FORMAT = 1
+"""A number to increase whenever figures would be measured or derived in another way."""
+
+_FILE = "figures.json"
+
+log = logging.getLogger("node-agent")
+
+
+class MeasuringError(NodeError):
+    """The board could not be measured; the text is a sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredEngine:
+    """The engine and device that an agent computes with, and how the engine describes itself."""
+
+    engine: str
+    device: str
+    description: str
+
+
+class BoardMeasuring:
+    """Finds figures in threads of its own, and reports each result as `FiguresFound`.
+
+    `loopback` is an address at which the measuring process may reach itself, encrypted if it is
+    `guarded`. `computing_thread` returns the kernel's number of the thread that computes, whose
+    quota may differ from that of the process.
+    """
+
+    def __init__(
+        self,
+        engine: MeasuredEngine,
+        kept: PreparedFiles,
+        report: Callable[[FiguresFound], None],
+        *,
+        loopback: str,
+        guarded: bool,
+        computing_thread: Callable[[], int | None],
+    ) -> None:
+        self._engine = engine
+        self._kept = kept
+        self._report = report
+        self._loopback = loopback
+        self._guarded = guarded
+        self._computing_thread = computing_thread
+        self._lock = Lock()
+        self._child: subprocess.Popen[str] | None = None
+        self._is_closed = False
+
+    def find(self, session: str, threads: int, *, may_measure: bool) -> None:
+        """Find the figures for `threads` (0: as many as the board has); report them for `session`.
+
+        Without `may_measure`, only those that are kept are reported.
+        """
+
+        def find() -> None:
+            figures, reason = None, ""
+            try:
+                figures = self._found(threads or threads_of_board(), may_measure=may_measure)
+            except (NodeError, OSError) as error:
+                reason = printable(str(error))
+                log.info("no figures of this board: %s", reason)
+            self._report(FiguresFound(session, figures, reason))
+
+        Thread(target=find, name="measuring", daemon=True).start()
+
+    def close(self) -> None:
+        """End the measuring process if there is one, and allow no other."""
+        with self._lock:
+            self._is_closed = True
+            if self._child is not None:
+                self._child.kill()
+
+    def _found(self, threads: int, *, may_measure: bool) -> BoardFigures:
+        threads = min(threads, len(os.sched_getaffinity(0)))
+        key = self._key(threads)
+        found = self._read(key)
+        if found is None and not may_measure:
+            raise MeasuringError("it computes for a launcher, so its board is not measured now")
+        if found is None:
+            with self._alone():
+                found = self._read(key)
+                if found is None:
+                    found = self._measured(threads)
+                    self._keep(key, found)
+        thread = self._computing_thread()
+        computing = "self" if thread is None else f"self/task/{thread}"
+        return under_share(found, core_share(computing, threads) or 1.0, core_share("self") or 1.0)
+
+    def _key(self, threads: int) -> str:
+        facts = (_FORMAT, self._engine, threads, self._guarded, conditions())
+        return f"figures-{sha256(repr(facts).encode()).hexdigest()}"
+
+    def _read(self, key: str) -> BoardFigures | None:
+        entry = self._kept.find(key)
+        if entry is None:
+            return None
+        try:
+            found: BoardFigures = FIGURES.unpack(json.loads((entry / _FILE).read_text("utf-8")))
+        except (OSError, ValueError, RecursionError):
+            self._kept.discard(key)
+            return None
+        return found
+
+    def _keep(self, key: str, figures: BoardFigures) -> None:
+        try:
+            with self._kept.making(key) as folder:
+                (folder / _FILE).write_text(json.dumps(FIGURES.pack(figures)), "utf-8")
+        except ExecutorError as error:
+            log.warning("the figures of this board are not kept: %s", error)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait until no other agent with this cache measures. The kernel ends a lock with its
+        process."""
+        folder = os.open(self._kept.root, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+    def _measured(self, threads: int) -> BoardFigures:
+        if room_bytes() < CHILD_BYTES:
+            raise MeasuringError(
+                f"measuring takes {CHILD_BYTES / 1e6:.0f} MB of memory, and "
+                f"{room_bytes() / 1e6:.0f} MB are free"
+            )
+        asked = {
+            "engine": self._engine.engine,
+            "device": self._engine.device,
+            "cache": str(self._kept.root.resolve()),
+            "threads": threads,
+            "loopback": self._loopback,
+            "guarded": self._guarded,
+        }
+        answer = self._asked(json.dumps(asked))
+        if "figures" not in answer:
+            raise MeasuringError(f"its board could not be measured: {answer.get('reason')}")
+        log.info(
+            "measured this board with %d threads; that took %.0f MB",
+            threads,
+            float(str(answer.get("peak_bytes", 0))) / 1e6,
+        )
+        try:
+            found: BoardFigures = FIGURES.unpack(answer["figures"])
+        except ValueError as error:
+            raise MeasuringError(f"its board measured nonsense: {error}") from error
+        return found
+
+    def _asked(self, request: str) -> dict[str, object]:
+        """Return the answer of a child; raises `MeasuringError` if it ends without one."""
+        with self._lock:
+            if self._is_closed:
+                raise MeasuringError("the agent ends")
+            child = self._child = subprocess.Popen(
+                python_command(CHILD),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        try:
+            written, _ = child.communicate(request, timeout=LONGEST_S)
+        except subprocess.TimeoutExpired as error:
+            raise MeasuringError(f"its board was not measured within {LONGEST_S:.0f} s") from error
+        finally:
+            with self._lock:
+                self._child = None
+            child.kill()
+            with contextlib.suppress(OSError):
+                child.wait()
+        try:
+            answer: dict[str, object] = json.loads(written)
+        except ValueError as error:
+            raise MeasuringError(
+                f"the process that measures its board ended unexpectedly (exit code "
+                f"{child.returncode})"
+            ) from error
+        return answer

@@ -1,0 +1,75 @@
+"""What a board's figures depend on, and how many threads a board computes with by itself.
+
+Figures hold for a processor, an engine and its version, a number of threads, the CPUs that the
+agent may use, and the frequencies that these may have. A power mode (`nvpmodel` on Jetsons) sets
+governors, largest frequencies of processors and GPU, and which cores are on, so it shows in these.
+A CPU quota is not among them: figures are kept without one, and told under the present one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from nodes.host.control_groups import quota_cores
+from nodes.host.processor import processor_kind
+
+SYSTEM = Path("/sys")
+
+FAST_CAPACITY = 0.7
+"""A core with at least this part of the largest capacity is a fast one. The second kind of cores of
+a RK3588 has 0.52, that of a Snapdragon 8 Gen 2 has 0.35; its second fastest kind has 0.85."""
+
+FAST_FREQUENCY = 0.8
+"""The same for the largest frequency, where the kernel does not tell capacities."""
+
+
+def conditions(system: Path = SYSTEM) -> str:
+    """Return a text that differs where the figures of this board may differ."""
+    allowed = sorted(os.sched_getaffinity(0))
+    policies = sorted((system / "devices/system/cpu/cpufreq").glob("policy*"))
+    policies += sorted((system / "class/devfreq").glob("*"))
+    named = ("scaling_governor", "scaling_max_freq", "governor", "max_freq")
+    limits = [(each.name, *(_text(each / name) for name in named)) for each in policies]
+    online = _text(system / "devices/system/cpu/online")
+    return repr((processor_kind(), allowed, online, limits))
+
+
+def threads_of_board(system: Path = SYSTEM) -> int:
+    """Return how many threads this process computes with best: one per fast core that it may use,
+    and no more than whole cores of its quota."""
+    quota = quota_cores("self")
+    cores = fast_cores(os.sched_getaffinity(0), system)
+    return max(1, cores if quota is None or math.isinf(quota) else min(cores, int(quota)))
+
+
+def fast_cores(allowed: Collection[int], system: Path = SYSTEM) -> int:
+    """Return how many cores `allowed` has, without slow ones; two threads of a core count once."""
+    cpus = {cpu: system / f"devices/system/cpu/cpu{cpu}" for cpu in allowed}
+    for name, part in (
+        ("cpu_capacity", FAST_CAPACITY),
+        ("cpufreq/cpuinfo_max_freq", FAST_FREQUENCY),
+    ):
+        speeds = {cpu: _number(folder / name) for cpu, folder in cpus.items()}
+        if min(speeds.values(), default=0) > 0:
+            least = part * max(speeds.values())
+            cpus = {cpu: cpus[cpu] for cpu, speed in speeds.items() if speed >= least}
+            break
+    siblings = {
+        _text(folder / "topology/thread_siblings_list") or str(cpu) for cpu, folder in cpus.items()
+    }
+    return max(1, len(siblings))
+
+
+def _number(path: Path) -> int:
+    text = _text(path)
+    return int(text) if text.isdecimal() else 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("ascii", "replace").strip()[:200]
+    except OSError:
+        return ""
