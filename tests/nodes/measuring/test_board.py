@@ -27,6 +27,8 @@ from nodes.protocol.messages import (
 )
 from tests.nodes.speaker import AgentProcess, Speaker
 
+pytestmark = pytest.mark.alone
+
 ENGINE = MeasuredEngine("onnxruntime", "cpu", "ONNX Runtime 1 (CPU)")
 WAIT_S = 60.0
 
