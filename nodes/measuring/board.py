@@ -99,7 +99,7 @@ class BoardMeasuring:
             figures, reason = None, ""
             try:
                 figures = self._found(threads or threads_of_board(), may_measure=may_measure)
-            except (NodeError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - whoever asked would wait for ever
                 reason = printable(str(error))
                 log.info("no figures of this board: %s", reason)
             self._report(FiguresFound(session, figures, reason))
