@@ -111,7 +111,8 @@ def decode(payload: Any, channel: ChannelSpec) -> Array:
     data = np.frombuffer(payload, np.uint8)
     match channel.encoding:
         case "fp16":
-            found = data.view(np.float16).astype(np.float32)
+            with np.errstate(invalid="ignore"):  # ARM reports a signalling NaN that is converted
+                found = data.view(np.float16).astype(np.float32)
         case "bf16":
             found = (data.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
         case "int8":
@@ -130,11 +131,9 @@ def _payload(array: Array) -> memoryview:
 def _half(array: Array) -> Array:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         half = array.astype(np.float16)
-    if np.isinf(half).any():
-        kept = np.isinf(array)
-        half = np.where(kept, half, np.clip(array, -_HALF_LARGEST, _HALF_LARGEST)).astype(
-            np.float16
-        )
+        if np.isinf(half).any():
+            limited = np.clip(array, -_HALF_LARGEST, _HALF_LARGEST)
+            half = np.where(np.isinf(array), half, limited).astype(np.float16)
     return half
 
 

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from nodes.core.events import Usage
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
 
 def usage() -> Usage:
     """Return resident, peak and anonymous memory in bytes, and the CPU seconds of all threads.
@@ -140,7 +138,7 @@ def program_bytes(process: int | str = "self") -> int:
 def resident_bytes() -> int:
     """Return the resident memory in bytes, program pages included; it costs a fifth of `usage`."""
     with open("/proc/self/statm", "rb", buffering=0) as file:
-        return int(file.read().split()[1]) * _PAGE_BYTES
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def waited_s() -> float | None:

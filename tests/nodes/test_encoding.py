@@ -163,6 +163,19 @@ def test_any_bytes_of_the_right_length_are_a_tensor(encoding, data) -> None:
 
 
 @each_encoding
+@given(
+    bits=hnp.arrays(
+        np.uint32,
+        hnp.array_shapes(max_dims=4, max_side=6),
+        elements=st.integers(0, 2**32 - 1) | st.sampled_from([0x7F80_0001, 0xFFBF_FFFF]),
+    )
+)
+def test_any_bits_are_a_tensor_signalling_nans_too(encoding, bits) -> None:
+    array = bits.view(np.float32)
+    assert (np.isnan(there_and_back(array, encoding)) == np.isnan(array)).all()
+
+
+@each_encoding
 def test_another_length_is_refused_with_its_sender(encoding: str) -> None:
     with pytest.raises(UndecodableError) as caught:
         decode(bytes(4 * math.prod((2, 3)) + 1), channel(encoding, (2, 3)))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import nodes
-from nodes.host.usage import usage, waited_s
+from nodes.host.usage import resident_bytes, usage, waited_s
 
 pytestmark = pytest.mark.alone
 
@@ -66,6 +66,17 @@ def test_memory_and_time_are_those_of_this_process() -> None:
     now = usage()
     assert 0 < now.anonymous_bytes < now.rss_bytes <= now.rss_peak_bytes
     assert now.cpu_s > 0
+
+
+@pytest.mark.parametrize("page_bytes", [4096, 16384, 65536])
+def test_resident_memory_is_counted_in_the_pages_of_this_machine(
+    page_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_bytes = os.sysconf("SC_PAGE_SIZE")
+    before_bytes = resident_bytes()
+    monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": page_bytes}.__getitem__)
+    scaled = before_bytes * page_bytes / own_bytes
+    assert resident_bytes() == pytest.approx(scaled, rel=0.2)
 
 
 def test_a_wait_for_the_cpu_is_told_apart_from_work(rival: None) -> None:

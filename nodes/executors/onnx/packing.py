@@ -60,9 +60,8 @@ UNPACKED = "unpacked"
 ALIGNMENT = 64
 """Bytes: a cache line, the longest vector, and what ONNX Runtime's own allocator gives."""
 
-_PAGE = 4096
 _PAGE_ALIGNED_BYTES = 1 << 20
-"""Weights of at least this size begin at a multiple of a page."""
+"""Weights of at least this size begin at a multiple of this machine's page."""
 
 _CHUNK_BYTES = 1 << 20
 
@@ -166,11 +165,12 @@ def realign(model: Path, weights: Path) -> bool:
     _moved(content, lambda offset, _: offset, note)
     if not any(offset % ALIGNMENT for offset in packed) and not _has_empty_blocks(content):
         return True
-    aligned = weights.with_name(f"{weights.name}.aligned")
+    aligned, page_bytes = weights.with_name(f"{weights.name}.aligned"), os.sysconf("SC_PAGE_SIZE")
     with weights.open("rb") as source, aligned.open("wb") as target:
 
         def copy(offset: int, size: int) -> int:
-            target.seek(-target.tell() % (_PAGE if size >= _PAGE_ALIGNED_BYTES else ALIGNMENT), 1)
+            unit = page_bytes if size >= _PAGE_ALIGNED_BYTES else ALIGNMENT
+            target.seek(-target.tell() % unit, 1)
             start = target.tell()
             _copy(source, offset, size, target)
             return start

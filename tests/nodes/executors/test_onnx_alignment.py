@@ -110,6 +110,32 @@ def test_everything_is_moved_with_the_block_that_lies_badly(tmp_path: Path) -> N
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("page_bytes", [4096, 16384, 65536])
+def test_large_weights_begin_on_pages_of_this_machine(
+    page_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raspberry Pi OS has pages of 16 KiB, some distributions for servers have 64 KiB."""
+    monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": page_bytes}.__getitem__)
+    sizes = {"small": 100, "large": 1 << 20, "larger": (1 << 20) + 5}
+    proto, content = onnx.ModelProto(), bytearray()
+    for name, size in sizes.items():
+        tensor = proto.graph.initializer.add(name=name, data_location=TensorProto.EXTERNAL)
+        entries = {"location": "weights", "offset": len(content), "length": size}
+        for key, value in (entries | {"prepacked_0": f"MatMul+1|{len(content)};{size};0"}).items():
+            tensor.external_data.add(key=key, value=str(value))
+        content += name[-1:].encode() * size
+    (tmp_path / "weights").write_bytes(content)
+    (tmp_path / "model").write_bytes(proto.SerializeToString())
+    assert realign(tmp_path / "model", tmp_path / "weights")
+    content = (tmp_path / "weights").read_bytes()
+    for name, entries in external(tmp_path / "model").items():
+        unit = ALIGNMENT if name == "small" else page_bytes
+        packed = int(entries["prepacked_0"].split("|")[1].split(";")[0])
+        for offset in (int(entries["offset"]), packed):
+            assert offset % unit == 0
+            assert content[offset : offset + sizes[name]] == name[-1:].encode() * sizes[name]
+
+
 def test_what_lies_well_stays(tmp_path: Path) -> None:
     done, entries, content = moved(tmp_path, "MatMul+1|0;2;0")
     assert done

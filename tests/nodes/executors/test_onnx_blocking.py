@@ -86,7 +86,9 @@ def test_a_part_that_begins_with_a_residual_block_is_fused_as_in_the_whole_netwo
     part = residual(operator)
     whole = prepared(behind_a_convolution(part), tmp_path / "whole")
     found = prepared(part, tmp_path / "part")
-    assert separate(found) == separate(whole)
+    # Where the engine has no blocks (ARM), the convolution in front runs by itself, too.
+    in_front = [] if conversions(whole) else ["Conv"]
+    assert sorted([*separate(found), *in_front]) == separate(whole)
     assert conversions(found) == conversions(whole)
     assert len(found.graph.node) == len(whole.graph.node) - 1
 
