@@ -32,9 +32,9 @@ units.
 
 PAGE = 4096
 PAGE_ALIGNED_BYTES = 1 << 20
-"""Tensors of at least this size start at a multiple of `PAGE`, the smallest page of any board. Where
-pages have 16 or 64 KiB, an engine maps a tensor from the page in which it starts; two neighbours
-then share a page of the kernel's cache, and no memory is lost.
+"""Tensors of at least this size start at a multiple of `PAGE`, the smallest page of any board. On
+boards with pages of 16 or 64 KiB, an engine maps a tensor from the page in which it starts: two
+neighbours then share a page of the kernel's cache, and no memory is lost.
 """
 
 _CHUNK_BYTES = 1 << 22

@@ -20,7 +20,9 @@ SIZE = 8
 MERGING = ("Sum", "Add", "Concat")
 
 
-def residual(operator: str, channels: int = 32, blocks: int = 2) -> onnx.ModelProto:
+def residual(
+    operator: str, channels: int = 32, blocks: int = 2, *, has_bias: bool = False
+) -> onnx.ModelProto:
     """x → (convolution, merged with x, Relu) for so many blocks → y.
 
     `Concat` of a tensor and a convolution of it has twice as many channels each time.
@@ -29,7 +31,11 @@ def residual(operator: str, channels: int = 32, blocks: int = 2) -> onnx.ModelPr
     weights, nodes, x = {}, [], "x"
     for block in range(blocks):
         weights[f"w{block}"] = random.standard_normal((channels, channels, 1, 1)).astype(np.float32)
-        nodes.append(helper.make_node("Conv", [x, f"w{block}"], [f"c{block}"]))
+        reads = [x, f"w{block}"]
+        if has_bias:
+            reads.append(f"b{block}")
+            weights[f"b{block}"] = random.standard_normal(channels).astype(np.float32)
+        nodes.append(helper.make_node("Conv", reads, [f"c{block}"]))
         merged = [x, f"c{block}"]
         attributes = {"axis": 1} if operator == "Concat" else {}
         nodes.append(helper.make_node(operator, merged, [f"s{block}"], **attributes))
@@ -79,11 +85,12 @@ def separate(model: onnx.ModelProto) -> list[str]:
     return sorted(node.op_type for node in model.graph.node if not node.domain)
 
 
+@pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("operator", MERGING)
 def test_a_part_that_begins_with_a_residual_block_is_fused_as_in_the_whole_network(
-    tmp_path: Path, operator: str
+    tmp_path: Path, operator: str, has_bias: bool
 ) -> None:
-    part = residual(operator)
+    part = residual(operator, has_bias=has_bias)
     whole = prepared(behind_a_convolution(part), tmp_path / "whole")
     found = prepared(part, tmp_path / "part")
     # Where the engine has no blocks (ARM), the convolution in front runs by itself, too.
