@@ -27,6 +27,10 @@ class RunFailedError(LauncherError):
     """A run that began and could not be completed."""
 
 
+class UncertifiedError(LauncherError):
+    """The checker refuses a plan's certificate, which is a defect of this program."""
+
+
 class BarredError(BadInputError):
     """Two nodes cannot authenticate each other, so no frame can pass between them."""
 

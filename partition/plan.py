@@ -8,7 +8,7 @@ devices, and from nothing else: phases, channels, capacities, proofs and predict
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cnn.network import Tensor
@@ -108,6 +108,17 @@ class MemoryPrediction:
         return max(tensors + self.engine_bytes, START_UP_BYTES + self.packing_bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class LayerCosts:
+    """What a layer takes: seconds on each of the plan's devices, and bytes of its weights.
+
+    Weights that layers share count for the first of them only.
+    """
+
+    seconds: tuple[float, ...]
+    weight_bytes: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """A plan; see the module's docstring.
@@ -124,6 +135,9 @@ class Plan:
     A firing computes `batch` frames (`cnn.rewrite.batches`): the seconds of phases, the period, the
     latency and the sizes of tensors are those of a batch. What is stated per frame is `frame_s`,
     `bytes_per_frame` and energy.
+
+    `layers` has what each layer takes by the cost model. Certificates bound the period and the
+    memory of every assignment by it.
     """
 
     network: str
@@ -144,6 +158,7 @@ class Plan:
     optimal: bool | None = None
     gap: float | None = None
     batch: int = 1
+    layers: Mapping[str, LayerCosts] = field(default_factory=dict)
 
     @property
     def frame_s(self) -> float:

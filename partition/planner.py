@@ -21,7 +21,14 @@ from csdf.conversion.skew import Pipeline, retime
 from csdf.errors import CsdfError
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
-from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase, dealing_of
+from partition.plan import (
+    LayerCosts,
+    MemoryPrediction,
+    Plan,
+    PlannedChannel,
+    PlannedPhase,
+    dealing_of,
+)
 from partition.prediction.encoding import encoded_channels
 from partition.prediction.fitting import fit, step_times
 from partition.prediction.memory import predict_memory
@@ -127,7 +134,22 @@ def make_plan(
         optimal=optimal,
         gap=gap,
         batch=network.batch,
+        layers=_layer_costs(network, devices, layer_s),
     )
+
+
+def _layer_costs(
+    network: Network, devices: Sequence[Device], layer_s: NDArray[np.float64] | None
+) -> dict[str, LayerCosts]:
+    seconds = layer_seconds(network, devices) if layer_s is None else layer_s
+    found: dict[str, LayerCosts] = {}
+    counted: set[str] = set()
+    for layer, own in zip(network.layers, seconds.tolist(), strict=True):
+        weights = set(layer.weights) - counted
+        counted |= weights
+        size = sum(network.weights[weight].bytes for weight in weights)
+        found[layer.name] = LayerCosts(tuple(own), size)
+    return found
 
 
 def plan_solution(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -63,10 +63,11 @@ def certify(graph: Graph, file: bytes, effort: int = EFFORT) -> Certificate:
         repetitions = repetition_vector(graph)
     except InconsistentGraphError as error:
         return Certificate({**head, "inconsistent": list(error.channels)})
-    return _Certifier(graph, [repetitions[actor.name] for actor in graph.actors], effort).all(head)
+    counts = [repetitions[actor.name] for actor in graph.actors]
+    return Certifier(graph, counts, effort).certificate(head, ("period", "capacities"))
 
 
-class _Certifier:
+class Certifier:
     """Certifies one consistent graph; `counts` is its repetition vector."""
 
     def __init__(self, graph: Graph, counts: Sequence[int], effort: int) -> None:
@@ -77,13 +78,16 @@ class _Certifier:
         ]
         self._left = effort
 
-    def all(self, head: dict[str, Any]) -> Certificate:
+    def certificate(self, head: dict[str, Any], claims: Collection[str]) -> Certificate:
+        """Return `head` with whether the graph is live and, if it is, with these `claims`."""
         names = self._lowered.names
         content = {**head, "repetitions": dict(zip(names, self._counts, strict=True))}
         schedule, waits = self._executed(self._lowered)
         if waits is not None:
             return Certificate({**content, "deadlock": {"fired": schedule, "waits": waits}})
         content["live"] = schedule
+        if not claims:
+            return Certificate(content)
         left_out = []
         unordered = overtaking(self._lowered)
         work = event_graph.Builder(self._lowered, self._counts).work(self._counts)
@@ -99,6 +103,8 @@ class _Certifier:
             )
         else:
             period, content["period"] = self._period()
+        if "capacities" not in claims:
+            return Certificate(content, tuple(left_out))
         capacities = {}
         for smaller in self._one_less():
             try:

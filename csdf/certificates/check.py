@@ -1,296 +1,296 @@
-"""Check a certificate of a dataflow graph: `python check.py CERTIFICATE GRAPH.json`.
+"""Check a certificate of a dataflow graph or of a plan: `python check.py CERTIFICATE GRAPH|PLAN`.
 
-This file needs only the standard library, shares no code with the analyser, and is written from the
-definitions in docs/certificates.md. All that a firing can wait for is an **arc**: firings of its
-target take tokens from it when they start, firings of its source put tokens when they end.
+It is written from the definitions in docs/certificates.md. All that a firing can wait for is an
+**arc**: firings of its target take tokens when they start, those of its source put some at the end.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 import re
 import sys
 from collections import namedtuple
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 _TIME = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}", re.ASCII)
+_ACTOR = ("name", "execution_times", "concurrency")
+_CHANNEL = ("name", "source", "target", "production", "consumption", "initial_tokens", "capacity")
+_MALFORMED = LookupError, TypeError, AttributeError, ArithmeticError, ValueError, RecursionError
+_HOST = ("@source", "@sink")
+Arc = namedtuple("Arc", "source target puts takes tokens channel kind")
 
 
 class RefusedError(Exception):
     """The certificate does not prove what it claims, or one of the files is malformed."""
 
 
-class _Rates:
-    """The tokens that the phases of an actor move, one phase after the other, over and over."""
-
-    def __init__(self, rates: list[int]) -> None:
-        self.of_phase = [number(rate) for rate in rates]
-        self._before = [0, *itertools.accumulate(self.of_phase)]
-        self.total, self.phases = self._before[-1], len(self.of_phase)
-        require(self.total, "a channel has no rate above 0")
-
-    def before(self, firing: int) -> int:
-        """Return what all firings before this one move; below 0 backwards."""
-        cycles, phase = divmod(firing, self.phases)
-        return cycles * self.total + self._before[phase]
-
-    def alternates(self, tokens: int, takes: _Rates) -> bool:
-        """Return whether firing i + 1 always needs the tokens that firing i puts."""
-        return all(tokens + self.before(i) < takes.before(i + 2) for i in range(self.phases))
-
-
-Arc = namedtuple("Arc", "source target puts takes tokens channel kind")
-
-
 class _Graph:
-    """Times and concurrency (None: no bound) by actor, and channels, read from JSON."""
-
-    def __init__(self, found: Any) -> None:
-        self.times, self.concurrency = dict[str, list[Fraction]](), dict[str, Any]()
-        self.channels: dict[str, tuple[str, str, _Rates, _Rates, int, int | None]] = {}
-        for one in of(found["actors"], list):
-            name, times = of(one["name"], str), of(one["execution_times"], list)
-            require(times and name not in self.times, f"actor {name!r} has no times, or is two")
-            self.times[name] = [fraction(time) for time in times]
-            self.concurrency[name] = one.get("concurrency")
-        self.phases = {actor: len(times) for actor, times in self.times.items()}
-        self.firings = dict[str, int]()  # in an iteration
-        for one in of(found["channels"], list):
-            name, source, target = of(one["name"], str), one["source"], one["target"]
-            require(name not in self.channels, f"two channels are called {name!r}")
-            puts, takes = (_Rates(of(one[key], list)) for key in ("production", "consumption"))
-            fit = (puts.phases, takes.phases) == (self.phases[source], self.phases[target])
-            require(fit, f"channel {name!r} has other numbers of phases than its ends")
-            tokens = number(one.get("initial_tokens") or 0)
-            self.channels[name] = (source, target, puts, takes, tokens, one.get("capacity"))
-
-    def arcs(self, less: str | None = None) -> list[Arc]:
-        """Return all arcs; `less` has one place less, or one token if it has no capacity."""
-        found = []
-        for name, (source, target, puts, takes, tokens, capacity) in self.channels.items():
-            held = number(tokens - (name == less and capacity is None))
-            found.append(Arc(source, target, puts, takes, held, name, "tokens"))
-            if capacity is not None:
-                free = number(number(capacity) - tokens - (name == less))
-                found.append(Arc(target, source, takes, puts, free, name, "space"))
-        for actor, bound in self.concurrency.items():
+    def __init__(self, actors: list[Any], channels: list[Any]) -> None:
+        self.times = {name: [_fraction(time) for time in times] for name, times, _ in actors}
+        self.phases = {name: len(times) for name, times in self.times.items()}
+        _require(len(self.times) == len(actors), "two actors have the same name")
+        self.arcs, self.firings = list[Arc](), dict[str, int]()  # those of a channel: space last
+        for name, times, bound in actors:
             if bound is not None:
-                ones = _Rates([1] * self.phases[actor])
-                found.append(Arc(actor, actor, ones, ones, number(bound, 1), None, "concurrency"))
-        return found
+                one = _sums([1] * len(times))
+                self.arcs.append(Arc(name, name, one, one, _number(bound, 1), None, "concurrency"))
+        for name, source, target, puts, takes, tokens, capacity in channels:
+            fit = (len(puts), len(takes)) == (self.phases[source], self.phases[target])
+            _require(fit, f"channel {name!r} has other numbers of phases than its ends")
+            put, take, held = _sums(puts), _sums(takes), _number(tokens or 0)
+            self.arcs.append(Arc(source, target, put, take, held, name, "tokens"))
+            if capacity is not None:
+                free = _number(_number(capacity) - held)
+                self.arcs.append(Arc(target, source, take, put, free, name, "space"))
+
+    def execute(self, arcs: list[Arc], schedule: Any) -> tuple[list[int], dict[str, int]]:
+        """Fire one after the other; return the tokens of all arcs, and the firings by actor."""
+        tokens, fired = [arc.tokens for arc in arcs], dict.fromkeys(self.times, 0)
+        at: dict[str, list[Any]] = {actor: [] for actor in fired}
+        for place, arc in enumerate(arcs):
+            for end in {arc.source, arc.target}:  # what the other end moves is 0
+                put = arc.puts if arc.source == end else (0).__mul__
+                at[end].append((place, put, arc.takes if arc.target == end else (0).__mul__))
+        for actor, count in schedule:
+            first = fired[actor]
+            fired[actor] = last = first + _number(count, 1)
+            some = range(max(first, last - self.phases[actor]), last)
+            for place, put, take in at[actor]:
+                held = tokens[place] - put(first) + take(first)
+                enough = held + min(put(i) - take(i + 1) for i in some) >= 0
+                _require(enough, f"{actor!r} fires without what it takes: {arcs[place][5:]}")
+                tokens[place] = held + put(last) - take(last)
+        return tokens, fired
+
+    def check_deadlock(self, arcs: list[Arc], fired: Any, waits: Any) -> None:
+        """Check that in a state that can be reached, actors wait for each other, so for ever."""
+        tokens, firings = self.execute(arcs, fired)
+        held = {(arc.target, arc.channel, arc.kind): (arc, tokens[i]) for i, arc in enumerate(arcs)}
+        for wait, (provider, *_) in pairwise([*waits, waits[0]]):
+            (arc, there), i = held[tuple(wait)], firings[wait[0]]
+            _require(there < arc.takes(i + 1) - arc.takes(i), f"an actor need not wait: {wait}")
+            _require(arc.source == provider, f"{arc.source!r} does not wait, and may end {wait}")
+
+    def check_cycle(self, arcs: list[Arc], iterations: int, steps: Any) -> Fraction:
+        """Check that each firing of a cycle waits for the end of the last; return the ratio."""
+        named = {(arc.channel, arc.kind, arc.source, arc.target): arc for arc in arcs}
+        ordered = {actor for actor, times in self.times.items() if len(set(times)) == 1}
+        for actor, arc in ((arc.source, arc) for arc in arcs if arc.source == arc.target):
+            if all(arc.tokens + arc.puts(i) < arc.takes(i + 2) for i in range(self.phases[actor])):
+                ordered.add(actor)
+        total, actor = Fraction(0), steps[0][0]
+        again = [actor, steps[0][1] + _number(iterations, 1) * self.firings[actor]]
+        for (actor, i, channel, kind), (after, j, *_) in pairwise([*steps, again]):
+            if kind == "order" and actor == after and _number(i) <= _number(j):
+                continue
+            arc, times = named[channel, kind, actor, after], self.times[actor]
+            _require(actor in ordered, f"firings of {actor!r} might overtake")
+            too_few = arc.tokens + arc.puts(_number(i)) < arc.takes(_number(j) + 1)
+            _require(too_few, f"firing {j} of {after!r} does not wait for firing {i} of {actor!r}")
+            total += times[i % len(times)]
+        return total / iterations
+
+    def check_schedule(self, period: Fraction, unit: int, starts: Any) -> None:
+        """Check that every firing of a periodic schedule finds its tokens."""
+        lasts = {a: [_number(t * _number(unit, 1)) for t in own] for a, own in self.times.items()}
+        counts = {actor: len(own) for actor, own in _fields(starts, *self.times).items()}
+        rounds = {a: _number(Fraction(self.firings[a], n)) for a, n in counts.items()}
+        turns = {actor: _number(period * unit / n) for actor, n in rounds.items()}
+
+        def time(actor: str, firing: int, ends: int) -> int:
+            cycle, place = divmod(firing, counts[actor])
+            start = _number(starts[actor][place]) + cycle * turns[actor]
+            return start + ends * lasts[actor][firing % self.phases[actor]]
+
+        for actor, i in ((one, i) for one, own in starts.items() for i in range(len(own))):
+            later = (time(actor, i, ends) <= time(actor, i + 1, ends) for ends in (0, 1))
+            _require(all(later), f"firings {i} and {i + 1} of {actor!r} are not in order")
+        for arc in self.arcs:
+            phases = self.phases[arc.source]
+            last = (-arc.tokens // arc.puts(phases) - 1) * phases
+            for j in range(self.firings[arc.target]):
+                if arc.takes(j) < arc.takes(j + 1):
+                    while arc.tokens + arc.puts(last + 1) < arc.takes(j + 1):
+                        last += 1
+                    in_time = time(arc.target, j, 0) >= time(arc.source, last, 1)
+                    _require(in_time, f"firing {j} of {arc.target!r} starts too early: {arc[5:]}")
+
+    def check_repetitions(self, counts: Any) -> None:
+        """Check that an iteration leaves every channel as it was, and that none is shorter."""
+        counted = _fields(counts, *self.times).items()
+        self.firings = fired = {actor: _number(n, 1) * self.phases[actor] for actor, n in counted}
+        parts = {actor: [actor] for actor in self.times}
+        for source, target, puts, takes, _, name, _ in self.arcs:
+            _require(
+                puts(fired[source]) == takes(fired[target]), f"{name!r} ends with other tokens"
+            )
+            if parts[source] is not parts[target]:
+                parts[source] += parts[target]
+                parts.update(dict.fromkeys(parts[target], parts[source]))
+        for own in {id(own): own for own in parts.values()}.values():
+            _require(math.gcd(*map(counts.get, own)) == 1, f"{own[0]!r}: a common divisor")
+
+    def check(self, about: dict[str, Any]) -> dict[str, Any]:
+        """Return what a certificate proves of this graph, by claim."""
+        if "inconsistent" in about:
+            channels = {arc.channel: arc for arc in self.arcs if arc.kind == "tokens"}
+            around = [channels[name] for name in _fields(about, "inconsistent")["inconsistent"]]
+            for begin in around[0][:2]:  # in either direction along the first
+                at, ratio = begin, Fraction(1)
+                for source, target, puts, takes, *_ in around:
+                    change = Fraction(puts(self.phases[source]), takes(self.phases[target]))
+                    ratio *= change if at == source else 1 / change
+                    at = target if at == source else source if at == target else ""
+                if at == begin and ratio != 1:
+                    return {"consistent": False}
+            raise RefusedError("the channels do not lead around, or their rates agree")
+        self.check_repetitions(about["repetitions"])
+        if "deadlock" in about:
+            self.check_deadlock(self.arcs, **_fields(about, "repetitions", "deadlock")["deadlock"])
+            return {"consistent": True, "live": False}
+        keys = [key for key in ("period", "capacities") if key in about]
+        fired = self.execute(self.arcs, _fields(about, *keys, "repetitions", "live")["live"])[1]
+        _require(fired == self.firings, "the schedule is not one iteration")
+        claims: dict[str, Any] = {"consistent": True, "live": True}
+        if "period" in about:
+            found = _fields(about["period"], "value", "unit", "starts", "cycle")
+            claims["period"] = period = _fraction(found["value"])
+            self.check_schedule(period, found["unit"], found["starts"])
+            longest = self.check_cycle(self.arcs, **found["cycle"]) if found["cycle"] else 0
+            _require(longest == period, f"the cycle takes {longest} an iteration, not {period}")
+        for name, reason in about.get("capacities", {}).items():
+            at = max(i for i, arc in enumerate(self.arcs) if arc.channel == name)
+            less = [*self.arcs]
+            less[at] = less[at]._replace(tokens=_number(less[at].tokens - 1))
+            if "deadlock" in reason:
+                self.check_deadlock(less, **_fields(reason, "deadlock")["deadlock"])
+            else:
+                slower = self.check_cycle(less, **_fields(reason, "cycle")["cycle"])
+                _require("period" in claims and slower > period, f"{name!r}: no slower with less")
+            claims.setdefault("capacities", []).append(name)
+        return claims
 
 
-def execute(graph: _Graph, arcs: list[Arc], schedule: Any) -> tuple[list[int], dict[str, int]]:
-    """Fire one firing after the other; return the tokens of all arcs, and the firings by actor."""
-    tokens, fired = [arc.tokens for arc in arcs], dict.fromkeys(graph.phases, 0)
-    at: dict[str, list[int]] = {actor: [] for actor in graph.phases}
-    for place, arc in enumerate(arcs):
-        for end in {arc.source, arc.target}:
-            at[end].append(place)
-    for actor, count in of(schedule, list):
-        first = fired[actor]
-        fired[actor] = last = first + number(count, 1)
-        for place in at[actor]:
-            arc, held = arcs[place], tokens[place]
-            took = arc.takes.before(last) - arc.takes.before(first) if arc.target == actor else 0
-            put = arc.puts.before(last) - arc.puts.before(first) if arc.source == actor else 0
-            lowest = held - took
-            if arc.source == arc.target:  # each firing puts before the next takes
-                base = held - arc.puts.before(first) + arc.takes.before(first)
-                some = range(first, min(last, first + arc.puts.phases))
-                lowest = base + min(arc.puts.before(i) - arc.takes.before(i + 1) for i in some)
-            require(lowest >= 0, f"{actor!r} fires without the {arc.kind} of {arc.channel!r}")
-            tokens[place] += put - took
-    return tokens, fired
+def _graph_of(plan: Any, skews: dict[str, int], turns: Any) -> _Graph:
+    """Return the graph of a plan's phases and the host; tokens are frames, or turns of a node."""
+    actors = [(host, [0] * len(plan["dealing"]), 1) for host in _HOST]
+    actors += [(phase["name"], [phase["predicted_s"]], 1) for phase in plan["phases"]]
+    channels = [(f"{a}, {b}", a, b, [1], [1], int(b == own[0]), None) for a, b, own in turns]
+    for one in plan["channels"]:
+        source, dealt = one["source"], [int(copy == one["copy"]) for copy in plan["dealing"]]
+        for target in one["targets"]:
+            rates = (dealt if end in _HOST else [1] for end in (source, target))
+            late, name = skews[target] - skews[source], f"{one['tensor']} → {target}"
+            channels.append((name, source, target, *rates, late, one["capacity_frames"]))
+    return _Graph(actors, channels)
 
 
-def check_deadlock(graph: _Graph, arcs: list[Arc], fired: Any, waits: Any) -> None:
-    """Check that in a state that can be reached, actors wait for each other, and so for ever."""
-    tokens, firings = execute(graph, arcs, fired)
-    held = {(arc.target, arc.channel, arc.kind): (arc, tokens[i]) for i, arc in enumerate(arcs)}
-    for wait, (provider, *_) in itertools.pairwise([*waits, waits[0]]):
-        arc, there = held[tuple(wait)]
-        takes = arc.takes.of_phase[firings[arc.target] % arc.takes.phases]
-        require(there < takes, f"{arc.target!r} need not wait: {wait}")
-        require(arc.source == provider, f"{arc.source!r} does not wait, and may end {wait}")
+def _check_skews(channels: Any, skews: dict[str, int], dual: Any) -> int:
+    """Check that with no skews channels span fewer bytes × periods; return these."""
+    spans, least, excess = 0, 0, dict.fromkeys(skews, 0)
+    for one, own in zip(channels, dual, strict=True):
+        source, apart = one["source"], int(one["from"] != one["to"])
+        for target, (share, flow) in zip(one["targets"], own, strict=True):
+            _require(skews[target] - skews[source] >= apart, f"{target!r} is too early")
+            excess[target] += _number(share) - _number(flow)
+            excess[source] -= share - flow
+            least += flow * apart
+        _require(sum(share for share, _ in own) == one["bytes"], "the shares are not all bytes")
+        spans += one["bytes"] * (max(skews[target] for target in one["targets"]) - skews[source])
+    excess[_HOST[0]] = least - spans  # whose skew is 0
+    _require(min(excess.values()) >= 0, "other skews might do with less")
+    return spans
 
 
-def check_cycle(graph: _Graph, arcs: list[Arc], iterations: int, steps: Any) -> Fraction:
-    """Check that each firing of a cycle waits for the end of the one before; return its ratio.
-
-    The first step follows the last, `iterations` later. If the firings of an actor end in
-    the order of their starts, firing j of an arc's target waits for the end of firing i of its
-    source if what the arc held at first and what firings before i put is not enough.
-    """
-    named = {(arc.channel, arc.kind, arc.source, arc.target): arc for arc in arcs}
-    own = [arc for arc in arcs if arc.source == arc.target]
-    alone = {arc.source for arc in own if arc.puts.alternates(arc.tokens, arc.takes)}
-    total, actor = Fraction(0), of(steps, list)[0][0]
-    again = [actor, steps[0][1] + number(iterations, 1) * graph.firings[actor]]
-    for (actor, i, channel, kind), (after, j, *_) in itertools.pairwise([*steps, again]):
-        if kind == "order":
-            require(actor == after and number(i) <= number(j), f"{actor!r}: firings not in order")
-            continue
-        arc, times = named[channel, kind, actor, after], graph.times[actor]
-        require(actor in alone or len(set(times)) == 1, f"firings of {actor!r} might overtake")
-        too_few = arc.tokens + arc.puts.before(number(i)) < arc.takes.before(number(j) + 1)
-        require(too_few, f"firing {j} of {after!r} does not wait for firing {i} of {actor!r}")
-        total += times[i % len(times)]
-    return total / iterations
+def _check_bound(costs: Any, layers: Any, bound: int, prices: Any) -> int:
+    """Check that wherever layers are, a room holds `bound` for each of its places; return it."""
+    spare = [_number(places, 1) * _number(bound) - _number(held) for places, held in costs["rooms"]]
+    there, asked = sum(_number(p) * max(0, n) for p, n in zip(prices, spare, strict=True)), 0
+    for own in _fields(costs["layers"], *layers).values():
+        nodes = zip(map(_number, own), costs["nodes"], strict=True)
+        fits = (c * sum(prices[i] for i in r) for c, r in nodes if all(c < spare[i] for i in r))
+        asked += min(fits, default=there)
+    _require(0 < there <= asked, "all rooms might hold less")
+    return bound
 
 
-def check_schedule(graph: _Graph, arcs: list[Arc], period: Any, unit: int, starts: Any) -> None:
-    """Check that every firing of a periodic schedule finds its tokens."""
-    fields(starts, *graph.times)
-    lasts = {actor: [whole(t * number(unit, 1)) for t in own] for actor, own in graph.times.items()}
-    turns, firings = {}, graph.firings
-    for actor, own in starts.items():
-        fits = of(own, list) and len(own) % graph.phases[actor] == firings[actor] % len(own) == 0
-        require(fits, f"the starts of {actor!r} fit no iteration")
-        turns[actor] = whole(period * unit * len(own) / firings[actor])
-
-    def start(actor: str, firing: int) -> int:
-        cycle, place = divmod(firing, len(starts[actor]))
-        return number(starts[actor][place]) + cycle * turns[actor]
-
-    def end(actor: str, firing: int) -> int:
-        return start(actor, firing) + lasts[actor][firing % len(lasts[actor])]
-
-    for actor, own in starts.items():
-        for i in range(len(own)):
-            ordered = start(actor, i) <= start(actor, i + 1) and end(actor, i) <= end(actor, i + 1)
-            require(ordered, f"firings {i} and {i + 1} of {actor!r} are not in order")
-    for arc in arcs:
-        last = (-arc.tokens // arc.puts.total - 1) * arc.puts.phases
-        for j in range(firings[arc.target]):
-            if arc.takes.of_phase[j % arc.takes.phases]:
-                needs = arc.takes.before(j + 1) - arc.tokens
-                while arc.puts.before(last + 1) < needs:
-                    last += 1
-                in_time = start(arc.target, j) >= end(arc.source, last)
-                require(in_time, f"firing {j} of {arc.target!r} starts too early for {arc[5:]}")
-
-
-def check_repetitions(graph: _Graph, counts: dict[str, int]) -> None:
-    """Check that an iteration leaves every channel as it was, and that none is shorter."""
-    fields(counts, *graph.phases)
-    graph.firings = {actor: number(counts[actor], 1) * n for actor, n in graph.phases.items()}
-    parts = {actor: [actor] for actor in graph.phases}
-    for name, (source, target, puts, takes, *_) in graph.channels.items():
-        change = counts[source] * puts.total - counts[target] * takes.total
-        require(change == 0, f"an iteration changes the number of tokens in channel {name!r}")
-        if parts[source] is not parts[target]:
-            parts[source] += parts[target]
-            parts.update(dict.fromkeys(parts[target], parts[source]))
-    for own in {id(own): own for own in parts.values()}.values():
-        common = math.gcd(*(counts[actor] for actor in own))
-        require(common == 1, f"the repetitions of {own[0]!r} and others have a common divisor")
-
-
-def check_inconsistent(graph: _Graph, names: list[str]) -> None:
-    """Check that no repetition counts fit the rates around a closed walk along channels."""
-    for begin in graph.channels[of(names, list)[0]][:2]:
-        at, ratio = begin, Fraction(1)
-        for name in names:
-            source, target, puts, takes, *_ = graph.channels[name]
-            ratio *= Fraction(puts.total, takes.total) ** (1 if at == source else -1)
-            at = target if at == source else source if at == target else ""
-        if at == begin and ratio != 1:
-            return
-    raise RefusedError("the channels do not lead around, or their rates agree")
-
-
-def check(certificate: bytes, graph: bytes) -> dict[str, Any]:
-    """Return what a certificate proves of the graph in a file, by claim. Raises `RefusedError`."""
-    try:
-        found, about = (json.loads(file, parse_float=str) for file in (graph, certificate))
-        return _check(_Graph(found), about, hashlib.sha256(graph).hexdigest())
-    except (LookupError, TypeError, ArithmeticError, ValueError, RecursionError) as error:
-        raise RefusedError(f"a file is malformed: {error!r}") from None
-
-
-def _check(graph: _Graph, about: dict[str, Any], digest: str) -> dict[str, Any]:
-    keys = ["format", "graph"]
-    require([about[key] for key in keys] == ["csdf-certificate 1", digest], "not about this graph")
-    if "inconsistent" in about:
-        check_inconsistent(graph, fields(about, *keys, "inconsistent")["inconsistent"])
-        return {"consistent": False}
-    check_repetitions(graph, about["repetitions"])
-    arcs = graph.arcs()
-    if "deadlock" in about:
-        found = fields(about, *keys, "repetitions", "deadlock")["deadlock"]
-        check_deadlock(graph, arcs, **found)
-        return {"consistent": True, "live": False}
-    keys += [key for key in ("period", "capacities") if key in about]
-    fired = execute(graph, arcs, fields(about, *keys, "repetitions", "live")["live"])[1]
-    require(fired == graph.firings, "the schedule is not one iteration")
-    claims: dict[str, Any] = {"consistent": True, "live": True}
-    if "period" in about:
-        found = fields(about["period"], "value", "unit", "starts", "cycle")
-        claims["period"] = period = fraction(found["value"])
-        check_schedule(graph, arcs, period, found["unit"], found["starts"])
-        ratio = check_cycle(graph, arcs, **found["cycle"]) if found["cycle"] else 0
-        require(ratio == period, f"the cycle takes {ratio} an iteration, and not {period}")
-    for name, reason in of(about.get("capacities", {}), dict).items():
-        less = graph.arcs(less=name)
-        if "deadlock" in of(reason, dict):
-            check_deadlock(graph, less, **fields(reason, "deadlock")["deadlock"])
-        else:
-            slower = check_cycle(graph, less, **fields(reason, "cycle")["cycle"])
-            require("period" in claims and slower > period, f"{name!r}: no slower with less room")
-        claims.setdefault("capacities", []).append(name)
+def _check_plan(plan: Any, about: Any) -> dict[str, Any]:
+    """Return what a certificate proves of a plan, by claim."""
+    about = _fields(about, "orders", "skews", "bounds")
+    found, channels, phases = (plan["derived"], *map(plan["derived"].get, ("channels", "phases")))
+    placed = sorted((layer, phase["node"]) for phase in phases for layer in phase["layers"])
+    assigned = sorted((layer, node) for node, own in plan["assignment"].items() for layer in own)
+    _require(placed == assigned, "the phases are not those of the assignment")
+    skews = {phase["name"]: _number(phase["skew"]) for phase in phases} | {_HOST[0]: 0}
+    skews[_HOST[1]] = 1 + max(skews[one["source"]] for one in channels if one["to"] == "@host")
+    nodes = {p["node"]: [q["name"] for q in phases if q["node"] == p["node"]] for p in phases}
+    turns = [(a, b, own) for own in nodes.values() for a, b in pairwise([*own, own[0]])]
+    still, claims = dict.fromkeys(skews, 0), dict[str, Any]()
+    orders = {"any": (still, ()), "in turn": (still, turns), "pipelined": (skews, turns)}
+    for order, graph in orders.items():
+        claims |= _graph_of(found, *graph).check(_fields(about["orders"], *orders)[order])
+        _require(claims["live"], f"{order}: the graph is not live")
+    claims["spans"] = _check_skews(channels, skews, about["skews"])
+    for what, own in about["bounds"].items():
+        claims[what] = _check_bound(found["costs"][what], dict(placed), **own)
     return claims
 
 
-def require(holds: object, sentence: str) -> None:
-    """Raise `RefusedError` with the sentence unless `holds`."""
+def check(certificate: bytes, file: bytes) -> dict[str, Any]:
+    """Return what is proved of the graph or the plan in a file, by claim. Raises `RefusedError`."""
+    try:
+        found, about = (json.loads(text, parse_float=str) for text in (file, certificate))
+        what = "plan" if "plan" in about else "graph"
+        head = "csdf-certificate 1", hashlib.sha256(file).hexdigest()
+        _require((about.pop("format"), about.pop(what)) == head, f"not about this {what}")
+        _require(about.pop("model", None) == found.get("model_digest"), "not about this model")
+        if what == "plan":
+            return _check_plan(found, about)
+        actors = [[one.get(key) for key in _ACTOR] for one in found["actors"]]
+        channels = [[one.get(key) for key in _CHANNEL] for one in found["channels"]]
+        return _Graph(actors, channels).check(about)
+    except _MALFORMED as error:
+        raise RefusedError(f"a file is malformed: {error!r}") from None
+
+
+def _require(holds: object, sentence: str) -> None:
     if not holds:
         raise RefusedError(sentence)
 
 
-def of(found: Any, kind: type) -> Any:
-    """Return `found`, which must be of that kind."""
-    require(type(found) is kind, f"{str(found)[:40]!r} should be a {kind.__name__}")
+def _number(found: Any, least: int = 0) -> int:
+    whole = type(found) is int or (type(found) is Fraction and found.denominator == 1)
+    _require(whole and found >= least, f"{str(found)[:40]} should be whole, and {least} or more")
+    return int(found)
+
+
+def _fraction(found: Any) -> Fraction:
+    _require(_TIME.fullmatch(str(found)), f"{str(found)[:40]!r} is not a number of at least 0")
+    return Fraction(str(found))
+
+
+def _fields(found: Any, *keys: str) -> Any:
+    _require(type(found) is dict and found.keys() == set(keys), f"there should be just {keys}")
     return found
 
 
-def number(found: Any, least: int = 0) -> int:
-    """Return `found`, which must be an integer of at least `least`."""
-    require(of(found, int) >= least, f"{found} is less than {least}")
-    return int(found)
-
-
-def whole(found: Fraction) -> int:
-    """Return `found`, which must be an integer."""
-    require(found.denominator == 1, "a time is not a multiple of the unit")
-    return int(found)
-
-
-def fraction(found: Any) -> Fraction:
-    """Return a number that is written as an integer, a decimal, or a fraction in a string."""
-    text = str(found) if type(found) is int else of(found, str)
-    require(_TIME.fullmatch(text), f"{text[:40]!r} is not a number of at least 0")
-    return Fraction(text)
-
-
-def fields(found: Any, *keys: str) -> dict[str, Any]:
-    """Return `found`, which must be an object with just these keys."""
-    require(of(found, dict).keys() == set(keys), f"there should be just {sorted(keys)}")
-    return dict(found)
+def _sums(rates: Any) -> Any:
+    """Return a function: the tokens of all firings before one, for these rates of phases."""
+    sums = [0, *accumulate(map(_number, rates))]
+    return lambda firing: firing // len(rates) * sums[-1] + sums[firing % len(rates)]
 
 
 def main(arguments: list[str]) -> int:
-    """Check the certificate and the graph whose paths are given; return the exit code."""
+    """Check the certificate of the graph or plan whose paths are given; return the exit code."""
     try:
-        certificate, graph = (Path(path).read_bytes() for path in arguments)
-        for claim, value in check(certificate, graph).items():
+        for claim, value in check(*(Path(path).read_bytes() for path in arguments)).items():
             sys.stdout.write(f"proved: {claim} {value}\n")
-    except (RefusedError, OSError, ValueError) as error:
+    except (RefusedError, OSError, TypeError) as error:
         sys.stderr.write(f"not proved: {error}\n")
         return 1 if isinstance(error, RefusedError) else 2
     return 0

@@ -26,8 +26,9 @@ In a CSDF graph, skews are initial tokens: see `device_graph`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,6 +58,15 @@ class Pipeline:
     def latency_periods(self) -> int:
         """Periods from that in which a frame is sent to that in which its result arrives."""
         return self.skew[SINK]
+
+
+class Link(NamedTuple):
+    """What skews depend on of a flow: its targets come at least `distance` after its source."""
+
+    source: str
+    targets: Sequence[str]
+    distance: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +101,11 @@ def retime(dataflow: Dataflow, *, slack_frames: int = 1) -> Pipeline:
     """
     if slack_frames < 0:
         raise CsdfError(f"slack_frames must be 0 or more, not {slack_frames}")
-    names = [SOURCE, *(phase.name for phase in dataflow.phases), SINK]
-    number = {name: i for i, name in enumerate(names)}
-    variables, arcs = _arcs(dataflow, number)
-    skew = dict(zip(names, _least_optimum(variables, arcs), strict=False))
+    links = [
+        Link(flow.source, flow.targets, int(not flow.is_local), flow.tensor.bytes)
+        for flow in dataflow.flows
+    ]
+    skew, _ = least_skews([phase.name for phase in dataflow.phases], links)
     waiting = {
         copy: longest_wait(dataflow.dealing, copy) - 1 for copy in dict.fromkeys(dataflow.dealing)
     }
@@ -118,28 +129,57 @@ def span(flow: Flow, skew: Mapping[str, int]) -> int:
     return max(skew[target] for target in flow.targets) - skew[flow.source]
 
 
-def _arcs(dataflow: Dataflow, number: Mapping[str, int]) -> tuple[int, list[_Arc]]:
+def least_skews(
+    phases: Sequence[str], links: Sequence[Link]
+) -> tuple[dict[str, int], list[list[tuple[int, int]]]]:
+    """Return the skews that hold the fewest bytes, and what proves that none hold fewer.
+
+    The proof has, by link and target, a share s ≥ 0 of its bytes and an amount z ≥ 0. Of every
+    phase but `SOURCE`, Σ (s − z) over what it reads is at least Σ (s − z) over what it makes, and
+    Σ z × distance is what the skews hold: a solution of the dual program.
+    """
+    names = [SOURCE, *phases, SINK]
+    variables, arcs = _arcs(links, {name: i for i, name in enumerate(names)})
+    least, amounts = _least_optimum(variables, arcs)
+    dual, place = [], len(phases) + 1
+    for link in links:
+        if len(link.targets) == 1:
+            own = [(link.size_bytes, amounts[place])]
+            place += 1
+        else:
+            end = place + 2 * len(link.targets)
+            straight = amounts[end]  # from the source to the last target, by way of the first
+            pairs = zip(amounts[place + 1 : end : 2], amounts[place:end:2], strict=True)
+            own = [
+                (s + straight * (not i), z + straight * (not i)) for i, (s, z) in enumerate(pairs)
+            ]
+            place = end + 1
+        dual.append(own)
+    return dict(zip(names, least, strict=False)), dual
+
+
+def _arcs(links: Sequence[Link], number: Mapping[str, int]) -> tuple[int, list[_Arc]]:
     """Return the number of variables, and the constraints between them.
 
-    A flow with several targets has a variable of its own, for the skew of the last of them.
+    A link with several targets has a variable of its own, for the skew of the last of them.
     """
     variables = len(number)
     arcs = [_Arc(number[SOURCE], i, 0, 0) for i in range(1, variables)]
-    for flow in dataflow.flows:
-        source, distance = number[flow.source], 0 if flow.is_local else 1
-        if len(flow.targets) == 1:
-            target = number[flow.targets[0]]
-            arcs.append(_Arc(source, target, distance, flow.tensor.bytes))
+    for name, targets, distance, size_bytes in links:
+        source = number[name]
+        if len(targets) == 1:
+            arcs.append(_Arc(source, number[targets[0]], distance, size_bytes))
             continue
-        for name in flow.targets:
-            arcs.append(_Arc(source, number[name], distance, 0))
-            arcs.append(_Arc(number[name], variables, 0, 0))
-        arcs.append(_Arc(source, variables, distance, flow.tensor.bytes))
+        for target in targets:
+            arcs.append(_Arc(source, number[target], distance, 0))
+            arcs.append(_Arc(number[target], variables, 0, 0))
+        arcs.append(_Arc(source, variables, distance, size_bytes))
         variables += 1
     return variables, arcs
 
 
-def _least_optimum(variables: int, arcs: list[_Arc]) -> list[int]:
+def _least_optimum(variables: int, arcs: list[_Arc]) -> tuple[list[int], list[int]]:
+    """Return the least optimum, and the dual flow of every arc."""
     from scipy.optimize import linprog  # noqa: PLC0415 (slow to import; few commands need it)
     from scipy.sparse import csr_array  # noqa: PLC0415
 
@@ -163,7 +203,7 @@ def _least_optimum(variables: int, arcs: list[_Arc]) -> list[int]:
     least = _longest_paths(variables, arcs, tight)
     if not _proves(flow, arcs, least, unit):
         raise CsdfError("the linear program for the skews gave no exact optimum; please report it")
-    return least
+    return least, [amount * unit for amount in flow]
 
 
 def _proves(flow: list[int], arcs: list[_Arc], skew: list[int], unit: int) -> bool:

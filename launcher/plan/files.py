@@ -3,6 +3,7 @@
     plan/plan.json      the assignment, node by node, which may be edited; the rewrites that make
                         the assigned layers from the model's; and, to be read only, what follows
                         from both: phases, channels and predictions are made anew for a run
+    plan/certificate.json   what proves it, for `csdf check` (docs/certificates.md)
     plan/cluster.yaml   the cluster that the plan was made for, with absolute paths
     plan/subnets/       the ONNX model of every phase, named by its content
 
@@ -34,10 +35,14 @@ from launcher.config.redaction import without_secrets
 from launcher.config.source import source_text
 from launcher.errors import BadInputError, reason
 from launcher.files import cannot_write, read_json, write_whole
+from launcher.plan.certificates import certificate_of
 from partition.plan import Plan
+from partition.prediction.memory_budget import engine_bytes
+from partition.pricing.busy import shared_machines
 
 PLAN = "plan.json"
 CLUSTER = "cluster.yaml"
+CERTIFICATE = "certificate.json"
 SUBNETS = "subnets"
 FRONT = "front.json"
 FORMAT = 1
@@ -242,17 +247,28 @@ def no_target(path: Path) -> BadInputError:
 
 
 def save_plan(folder: Path, plan: Plan, cluster: Cluster, option: str = "--save") -> None:
-    """Write `plan.json` and `cluster.yaml` into `folder`, which is made if it is missing.
+    """Write `plan.json`, its certificate and `cluster.yaml` into `folder`, which may be missing.
 
     Raises `BadInputError`, which names the `option` that asked for it, if that fails.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / PLAN, _plan_text(_plan_data(plan, cluster.model)), durable=True)
+        text, certificate = certified(plan, cluster.model)
+        write_whole(folder / PLAN, text, durable=True)
+        write_whole(folder / CERTIFICATE, certificate, durable=True)
         head = "# Made by launch --save; the plan beside it is for these nodes.\n"
         write_whole(folder / CLUSTER, head + cluster_text(cluster), durable=True, mode=0o600)
     except OSError as error:
         raise BadInputError(f"{option} {error.filename!r}: {cannot_write(error)}") from None
+
+
+def certified(plan: Plan, model: str) -> tuple[str, str]:
+    """Return the text of the plan's `plan.json`, and its certificate, which has been checked.
+
+    `model` names the model's file. Raises `UncertifiedError` if the certificate is refused.
+    """
+    text = _plan_text(_plan_data(plan, model))
+    return text, certificate_of(text)
 
 
 def _plan_text(data: dict[str, Any]) -> str:
@@ -303,7 +319,7 @@ def _plan_data(plan: Plan, model: str) -> dict[str, Any]:
                     "name": phase.name,
                     "node": phase.device,
                     "skew": phase.skew,
-                    "predicted_s": phase.predicted_s,
+                    "predicted_s": round(phase.predicted_s, 9),
                     "layers": list(phase.layers),
                 }
                 for phase in plan.phases
@@ -313,6 +329,9 @@ def _plan_data(plan: Plan, model: str) -> dict[str, Any]:
                     "tensor": channel.tensor.name,
                     "from": channel.source_device,
                     "to": channel.target_device,
+                    "source": channel.source,
+                    "targets": list(channel.targets),
+                    "copy": channel.copy,
                     "bytes": channel.tensor.bytes,
                     "encoding": channel.encoding,
                     "wire_bytes": channel.wire_bytes,
@@ -321,6 +340,41 @@ def _plan_data(plan: Plan, model: str) -> dict[str, Any]:
                 }
                 for channel in plan.channels
             ],
+            "dealing": list(plan.dealing),
+            "costs": _costs(plan),
+        },
+    }
+
+
+def _costs(plan: Plan) -> dict[str, Any]:
+    """Return what layers take on each node, and the rooms of nodes, as `[places, taken]`.
+
+    Nanoseconds, rounded down, are those of a cycle of `dealing`; a room is a node, or a machine
+    with fewer cores than nodes. Of bytes, every node has taken those of an engine with one phase.
+    """
+    copies = {layer: phase.copy for phase in plan.phases for layer in phase.layers}
+    nodes = range(len(plan.devices))
+    machines = shared_machines(plan.devices)
+    engines = [device.engine_overhead for device in plan.devices]
+    return {
+        "nanoseconds": {
+            "rooms": [[1, 0] for _ in nodes] + [[machine.cores, 0] for machine in machines],
+            "nodes": [
+                [node, *(len(nodes) + i for i, one in enumerate(machines) if node in one.members)]
+                for node in nodes
+            ],
+            "layers": {
+                name: [int(1e9 * s) * plan.dealing.count(copies[name]) for s in costs.seconds]
+                for name, costs in plan.layers.items()
+            },
+        },
+        "bytes": {
+            "rooms": [[1, engine_bytes(1, engine=engine)] for engine in engines],
+            "nodes": [[node] for node in nodes],
+            "layers": {
+                name: [costs.weight_bytes + engine.layer_bytes for engine in engines]
+                for name, costs in plan.layers.items()
+            },
         },
     }
 

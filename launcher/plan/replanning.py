@@ -19,6 +19,7 @@ from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.plan.background import IsWanted
 from launcher.plan.engines import split_by_engine, with_declared_memory
+from launcher.plan.files import certified
 from launcher.plan.planning import problem_of, search_plan
 from launcher.plan.reported_memory import reported_limits, within_limits
 from launcher.plan.subnet_files import cut_subnets
@@ -132,6 +133,7 @@ class Replanner:
                 plan = self._plan(request, goes_on)
                 gain = 1.0 if to_beat is None else self._gain(plan, to_beat, request)
                 _check(goes_on)
+                certified(plan, self._cluster.model)
                 subnets = cut_subnets(self._model, plan, folder, lambda _done, _total: None)
             except (CnnError, OSError) as error:
                 raise RunFailedError(str(error)) from error

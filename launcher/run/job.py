@@ -44,6 +44,7 @@ from launcher.plan.files import (
     FRONT,
     SUBNETS,
     SavedPlan,
+    certified,
     check_save_folder,
     is_plan,
     no_target,
@@ -509,6 +510,7 @@ def _ready(
     if any(node.memory is None for node in cluster.config.nodes):
         job, plan = _within_reported(job, plan, runner, progress)
     cluster = job.cluster
+    certified(plan, cluster.model)
     subnets_folder = _subnets_folder(job, folder)
     subnets = cut_subnets(job.planned, plan, subnets_folder, _counting(progress, "cutting subnets"))
     options = replace(
