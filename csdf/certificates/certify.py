@@ -39,8 +39,9 @@ class Certificate:
 
     @property
     def live(self) -> bool:
-        """Whether it certifies that the graph is live."""
-        return "live" in self.content
+        """Whether it certifies that the graph is live, or that of a plan in all orders."""
+        orders = self.content.get("orders", {"": self.content})
+        return all("live" in order for order in orders.values())
 
 
 def certify(graph: Graph, file: bytes, effort: int = EFFORT) -> Certificate:

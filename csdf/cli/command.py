@@ -233,9 +233,10 @@ def _add_files(
         help="write a certificate of the analysis, which other programs can check",
         description="Write a certificate: JSON with all that is needed to check that the graph is "
         "consistent, live, of this period, and of capacities none of which could be less; or that "
-        "it is not.",
+        "it is not. Of a plan that launch saved, it proves the graph live in every order, the "
+        "skews the smallest, and how good the best plan could be.",
     )
-    _add_common(command, commands["certify"], speaks_json=False)
+    _add_common(command, commands["certify"], speaks_json=False, takes_plan=True)
     command.add_argument(
         "--output", metavar="FILE", help="file to write (default: standard output)"
     )
@@ -243,11 +244,12 @@ def _add_files(
     command = subparsers.add_parser(
         "check",
         help="check a certificate, from the definitions alone",
-        description="Check that a certificate proves what it claims about a graph. The checker is "
-        "one file that shares no code with the analyser. Exit code 1 means that it does not.",
+        description="Check that a certificate proves what it claims about a graph or a plan. The "
+        "checker is one file that shares no code with the analyser. Exit code 1 means that it does "
+        "not.",
     )
     command.add_argument("certificate", metavar="CERTIFICATE", help="file that certify wrote")
-    _add_common(command, commands["check"])
+    _add_common(command, commands["check"], takes_plan=True)
 
 
 def _svg(text: str) -> str:
@@ -267,11 +269,16 @@ class _Version(argparse.Action):
 
 
 def _add_common(
-    command: argparse.ArgumentParser, run: Command, *, speaks_json: bool = True
+    command: argparse.ArgumentParser,
+    run: Command,
+    *,
+    speaks_json: bool = True,
+    takes_plan: bool = False,
 ) -> None:
     command.set_defaults(command=run)
+    plan = ", or the folder of a saved plan" if takes_plan else ""
     command.add_argument(
-        "file", metavar="FILE", help="SDF3 XML of type sdf or csdf, or JSON (.json)"
+        "file", metavar="FILE", help=f"SDF3 XML of type sdf or csdf, or JSON (.json){plan}"
     )
     if speaks_json:
         command.add_argument("--json", action="store_true", help="print one JSON object")
@@ -344,7 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     place = options.output if options.file is None else options.file
     try:
-        if options.file is None:
+        if options.file is None or _plan_path(options) is not None:
             graph = Graph("", (), ())
         elif options.command is _analyze:
             graph, options.untimed = files.read_for_analysis(options.file, options.processor)
@@ -494,8 +501,11 @@ def _generate(options: argparse.Namespace, _: Graph) -> int:
 
 def _certify(options: argparse.Namespace, graph: Graph) -> int:
     from csdf.certificates.certify import certify  # noqa: PLC0415 (OpenSSL takes 8 MB)
+    from csdf.certificates.plans import certify_plan  # noqa: PLC0415
 
-    found = certify(graph, _as_json_file(options, graph), options.effort)
+    file = _certified_file(options, graph)
+    is_plan = _plan_path(options) is not None
+    found = certify_plan(file, options.effort) if is_plan else certify(graph, file, options.effort)
     text = _json(found.content)
     for one in found.left_out:
         sys.stderr.write(printable(f"csdf: not certified: {one}") + "\n")
@@ -516,7 +526,7 @@ def _check_certificate(options: argparse.Namespace, graph: Graph) -> int:
             f"{options.certificate} cannot be read: {error.strerror or error}"
         ) from None
     try:
-        claims = check(certificate, _as_json_file(options, graph))
+        claims = check(certificate, _certified_file(options, graph))
     except RefusedError as error:
         return _fail(f"{options.certificate} proves nothing about {options.file}: {error}", 1)
     if "period" in claims:
@@ -525,13 +535,24 @@ def _check_certificate(options: argparse.Namespace, graph: Graph) -> int:
     return EXIT_FINE
 
 
-def _as_json_file(options: argparse.Namespace, graph: Graph) -> bytes:
+def _plan_path(options: argparse.Namespace) -> Path | None:
+    """Return the path of the `plan.json` to certify or to check, None if that is a graph."""
+    path = Path(options.file)
+    if options.command not in (_certify, _check_certificate):
+        return None
+    if path.is_dir():
+        return path / "plan.json"
+    return path if path.name == "plan.json" else None
+
+
+def _certified_file(options: argparse.Namespace, graph: Graph) -> bytes:
     """Return the JSON file that a certificate is about: for SDF3 XML, what `convert` writes."""
-    if Path(options.file).suffix.lower() == ".json":
+    path = _plan_path(options) or Path(options.file)
+    if path.suffix.lower() == ".json":
         try:
-            return Path(options.file).read_bytes()
+            return path.read_bytes()
         except OSError as error:
-            raise CsdfError(f"cannot be read: {error.strerror or error}") from error
+            raise CsdfError(f"{path} cannot be read: {error.strerror or error}") from error
     return files.as_text(graph, "graph.json").encode()
 
 

@@ -261,6 +261,8 @@ def _bounds(what: str, found: Smallest, unit: Unit) -> list[str]:
 
 def claims_text(claims: Mapping[str, Any]) -> str:
     """Return what a certificate proves, in sentences."""
+    if "spans" in claims:
+        return _plan_claims_text(claims)
     if not claims["consistent"]:
         return "Proved: the graph is inconsistent."
     if not claims["live"]:
@@ -272,6 +274,26 @@ def claims_text(claims: Mapping[str, Any]) -> str:
         worse = "a deadlock or a longer period" if "period" in claims else "a deadlock"
         lines.append(f"Proved: one place less means {worse} in {_cut(names, ', ')}.")
     return "\n".join(lines)
+
+
+def _plan_claims_text(claims: Mapping[str, Any]) -> str:
+    lines = [
+        "the plan completes every frame, with phases in any work-conserving order, in turn frame "
+        "by frame, and pipelined"
+    ]
+    if "period" in claims:
+        lines.append(
+            f"pipelined, a cycle of frames takes {exact(Fraction(claims['period']))} s if phases "
+            "take the predicted times, and the wire none"
+        )
+    lines.append(f"no skews make channels span less than {claims['spans']} bytes x periods")
+    for what, of in (
+        ("nanoseconds", "let the busiest node compute for less than {} ns per cycle of frames"),
+        ("bytes", "hold less than {} bytes of weights and engine on the fullest node"),
+    ):
+        if what in claims:
+            lines.append(f"no other assignment would {of.format(claims[what])}")
+    return "\n".join(f"Proved: {line}." for line in lines)
 
 
 def schedule_json(schedule: Schedule, orders: Orders) -> dict[str, object]:

@@ -267,8 +267,13 @@ def certified(plan: Plan, model: str) -> tuple[str, str]:
 
     `model` names the model's file. Raises `UncertifiedError` if the certificate is refused.
     """
-    text = _plan_text(_plan_data(plan, model))
+    text = plan_text(plan, model)
     return text, certificate_of(text)
+
+
+def plan_text(plan: Plan, model: str) -> str:
+    """Return the text of the plan's `plan.json`; `model` names the model's file."""
+    return _plan_text(_plan_data(plan, model))
 
 
 def _plan_text(data: dict[str, Any]) -> str:

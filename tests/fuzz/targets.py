@@ -194,6 +194,12 @@ class Files:
             "certificate": Target(
                 certificates.read_certificate, certificates.seeds(), certificates.damaged, share=16
             ),
+            "plan certificate": Target(
+                certificates.read_plan_certificate,
+                certificates.plan_seeds(),
+                certificates.damaged,
+                share=16,
+            ),
             "HTTP request": Target(served.read_http, served.HTTP, served.changed_http, share=64),
             "gRPC request": Target(served.read_grpc, served.GRPC, share=64),
         }

@@ -42,6 +42,7 @@ INPUTS = {
     "references": 300,
     "standard input": 500,
     "certificate": 2000,
+    "plan certificate": 300,
     "HTTP request": 2000,
     "gRPC request": 2000,
 }

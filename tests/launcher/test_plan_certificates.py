@@ -1,0 +1,245 @@
+"""A plan is certified and checked before it is deployed; a saved one carries a certificate."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from csdf.certificates.check import RefusedError, check
+from csdf.certificates.plans import certify_plan
+from csdf.cli.command import main
+from launcher.errors import EXIT_FAILED, UncertifiedError
+from launcher.plan import files
+from launcher.plan.certificates import certificate_of
+from launcher.progress import LineProgress
+from launcher.run.job import Outcome, launch
+from launcher.run.request import Request
+from partition.plan import Plan
+from tests.fuzz.certificates import plan_holds
+from tests.launcher.in_process import InProcess
+from tests.launcher.models import write_branches
+from tests.launcher.random_plans import random_plan, random_plan_text
+
+Content = dict[str, Any]
+
+
+@pytest.mark.parametrize("plans", [100, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_random_plans_are_certified_and_all_claims_are_true(plans: int) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(plans):
+        file = random_plan_text(seed).encode()
+        found = certify_plan(file)
+        claims = check(json.dumps(found.content).encode(), file)
+        plan = json.loads(file)
+        plan_holds(plan | {"derived": json.loads(file, parse_float=str)["derived"]}, claims)
+        seen.update(claims.keys())
+        seen["dealt"] += len(plan["derived"]["dealing"]) > 1
+        assert found.live
+    assert min(seen[claim] for claim in ("period", "spans", "nanoseconds", "bytes")) > plans * 0.9
+    assert seen["dealt"] > plans // 10
+
+
+def test_bounds_are_nearly_those_of_the_linear_program() -> None:
+    """Layers that can be shared out evenly: the bound is what an even share holds."""
+    costs = {
+        "rooms": [[1, 0], [1, 0], [2, 0]],
+        "nodes": [[0], [1, 2], [2]],
+        "layers": {f"l{i}": [1000, 1000, 2000] for i in range(400)},
+    }
+    data = json.loads(random_plan_text(3))
+    data["assignment"] = {"n": [f"l{i}" for i in range(400)]}
+    data["derived"]["phases"][0] |= {"layers": data["assignment"]["n"], "node": "n"}
+    del data["derived"]["phases"][1:]
+    data["derived"]["channels"] = [
+        {"tensor": t, "source": s, "targets": [e], "from": a, "to": b, "bytes": 4, "copy": 0}
+        | {"capacity_frames": 3}
+        for t, s, e, a, b in (
+            ("x", "@source", data["derived"]["phases"][0]["name"], "@host", "n"),
+            ("y", data["derived"]["phases"][0]["name"], "@sink", "n", "@host"),
+        )
+    ]
+    data["derived"] |= {"dealing": [0], "costs": {"nanoseconds": costs}}
+    data["derived"]["phases"][0]["skew"] = 1
+    file = json.dumps(data).encode()
+    claims = check(json.dumps(certify_plan(file).content).encode(), file)
+    assert 159_999 <= claims["nanoseconds"] <= 160_000
+
+
+def _plan_of_two() -> Content:
+    """A plan.json of a chain over two nodes."""
+    for seed in range(1000):
+        data = json.loads(random_plan_text(seed))
+        nodes = {phase["node"] for phase in data["derived"]["phases"]}
+        if len(nodes) == 2 and data["derived"]["dealing"] == [0]:
+            return dict(data)
+    raise AssertionError
+
+
+def _without(key: str) -> Callable[[Content, Content], None]:
+    return lambda certificate, _: certificate.pop(key)
+
+
+def _higher(certificate: Content, _: Content) -> None:
+    certificate["bounds"]["nanoseconds"]["bound"] *= 2
+
+
+def _moved(_: Content, plan: Content) -> None:
+    first, second = (layers for layers in plan["assignment"].values() if layers)
+    second.append(first.pop())
+
+
+def _later(_: Content, plan: Content) -> None:
+    plan["derived"]["phases"][-1]["skew"] += 1
+
+
+def _too_early(_: Content, plan: Content) -> None:
+    for phase in plan["derived"]["phases"]:
+        phase["skew"] = 0
+
+
+def _no_place(_: Content, plan: Content) -> None:
+    plan["derived"]["channels"][0]["capacity_frames"] = 0
+
+
+def _slower(_: Content, plan: Content) -> None:
+    plan["derived"]["phases"][0]["predicted_s"] += 1.0
+
+
+def _other_model(_: Content, plan: Content) -> None:
+    plan["model_digest"] = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("lie", "sentence"),
+    [
+        (_higher, "all rooms might hold less"),
+        (_moved, "the phases are not those of the assignment"),
+        (_later, "other skews might do with less|starts too early"),
+        (_too_early, "should be whole|is too early|starts too early"),
+        (_no_place, "fires without what it takes|should be whole"),
+        (_slower, "starts too early|the cycle takes"),
+        (_other_model, "not about this model"),
+        (_without("skews"), "there should be just"),
+        (_without("orders"), "there should be just"),
+        (lambda certificate, _: certificate["orders"].pop("any"), "there should be just"),
+        (lambda certificate, _: certificate.update(more=1), "there should be just"),
+        (
+            lambda certificate, _: certificate["skews"][0][0].__setitem__(0, 0),
+            "the shares are not all bytes",
+        ),
+    ],
+)
+def test_a_lie_about_a_plan_is_refused(
+    lie: Callable[[Content, Content], None], sentence: str
+) -> None:
+    plan = _plan_of_two()
+    certificate = json.loads(json.dumps(certify_plan(json.dumps(plan).encode()).content))
+    lie(certificate, plan)
+    file = json.dumps(plan).encode()
+    certificate["plan"] = sha256(file).hexdigest()
+    with pytest.raises(RefusedError, match=sentence):
+        check(json.dumps(certificate).encode(), file)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    write_branches(tmp_path / "branches.onnx")
+    (tmp_path / "cluster.yaml").write_text(
+        "model: branches.onnx\nnodes:\n  - name: a\n    memory: 2GB\n  - name: b\n"
+        "strategy: sequential\nframes: 3\nseed: 5\npins: {stem: a, head: b}\n"
+    )
+    return tmp_path / "cluster.yaml"
+
+
+def run(request: Request, runtime: InProcess | None = None) -> Outcome:
+    used = InProcess() if runtime is None else runtime
+    progress = LineProgress(io.StringIO())
+    return launch(request, progress, started_s=time.monotonic(), runtime=used.runtime)
+
+
+def test_a_saved_plan_carries_its_certificate(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = cluster.parent / "plan"
+    run(Request(cluster, plan_only=True, save=folder))
+    assert main(["check", str(folder / "certificate.json"), str(folder)]) == 0
+    assert "Proved: the plan completes every frame" in capsys.readouterr().out
+    assert main(["certify", str(folder), "--output", str(folder / "again.json")]) == 0
+    assert (folder / "again.json").read_text() == (folder / "certificate.json").read_text()
+    assert main(["check", "--json", str(folder / "again.json"), str(folder / "plan.json")]) == 0
+    assert json.loads(capsys.readouterr().out)["live"] is True
+    assert main(["certify", str(cluster.parent)]) == 2
+    assert "plan.json cannot be read" in capsys.readouterr().err
+
+
+def test_an_edited_plan_has_another_certificate(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = cluster.parent / "plan"
+    run(Request(cluster, plan_only=True, save=folder))
+    data = json.loads((folder / "plan.json").read_text())
+    data["explanation"] = "edited"
+    (folder / "plan.json").write_text(json.dumps(data))
+    assert main(["check", str(folder / "certificate.json"), str(folder)]) == 1
+    assert "not about this plan" in capsys.readouterr().err
+
+
+def test_a_plan_that_was_saved_before_there_were_certificates_runs(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = cluster.parent / "plan"
+    run(Request(cluster, plan_only=True, save=folder))
+    (folder / "certificate.json").unlink()
+    data = json.loads((folder / "plan.json").read_text())
+    for key in ("dealing", "costs"):
+        del data["derived"][key]
+    for channel in data["derived"]["channels"]:
+        for key in ("source", "targets", "copy"):
+            del channel[key]
+    (folder / "plan.json").write_text(json.dumps(data))
+    assert main(["certify", str(folder)]) == 2
+    assert "launch --plan-only --save makes a new one" in capsys.readouterr().err
+    report = run(Request(folder)).report
+    assert report is not None
+    assert report.agrees
+
+
+def test_a_refused_certificate_deploys_nothing(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planner that would forget a place of a channel: the checker finds the deadlock."""
+    written = files._plan_data
+
+    def forgetful(plan: Plan, model: str) -> Content:
+        data = written(plan, model)
+        data["derived"]["channels"][-1]["capacity_frames"] = 0
+        return data
+
+    monkeypatch.setattr(files, "_plan_data", forgetful)
+    runtime = InProcess()
+    with pytest.raises(UncertifiedError, match="Nothing was deployed") as at:
+        run(Request(cluster, save=cluster.parent / "plan"), runtime)
+    assert at.value.exit_code == EXIT_FAILED
+    assert not (cluster.parent / "plan" / "plan.json").exists()
+    with pytest.raises(UncertifiedError):
+        run(Request(cluster), runtime)
+    assert runtime.plans == []
+
+
+def test_certificates_are_small_and_quick() -> None:
+    """A second is some ten times what it takes on a busy machine."""
+    plan, _ = random_plan(Random(5), most_layers=40, most_devices=4)
+    text = files.plan_text(plan, "random.onnx")
+    began_s = time.process_time()
+    certificate = certificate_of(text)
+    assert time.process_time() - began_s < 1
+    assert len(certificate) < 2 * len(text)
