@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from csdf.certificates.certify import FORMAT, Certificate, Certifier
 from csdf.conversion.from_network import HOST, SINK, SOURCE
-from csdf.conversion.skew import Link, least_skews
+from csdf.conversion.skew import SkewLink, least_skews
 from csdf.errors import CsdfError
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Actor, Channel, Graph
@@ -77,7 +77,7 @@ def _certificate(plan: Mapping[str, Any], file: bytes, effort: int) -> Certifica
         orders[order] = certificate.content
         left_out += certificate.left_out
     links = [
-        Link(one["source"], one["targets"], int(one["from"] != one["to"]), one["bytes"])
+        SkewLink(one["source"], one["targets"], int(one["from"] != one["to"]), one["bytes"])
         for one in found["channels"]
     ]
     _, dual = least_skews([phase["name"] for phase in found["phases"]], links)

@@ -60,7 +60,7 @@ class Pipeline:
         return self.skew[SINK]
 
 
-class Link(NamedTuple):
+class SkewLink(NamedTuple):
     """What skews depend on of a flow: its targets come at least `distance` after its source."""
 
     source: str
@@ -102,7 +102,7 @@ def retime(dataflow: Dataflow, *, slack_frames: int = 1) -> Pipeline:
     if slack_frames < 0:
         raise CsdfError(f"slack_frames must be 0 or more, not {slack_frames}")
     links = [
-        Link(flow.source, flow.targets, int(not flow.is_local), flow.tensor.bytes)
+        SkewLink(flow.source, flow.targets, int(not flow.is_local), flow.tensor.bytes)
         for flow in dataflow.flows
     ]
     skew, _ = least_skews([phase.name for phase in dataflow.phases], links)
@@ -130,7 +130,7 @@ def span(flow: Flow, skew: Mapping[str, int]) -> int:
 
 
 def least_skews(
-    phases: Sequence[str], links: Sequence[Link]
+    phases: Sequence[str], links: Sequence[SkewLink]
 ) -> tuple[dict[str, int], list[list[tuple[int, int]]]]:
     """Return the skews that hold the fewest bytes, and what proves that none hold fewer.
 
@@ -158,7 +158,7 @@ def least_skews(
     return dict(zip(names, least, strict=False)), dual
 
 
-def _arcs(links: Sequence[Link], number: Mapping[str, int]) -> tuple[int, list[_Arc]]:
+def _arcs(links: Sequence[SkewLink], number: Mapping[str, int]) -> tuple[int, list[_Arc]]:
     """Return the number of variables, and the constraints between them.
 
     A link with several targets has a variable of its own, for the skew of the last of them.

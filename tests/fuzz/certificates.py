@@ -24,7 +24,7 @@ from csdf.certificates.certify import certify
 from csdf.certificates.check import RefusedError, check
 from csdf.certificates.plans import certify_plan
 from csdf.conversion.from_network import SINK, SOURCE
-from csdf.conversion.skew import Link, least_skews
+from csdf.conversion.skew import SkewLink, least_skews
 from csdf.errors import CsdfError
 from csdf.formats import json_format
 from csdf.model.graph import Actor, Channel, Graph
@@ -166,7 +166,7 @@ def plan_graphs(found: dict[str, Any], skews: dict[str, int]) -> dict[str, Graph
 def least_spans(found: dict[str, Any]) -> int:
     """The least bytes × periods of all skews, by another way: a minimum over relaxed potentials."""
     links = [
-        Link(one["source"], one["targets"], int(one["from"] != one["to"]), one["bytes"])
+        SkewLink(one["source"], one["targets"], int(one["from"] != one["to"]), one["bytes"])
         for one in found["channels"]
     ]
     skews, _ = least_skews([phase["name"] for phase in found["phases"]], links)
