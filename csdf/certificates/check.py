@@ -37,12 +37,12 @@ class _Graph:
         self.arcs, self.firings = list[Arc](), dict[str, int]()  # those of a channel: space last
         for name, times, bound in actors:
             if bound is not None:
-                one = _sums([1] * len(times))
+                one = _moved_before([1] * len(times))
                 self.arcs.append(Arc(name, name, one, one, _number(bound, 1), None, "concurrency"))
         for name, source, target, puts, takes, tokens, capacity in channels:
             fit = (len(puts), len(takes)) == (self.phases[source], self.phases[target])
             _require(fit, f"channel {name!r} has other numbers of phases than its ends")
-            put, take, held = _sums(puts), _sums(takes), _number(tokens or 0)
+            put, take, held = _moved_before(puts), _moved_before(takes), _number(tokens or 0)
             self.arcs.append(Arc(source, target, put, take, held, name, "tokens"))
             if capacity is not None:
                 free = _number(_number(capacity) - held)
@@ -57,9 +57,8 @@ class _Graph:
                 put = arc.puts if arc.source == end else (0).__mul__
                 at[end].append((place, put, arc.takes if arc.target == end else (0).__mul__))
         for actor, count in schedule:
-            first = fired[actor]
-            fired[actor] = last = first + _number(count, 1)
-            some = range(max(first, last - self.phases[actor]), last)
+            first, last = fired[actor], fired[actor] + _number(count, 1)
+            fired[actor], some = last, range(max(first, last - self.phases[actor]), last)
             for place, put, take in at[actor]:
                 held = tokens[place] - put(first) + take(first)
                 enough = held + min(put(i) - take(i + 1) for i in some) >= 0
@@ -107,7 +106,7 @@ class _Graph:
             start = _number(starts[actor][place]) + cycle * turns[actor]
             return start + ends * lasts[actor][firing % self.phases[actor]]
 
-        for actor, i in ((one, i) for one, own in starts.items() for i in range(len(own))):
+        for actor, i in ((one, i) for one, n in self.firings.items() for i in range(n)):
             later = (time(actor, i, ends) <= time(actor, i + 1, ends) for ends in (0, 1))
             _require(all(later), f"firings {i} and {i + 1} of {actor!r} are not in order")
         for arc in self.arcs:
@@ -145,7 +144,7 @@ class _Graph:
                 for source, target, puts, takes, *_ in around:
                     change = Fraction(puts(self.phases[source]), takes(self.phases[target]))
                     ratio *= change if at == source else 1 / change
-                    at = target if at == source else source if at == target else ""
+                    at = target if at == source else source if at == target else ...
                 if at == begin and ratio != 1:
                     return {"consistent": False}
             raise RefusedError("the channels do not lead around, or their rates agree")
@@ -186,22 +185,23 @@ def _graph_of(plan: Any, skews: dict[str, int], turns: Any) -> _Graph:
         for target in one["targets"]:
             rates = (dealt if end in _HOST else [1] for end in (source, target))
             late, name = skews[target] - skews[source], f"{one['tensor']} → {target}"
-            channels.append((name, source, target, *rates, late, one["capacity_frames"]))
+            channels.append((name, source, target, *rates, late, _number(one["capacity_frames"])))
     return _Graph(actors, channels)
 
 
-def _check_skews(channels: Any, skews: dict[str, int], dual: Any) -> int:
+def _check_skews(channels: Any, skews: dict[str, int], where: Any, dual: Any) -> int:
     """Check that with no skews channels span fewer bytes × periods; return these."""
     spans, least, excess = 0, 0, dict.fromkeys(skews, 0)
     for one, own in zip(channels, dual, strict=True):
-        source, apart = one["source"], int(one["from"] != one["to"])
-        for target, (share, flow) in zip(one["targets"], own, strict=True):
+        source, targets = one["source"], one["targets"]
+        for target, (share, flow) in zip(targets, own, strict=True):
+            apart = int(where[source] != where[target])
             _require(skews[target] - skews[source] >= apart, f"{target!r} is too early")
             excess[target] += _number(share) - _number(flow)
             excess[source] -= share - flow
             least += flow * apart
         _require(sum(share for share, _ in own) == one["bytes"], "the shares are not all bytes")
-        spans += one["bytes"] * (max(skews[target] for target in one["targets"]) - skews[source])
+        spans += one["bytes"] * (max(skews[target] for target in targets) - skews[source])
     excess[_HOST[0]] = least - spans  # whose skew is 0
     _require(min(excess.values()) >= 0, "other skews might do with less")
     return spans
@@ -228,14 +228,15 @@ def _check_plan(plan: Any, about: Any) -> dict[str, Any]:
     _require(placed == assigned, "the phases are not those of the assignment")
     skews = {phase["name"]: _number(phase["skew"]) for phase in phases} | {_HOST[0]: 0}
     skews[_HOST[1]] = 1 + max(skews[one["source"]] for one in channels if one["to"] == "@host")
-    nodes = {p["node"]: [q["name"] for q in phases if q["node"] == p["node"]] for p in phases}
-    turns = [(a, b, own) for own in nodes.values() for a, b in pairwise([*own, own[0]])]
+    where = {one["name"]: one["node"] for one in phases} | dict.fromkeys(_HOST, "@host")
+    nodes = [[one["name"] for one in phases if one["node"] == node] for node in plan["assignment"]]
+    turns = [(a, b, own) for own in nodes for a, b in pairwise([*own, *own[:1]])]
     still, claims = dict.fromkeys(skews, 0), dict[str, Any]()
     orders = {"any": (still, ()), "in turn": (still, turns), "pipelined": (skews, turns)}
     for order, graph in orders.items():
         claims |= _graph_of(found, *graph).check(_fields(about["orders"], *orders)[order])
         _require(claims["live"], f"{order}: the graph is not live")
-    claims["spans"] = _check_skews(channels, skews, about["skews"])
+    claims["spans"] = _check_skews(channels, skews, where, about["skews"])
     for what, own in about["bounds"].items():
         claims[what] = _check_bound(found["costs"][what], dict(placed), **own)
     return claims
@@ -279,8 +280,7 @@ def _fields(found: Any, *keys: str) -> Any:
     return found
 
 
-def _sums(rates: Any) -> Any:
-    """Return a function: the tokens of all firings before one, for these rates of phases."""
+def _moved_before(rates: Any) -> Any:
     sums = [0, *accumulate(map(_number, rates))]
     return lambda firing: firing // len(rates) * sums[-1] + sums[firing % len(rates)]
 

@@ -76,8 +76,15 @@ def _certificate(plan: Mapping[str, Any], file: bytes, effort: int) -> Certifica
         certificate = certifier.certificate({"repetitions": repetitions}, claims)
         orders[order] = certificate.content
         left_out += certificate.left_out
+    node = {phase["name"]: phase["node"] for phase in found["phases"]}
+    node |= {SOURCE: HOST, SINK: HOST}
     links = [
-        SkewLink(one["source"], one["targets"], int(one["from"] != one["to"]), one["bytes"])
+        SkewLink(
+            one["source"],
+            one["targets"],
+            int(any(node[one["source"]] != node[target] for target in one["targets"])),
+            one["bytes"],
+        )
         for one in found["channels"]
     ]
     _, dual = least_skews([phase["name"] for phase in found["phases"]], links)

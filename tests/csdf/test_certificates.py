@@ -236,6 +236,20 @@ def test_firings_that_may_overtake_hold_no_period() -> None:
     assert left == ("the period, because firings of 'B' may overtake each other",)
 
 
+def test_ends_out_of_order_hold_no_period() -> None:
+    """Starts of half the phases fit a schedule, but firing 1 ends after firing 2."""
+    found = graph({"A": (1, 5), "B": (0,)}, ("A", "B", (1, 1), (1,)), concurrency=None)
+    file = json_format.write(found).encode()
+    content = by_hand(file) | {"repetitions": {"A": 1, "B": 2}, "live": [["A", 2], ["B", 2]]}
+    del content["capacities"]
+    content["period"] = {"value": "2", "unit": 1, "starts": {"A": [0], "B": [6]}, "cycle": None}
+    with pytest.raises(RefusedError, match="firings 1 and 2 of 'A' are not in order"):
+        checked(content, file)
+    content["period"] |= {"value": "8", "starts": {"A": [0], "B": [6]}}
+    with pytest.raises(RefusedError, match="the cycle takes 0 an iteration, not 8"):
+        checked(content, file)  # the schedule is one, and nothing shows that it is needed
+
+
 def test_the_checker_is_one_file_of_300_lines_that_needs_the_standard_library_only(
     tmp_path: Path,
 ) -> None:
