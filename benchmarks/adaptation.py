@@ -32,7 +32,9 @@ from cnn.network import Network
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RecoveryConfig
 from launcher.errors import LauncherError
-from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
+from launcher.plan.devices import nodes_of
+from launcher.plan.planner import Planner
+from launcher.plan.planning import read_model, run_options
 from launcher.plan.replanning import Replanner
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
@@ -120,7 +122,7 @@ def course(
     lab.starve(STARVED, options.cpu)
     subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
     ledger = Ledger(lab, options.at, options.cpu * options.starve)
-    replanner = Replanner(cluster, model, profile_file(cluster, model), folder)
+    replanner = Replanner(Planner(cluster, model, profile_file(cluster, model)), folder)
     recovery = RecoveryConfig(adapt=adapt)
 
     def tell(update: Update) -> None:
@@ -178,7 +180,7 @@ def measure(options: argparse.Namespace) -> list[Course]:
     ):
         cluster = load_cluster(lab.cluster_file)
         model = read_model(cluster)
-        plan = search_plan(cluster, model, profile_file(cluster, model), progress)
+        plan = Planner(cluster, model, profile_file(cluster, model)).plan(progress)
         given = (lab, cluster, model, plan, Path(place), options, progress)
         return [
             course(*given, adapt=adapt)

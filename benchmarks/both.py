@@ -55,7 +55,7 @@ def rows(path: str, counts: Sequence[int], strategies: Sequence[str], slack: int
     model = cnn.read(path)
     one = Problem(model.network, boards(1), slack_frames=slack, model=model)
     everything = Solution({layer.name: "d0" for layer in model.network.layers}, "")
-    alone = plan_solution(one, everything, model_digest="", strategy="")
+    alone = plan_solution(one, everything, "")
     found = []
     for count in counts:
         for strategy in strategies:
@@ -63,7 +63,7 @@ def rows(path: str, counts: Sequence[int], strategies: Sequence[str], slack: int
             start_s = time.process_time()
             solution = find_strategy(strategy).solve(problem)
             seconds = time.process_time() - start_s
-            plan = plan_solution(problem, solution, model_digest="", strategy=strategy)
+            plan = plan_solution(problem, solution, strategy)
             found.append(_row(plan, alone, strategy, seconds))
     return found
 

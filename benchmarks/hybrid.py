@@ -74,7 +74,7 @@ def measure(
     start_s = time.process_time()
     solution = Hybrid().solve(problem)
     seconds = time.process_time() - start_s
-    plan = plan_solution(problem, solution, model_digest=model.digest, strategy="hybrid")
+    plan = plan_solution(problem, solution, "hybrid")
     alone_s = float(problem.costs.layer_s[:, 0].sum())
     load = loads(devices, plan.phases, plan.channels)
     beta = max(memory.eq2_bytes for memory in plan.memory.values())

@@ -42,7 +42,8 @@ from benchmarks.undisturbed import undisturbed
 from launcher.config.load import load_cluster
 from launcher.config.units import parse_link
 from launcher.errors import LauncherError
-from launcher.plan.planning import read_model, search_plan
+from launcher.plan.planner import Planner
+from launcher.plan.planning import read_model
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file, with_profile_option
 from launcher.progress import open_progress
@@ -107,7 +108,7 @@ def measure(count: int, options: argparse.Namespace) -> Scaling:
         if options.profiled:
             cluster = with_profile_option(cluster, profile(lab, folder / "profile.json"))
         model = read_model(cluster)
-        plan = search_plan(cluster, model, profile_file(cluster, model), progress)
+        plan = Planner(cluster, model, profile_file(cluster, model)).plan(progress)
         subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
         with whole_on_every_board(lab, model, folder) as whole:
             turns = [whole.turn(options.seconds)]

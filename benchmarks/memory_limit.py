@@ -40,7 +40,9 @@ from benchmarks.report import Figure, print_json, report
 from cnn.model import Model
 from launcher.config.load import load_cluster
 from launcher.errors import LauncherError
-from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
+from launcher.plan.devices import nodes_of
+from launcher.plan.planner import Planner
+from launcher.plan.planning import read_model, run_options
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
 from launcher.progress import ProgressDisplay, open_progress
@@ -153,7 +155,7 @@ def attempt(
         watch = Watch(lab)
         with watch.watching():
             cluster = load_cluster(lab.cluster_file)
-            plan = search_plan(cluster, model, profile_file(cluster, model), progress)
+            plan = Planner(cluster, model, profile_file(cluster, model)).plan(progress)
             subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
             began_s = time.monotonic()
             result = run(

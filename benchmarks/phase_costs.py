@@ -195,7 +195,7 @@ def planned(name: str, strategy: str, count: int) -> tuple[cnn.Model, Plan]:
     devices = tuple(Device(f"node{number + 1}", wire_is_free=True) for number in range(count))
     problem = Problem(model.network, devices, model=model)
     solution = find_strategy(strategy).solve(problem)
-    plan = plan_solution(problem, solution, model_digest=model.digest, strategy=strategy)
+    plan = plan_solution(problem, solution, strategy)
     return model.rewritten(solution.rewrites), plan
 
 

@@ -36,17 +36,18 @@ from cnn.model import Model
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.units import parse_link
 from launcher.errors import BadInputError, LauncherError
-from launcher.plan.planning import configured, nodes_of, problem_of, read_model, run_options
+from launcher.plan.devices import nodes_of
+from launcher.plan.planner import Planner, configured
+from launcher.plan.planning import read_model, run_options
 from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.use import profile_file, profile_of, with_profile_option
+from launcher.profile.use import profile_file, with_profile_option
 from launcher.progress import ProgressDisplay, open_progress
 from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Array, SubnetFiles
-from partition.measured.profiles import with_profile
 from partition.plan import Plan
-from partition.planner import plan_solution
-from partition.strategies.base import Problem, Solution
+from partition.planner import foreseen_plan
+from partition.strategies.base import Solution
 
 STRATEGY = "auto"
 FAST = "1Gbit/s"
@@ -157,21 +158,16 @@ def at_rate(
 
 def _plans(cluster: Cluster, model: Model, progress: ProgressDisplay) -> tuple[Plan, Plan]:
     """What `auto` chooses, and what it is to be compared with."""
-    problem = problem_of(cluster, model, profile_of(profile_file(cluster, model)), progress)
-    solution = configured(cluster.config.ga, STRATEGY).solve(problem)
-    chosen = _plan(cluster, model, problem, solution)
+    planner = Planner(cluster, model, profile_file(cluster, model))
+    problem = planner.problem()
+    found = planner.find(problem, progress, configured(cluster.config.ga, STRATEGY))
+    chosen, solution = found.plan, found.solution
     is_alone = _devices(solution) == 1
     rivals = [each for each in solution.others if (_devices(each) == 1) is not is_alone]
     if not rivals:
         raise BadInputError("the planner knows nothing to compare its choice with")
-    plans = [_plan(cluster, model, problem, each) for each in rivals]
+    plans = [foreseen_plan(problem, each, STRATEGY) for each in rivals]
     return chosen, min(plans, key=lambda plan: plan.period_s)
-
-
-def _plan(cluster: Cluster, model: Model, problem: Problem, solution: Solution) -> Plan:
-    plan = plan_solution(problem, solution, model_digest=model.digest, strategy=STRATEGY)
-    profile = profile_of(profile_file(cluster, model))
-    return plan if profile is None else with_profile(plan, profile)
 
 
 def _devices(solution: Solution) -> int:

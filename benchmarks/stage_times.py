@@ -42,7 +42,7 @@ def divided(model: cnn.Model, stages: int) -> Plan:
     """The network in contiguous stages on equal devices."""
     devices = tuple(Device(f"stage{number}") for number in range(stages))
     problem = Problem(model.network, devices)
-    return plan_solution(problem, Sequential().solve(problem), model_digest="", strategy="")
+    return plan_solution(problem, Sequential().solve(problem), "")
 
 
 def measured(model: cnn.Model, plan: Plan, turns: int, place: Path) -> list[float]:

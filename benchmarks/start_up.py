@@ -38,7 +38,9 @@ from benchmarks.undisturbed import undisturbed
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.units import parse_link
 from launcher.errors import LauncherError
-from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
+from launcher.plan.devices import nodes_of
+from launcher.plan.planner import Planner
+from launcher.plan.planning import read_model, run_options
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
 from launcher.progress import ProgressDisplay, open_progress
@@ -113,7 +115,7 @@ class Start:
 
     def _prepare(self, cluster: Cluster, progress: ProgressDisplay) -> None:
         model, folder = read_model(cluster), self._folder
-        self._plan = search_plan(cluster, model, profile_file(cluster, model), progress)
+        self._plan = Planner(cluster, model, profile_file(cluster, model)).plan(progress)
         self._subnets = cut_subnets(model, self._plan, folder / "subnets", lambda _, __: None)
         network = model.network
         layers = [layer.name for layer in network.layers]

@@ -30,7 +30,9 @@ from benchmarks.trace_overlap import overlaps
 from benchmarks.undisturbed import undisturbed
 from launcher.config.load import load_cluster
 from launcher.errors import LauncherError
-from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
+from launcher.plan.devices import nodes_of
+from launcher.plan.planner import Planner
+from launcher.plan.planning import read_model, run_options
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
 from launcher.progress import open_progress
@@ -59,7 +61,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         folder = Path(place)
         cluster = load_cluster(lab.cluster_file)
         model = read_model(cluster)
-        plan = search_plan(cluster, model, profile_file(cluster, model), progress)
+        plan = Planner(cluster, model, profile_file(cluster, model)).plan(progress)
         subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
         network = model.network
         inputs = {

@@ -33,12 +33,12 @@ from cnn.model import Model
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.units import parse_link
 from launcher.errors import LauncherError
-from launcher.plan.planning import configured, problem_of, read_model
+from launcher.plan.planner import Planner
+from launcher.plan.planning import read_model
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay, open_progress
 from launcher.run.runtime import SubnetFiles
 from partition.plan import Plan
-from partition.planner import plan_solution
 
 STRATEGY = "sequential"
 
@@ -68,9 +68,7 @@ class Turns:
 
 def plan_of(cluster: Cluster, model: Model, progress: ProgressDisplay) -> Plan:
     """Return the strategy's plan."""
-    problem = problem_of(cluster, model, None, progress)
-    solution = configured(cluster.config.ga, STRATEGY).solve(problem)
-    return plan_solution(problem, solution, model_digest=model.digest, strategy=STRATEGY)
+    return Planner(cluster, model).plan(progress, strategy=STRATEGY)
 
 
 def at_rate(

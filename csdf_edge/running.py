@@ -14,7 +14,7 @@ from launcher.run import job
 from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
 from partition.objective import DEFAULT_OBJECTIVE, Objective
-from partition.planner import plan_solution
+from partition.planner import find_plan
 from partition.strategies.base import Problem
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ def partition_network(
     ['a', 'b']
     """
     problem = Problem(model.network, tuple(devices), seed=seed, objective=objective, model=model)
-    solution = find_strategy(strategy).solve(problem)
-    return plan_solution(problem, solution, model_digest=model.digest, strategy=strategy)
+    return find_plan(problem, find_strategy(strategy)).plan
 
 
 def open(  # noqa: A001 - as in `csdf_edge.open("cluster.yaml")`

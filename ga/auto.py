@@ -14,6 +14,7 @@ less, the explanation says so.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from ga.ranking import preference_for, ranking, unloaded_latency_s
 from ga.replicated import Replicated
 from ga.runs.strategy import Runs
 from ga.vertical import Vertical
+from partition.alone import solutions_alone
 from partition.devices import machines
 from partition.errors import PartitionError
 from partition.objective import PERIOD_FIRST, WITHIN_PERIOD
@@ -217,8 +219,7 @@ def _candidate(problem: Problem, strategy: Strategy, number: int, total: int) ->
 
     watched = replace(problem, on_progress=show)
     solution = strategy.solve(watched)
-    plan = plan_solution(problem, solution, model_digest="", strategy=strategy.name)
-    return _Candidate(strategy.name, solution, plan)
+    return _Candidate(strategy.name, solution, plan_solution(problem, solution, strategy.name))
 
 
 def _applies(strategy: Strategy, problem: Problem) -> bool:
@@ -261,18 +262,11 @@ def _is_uneven(problem: Problem, found: Sequence[_Candidate]) -> bool:
 
 def _alone(problem: Problem) -> _Candidate | None:
     """Return the plan with everything on the best single device, if any device can hold it."""
-    pinned = set(problem.pins.values())
     plans = []
-    for device in problem.devices:
-        if pinned - {device.name}:
-            continue
-        assignment = {layer.name: device.name for layer in problem.network.layers}
-        solution = Solution(assignment, f"everything on {device.name}")
-        try:
-            plan = plan_solution(problem, solution, model_digest="", strategy=Auto.name)
-        except PartitionError:  # its memory does not suffice
-            continue
-        plans.append(_Candidate("one device alone", solution, plan))
+    for solution in solutions_alone(problem):
+        with contextlib.suppress(PartitionError):  # its memory does not suffice
+            plan = plan_solution(problem, solution, Auto.name)
+            plans.append(_Candidate("one device alone", solution, plan))
     return min(plans, key=lambda candidate: _value(problem, candidate.plan), default=None)
 
 

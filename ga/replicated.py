@@ -90,7 +90,7 @@ class Replicated:
             problem.on_progress(SearchProgress(step, len(counts) + 1, shown))
             try:
                 solution = _solution(problem, count, within)
-                plan = plan_solution(problem, solution, model_digest="", strategy=self.name)
+                plan = plan_solution(problem, solution, self.name)
             except PartitionError as error:  # it does not fit
                 refusals.append(error)
             else:
@@ -192,5 +192,5 @@ def _pipeline(problem: Problem, group: Group, within: Strategy) -> _Pipeline:
         on_progress=ignore_progress,
     )
     solution = within.solve(part)
-    plan = plan_solution(part, solution, model_digest="", strategy=within.name)
+    plan = plan_solution(part, solution, within.name)
     return _Pipeline(tuple(part.numbers(solution.assignment).tolist()), plan.period_s)

@@ -10,32 +10,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 from partition.plan import Plan
-from partition.planner import make_plan
+from partition.planner import foreseen_plan
 from partition.prediction.memory_budget import IDLE_AGENT_BYTES
 from partition.strategies.alike import kinds_of
-from partition.strategies.base import Problem
+from partition.strategies.base import Problem, Solution
+from partition.wire import RAW
 
 ONE_DEVICE = "one device"
 """The strategy of a plan that computes everything on one device."""
 
 
+def solutions_alone(problem: Problem) -> list[Solution]:
+    """Return everything on one device, for one of each kind, as far as pins allow it."""
+    pinned = set(problem.pins.values())
+    names = [problem.devices[first].name for first, *_ in kinds_of(problem)]
+    return [
+        Solution({layer.name: name for layer in problem.network.layers}, f"everything on {name}")
+        for name in names
+        if pinned <= {name}
+    ]
+
+
 def plan_alone(problem: Problem) -> Plan:
     """Return the plan of the whole network on one device alone; see the module's docstring."""
     devices = tuple(replace(device, memory_bytes=None) for device in problem.devices)
-    plans = [
-        make_plan(
-            problem.network,
-            "",
-            devices,
-            {layer.name: devices[first].name for layer in problem.network.layers},
-            strategy=ONE_DEVICE,
-            explanation=f"everything on {devices[first].name}",
-            slack_frames=problem.slack_frames,
-            layer_s=problem.layer_s,
-            layer_w=problem.layer_w,
-        )
-        for first, *_ in kinds_of(problem)
-    ]
+    free = replace(problem, devices=devices, pins={}, wire=RAW)
+    plans = [foreseen_plan(free, each, ONE_DEVICE) for each in solutions_alone(free)]
     return min(plans, key=lambda plan: (plan.period_s, fullest_bytes(plan)))
 
 

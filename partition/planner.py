@@ -7,7 +7,7 @@ device's memory or is not proved free of deadlock, before anything is sent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -21,6 +21,7 @@ from csdf.conversion.skew import Pipeline, retime
 from csdf.errors import CsdfError
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
+from partition.measured.profiles import with_profile
 from partition.plan import (
     LayerCosts,
     MemoryPrediction,
@@ -31,13 +32,14 @@ from partition.plan import (
 )
 from partition.prediction.encoding import encoded_channels
 from partition.prediction.fitting import fit, step_times
+from partition.prediction.foreseen import foreseen
 from partition.prediction.memory import predict_memory
 from partition.prediction.memory_budget import START_UP_BYTES
 from partition.prediction.timing import latency_s, loads, period_s, phase_seconds, wire_bytes
 from partition.pricing.compute_time import layer_seconds
 from partition.pricing.layer_power import LayerWatts, phase_w
 from partition.pricing.traffic import SLACK_FRAMES
-from partition.strategies.base import Problem, Solution, divided_seconds
+from partition.strategies.base import Problem, Solution, Strategy, divided_seconds
 from partition.wire import RAW, WireChoice
 
 
@@ -152,13 +154,12 @@ def _layer_costs(
     return found
 
 
-def plan_solution(
-    problem: Problem, solution: Solution, *, model_digest: str, strategy: str
-) -> Plan:
-    """Return the plan of a strategy's solution; see `make_plan`."""
+def plan_solution(problem: Problem, solution: Solution, strategy: str) -> Plan:
+    """Return the plan of a strategy's solution by closed forms, as searches price it; see
+    `make_plan` and `foreseen_plan`."""
     return make_plan(
         solution.network or problem.network,
-        model_digest,
+        "" if problem.model is None else problem.model.digest,
         problem.devices,
         solution.assignment,
         strategy=strategy,
@@ -173,33 +174,50 @@ def plan_solution(
     )
 
 
+def foreseen_plan(problem: Problem, solution: Solution, strategy: str) -> Plan:
+    """Return the plan of a strategy's solution, with all that is known of its run (`as_run`)."""
+    return as_run(problem, plan_solution(problem, solution, strategy))
+
+
+def as_run(problem: Problem, plan: Plan) -> Plan:
+    """Return `plan` with all that is known of its run.
+
+    Phases that were measured as they are have these times, and the period and the latency are
+    those of a simulated run, if the problem says how plans are run (`Problem.run`).
+    """
+    if problem.profile is not None:
+        plan = with_profile(plan, problem.profile)
+    return plan if problem.run is None else foreseen(plan, problem.run, problem.profile)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan, and the solution of a problem that it was made from."""
+
+    problem: Problem
+    solution: Solution
+    plan: Plan
+
+    @property
+    def network(self) -> Network:
+        """The network whose layers are assigned."""
+        return self.solution.network or self.problem.network
+
+
+def find_plan(problem: Problem, strategy: Strategy) -> Found:
+    """Search for a plan by a strategy.
+
+    Raises `PartitionError` if the strategy finds none, or if its solution does not fit.
+    """
+    solution = strategy.solve(problem)
+    return Found(problem, solution, foreseen_plan(problem, solution, strategy.name))
+
+
 def _layer_seconds(problem: Problem, solution: Solution) -> NDArray[np.float64] | None:
     """Return the measured seconds of the assigned layers; None if there are none."""
     if problem.layer_s is None or solution.network is None:
         return problem.layer_s
     return divided_seconds(problem.network, problem.layer_s, solution.network)
-
-
-def with_measured_phases(plan: Plan, phase_s: Mapping[str, float]) -> Plan:
-    """Return `plan` with the predicted time of each phase replaced by a measured one, `phase_s`.
-
-    The period and the latency are derived anew. Raises `PartitionError` if a phase of the plan has
-    no time.
-    """
-    missing = [phase.name for phase in plan.phases if phase.name not in phase_s]
-    if missing:
-        raise PartitionError(
-            f"no measured time for phase {missing[0]!r}; measure every phase of the plan"
-        )
-    phases = tuple(replace(phase, predicted_s=phase_s[phase.name]) for phase in plan.phases)
-    period = period_s(plan.devices, phases, plan.channels, plan.dealing)
-    return replace(
-        plan,
-        phases=phases,
-        period_s=period,
-        latency_s=latency_s(phases, plan.channels, period, plan.dealing),
-        times="measured",
-    )
 
 
 def _check_devices(devices: Sequence[Device], assignment: Mapping[str, str]) -> None:

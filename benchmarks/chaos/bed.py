@@ -26,7 +26,9 @@ from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.units import parse_bytes, parse_link
 from launcher.errors import LauncherError, RunFailedError
-from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
+from launcher.plan.devices import nodes_of
+from launcher.plan.planner import Planner
+from launcher.plan.planning import read_model, run_options
 from launcher.plan.replanning import Replanner
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import open_progress
@@ -151,7 +153,7 @@ class Bed:
         self.cluster = self._cluster()
         self.model = read_model(self.cluster)
         with open_progress() as progress:
-            self.plan = search_plan(self.cluster, self.model, None, progress)
+            self.plan = Planner(self.cluster, self.model).plan(progress)
         self.subnets: Mapping[str, SubnetFiles] = cut_subnets(
             self.model, self.plan, folder / "subnets", lambda _, __: None
         )
@@ -210,7 +212,7 @@ class Bed:
         kept = self.plan, self.subnets
         self.tools.callback(self._take_plan, *kept)
         with open_progress() as progress:
-            plan = search_plan(self.cluster, self.model, None, progress)
+            plan = Planner(self.cluster, self.model).plan(progress)
         folder = self.folder / "without"
         self._take_plan(plan, cut_subnets(self.model, plan, folder, lambda _, __: None))
 
@@ -254,7 +256,7 @@ class Bed:
 
         options = run_options(self.cluster)
         recovery = options.recovery.model_copy(update={"adapt": False, "rebalance": "auto"})
-        replan = Replanner(self.cluster, self.model, None, self.folder)
+        replan = Replanner(Planner(self.cluster, self.model), self.folder)
         began_s, ended, result = time.monotonic(), None, None
         try:
             result = run(

@@ -20,7 +20,8 @@ from benchmarks.peers.stages.frames import save
 from benchmarks.peers.turns import Peer, Turn
 from cnn.model import Model
 from launcher.config.load import load_cluster
-from launcher.plan.planning import read_model, search_plan
+from launcher.plan.planner import Planner
+from launcher.plan.planning import read_model
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
 from launcher.progress import open_progress
@@ -54,7 +55,7 @@ def compare(lab: Lab, options: argparse.Namespace, with_torch: bool) -> Found:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peers-")))
         progress = stack.enter_context(open_progress())
         model = read_model(cluster)
-        plan = search_plan(cluster, model, profile_file(cluster, model), progress)
+        plan = Planner(cluster, model, profile_file(cluster, model)).plan(progress)
         subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
         network = model.network
         chain = chain_of(plan, subnets, network.inputs, network.outputs)

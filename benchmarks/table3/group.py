@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig
@@ -20,15 +20,11 @@ from benchmarks.table3.turn import AgentMemory, Boards, Cell, Planned, Refused, 
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import LauncherError
 from launcher.plan.machines import THIS_MACHINE
-from launcher.plan.planning import (
-    problem_of,
-    read_model,
-    search_plan,
-    with_warmup,
-)
+from launcher.plan.planner import Planner
+from launcher.plan.planning import read_model, with_warmup
 from launcher.plan.prediction import predicted_run, times_of
 from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.use import profile_file, profile_of, with_profile_option
+from launcher.profile.use import profile_file, with_profile_option
 from launcher.progress import ProgressDisplay
 from launcher.run.runtime import RunResult, SubnetFiles
 from partition.plan import Plan
@@ -71,8 +67,8 @@ def measure(
         if boards.profiled:
             cluster = with_profile_option(cluster, profile(lab, folder / "profile.json"))
         model = read_model(cluster)
-        known = profile_of(profile_file(cluster, model))
-        alone_s = float(problem_of(cluster, model, known).costs.layer_s[:, 0].sum())
+        planner = Planner(cluster, model, profile_file(cluster, model))
+        alone_s = float(planner.problem().costs.layer_s[:, 0].sum())
         ready: dict[Cell, _Ready] = {}
         refused: set[Cell] = set()
         for number, cell in enumerate(dict.fromkeys(cells)):
@@ -80,7 +76,7 @@ def measure(
                 strategy=cell.strategy, objective=cell.objective, within=boards.within
             )
             try:
-                plan = search_plan(own, model, profile_file(own, model), progress)
+                plan = replace(planner, cluster=own).plan(progress)
             except LauncherError as error:
                 refused.add(cell)
                 yield Refused(cell, boards, str(error))

@@ -25,7 +25,8 @@ from ga.hybrid.strategy import Hybrid, HybridEffort
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.networks import network_numbers
-from launcher.plan.planning import configured, problem_of, read_model
+from launcher.plan.planner import Planner, configured
+from launcher.plan.planning import read_model
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.comparison.agreement import Agreement, FirstResults, agreement, compare, worse
 from launcher.results.comparison.doubts import Doubt, settle
@@ -102,11 +103,11 @@ def _cluster(entry: Entry, folder: Path) -> Cluster:
 
 
 def _plan(cluster: Cluster, model: Model, name: str) -> Plan:
-    problem = problem_of(cluster, model, None)
+    problem = Planner(cluster, model).problem()
     strategy: Strategy = configured(cluster.config.ga, name)
     if isinstance(strategy, Hybrid):
         strategy = Hybrid(_QUICK_HYBRID)
-    return plan_solution(problem, strategy.solve(problem), model_digest=model.digest, strategy=name)
+    return plan_solution(problem, strategy.solve(problem), name)
 
 
 def _compared(

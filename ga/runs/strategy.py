@@ -106,7 +106,7 @@ class Runs:
             for numbers in states[: self._effort.exact // len(ways)]:
                 solution = _solution(problem, way, numbers)
                 with contextlib.suppress(PartitionError):  # it does not fit
-                    plan = plan_solution(problem, solution, model_digest="", strategy=self.name)
+                    plan = plan_solution(problem, solution, self.name)
                     found.append(solution)
                     plans.append(plan)
             if not plans:

@@ -10,9 +10,11 @@ from typing import Any
 
 from rich.table import Table
 
+from ga.strategies import find_strategy
 from launcher.commands.options import MOST_DEVICES, CompareOptions
 from launcher.commands.problems import (
     DeviceOptions,
+    Search,
     check_strategy_option,
     equal_problem,
     parse_within,
@@ -113,8 +115,9 @@ def perform(options: CompareOptions) -> StrategyComparison:
                 problem = equal_problem(
                     model, count, described, options.objective, options.seed, within
                 )
+                asked = Search(model, problem, find_strategy(strategy))
                 try:
-                    rows.append(Row(strategy, count, solve(problem, model, strategy, progress)))
+                    rows.append(Row(strategy, count, solve(asked, progress)))
                 except BadInputError as refusal:
                     rows.append(Row(strategy, count, None, str(refusal)))
                 progress.say(f"{count} devices, {strategy}: {_in_short(rows[-1])}")

@@ -27,7 +27,7 @@ from launcher.errors import BadInputError
 from launcher.files import write_text
 from launcher.plan.files import FRONT, check_front_folder, save_plan
 from launcher.plan.front import candidates, point_name, price, undominated
-from launcher.plan.planning import configured
+from launcher.plan.planner import configured
 from launcher.progress import ProgressDisplay, open_progress
 from launcher.quantities import megabytes, seconds
 from launcher.results.report_text import open_console
@@ -41,6 +41,7 @@ from partition.alone import (
 )
 from partition.errors import PartitionError
 from partition.plan import Plan
+from partition.planner import as_run
 from partition.strategies.base import SearchProgress, Strategy
 
 PICTURE = "front.svg"
@@ -136,7 +137,7 @@ class PlanFront:
         return {
             "network": alone.network,
             "devices": [device.name for device in problem.devices],
-            "strategy": self.search.strategy,
+            "strategy": self.search.strategy.name,
             "seed": problem.seed,
             "within": self.within,
             "chosen": self.chosen.name,
@@ -169,19 +170,19 @@ def find_front(search: Search, progress: ProgressDisplay) -> PlanFront:
     """Search, price what was found, and keep what is not dominated; raises `BadInputError`."""
 
     def show(found: SearchProgress) -> None:
-        progress.update(f"searching ({search.strategy})", found.done, found.total, found.best)
+        progress.update(f"searching ({strategy.name})", found.done, found.total, found.best)
 
-    problem = replace(search.problem, on_progress=show)
+    problem, strategy = search.problem, _strategy(search)
     began_s = time.monotonic()
     pricing = partial(progress.update, "pricing")
     try:
-        solution = _strategy(search).solve(problem)
-        found = candidates(problem, search.strategy, solution)
-        priced = price(problem, found, search.model.digest, pricing)
-        alone = search.as_run(plan_alone(problem))
+        solution = strategy.solve(replace(problem, on_progress=show))
+        found = candidates(problem, strategy.name, solution)
+        priced = price(problem, found, pricing)
+        alone = plan_alone(problem)
     except PartitionError as error:
         raise BadInputError(str(error)) from error
-    kept = [replace(each, plan=search.as_run(each.plan)) for each in undominated(priced)]
+    kept = [replace(each, plan=as_run(problem, each.plan)) for each in undominated(priced)]
     points = tuple(
         FrontPoint(point_name(number), each.strategy, each.plan, alone)
         for number, each in enumerate(undominated(kept), start=1)
@@ -193,15 +194,16 @@ def find_front(search: Search, progress: ProgressDisplay) -> PlanFront:
 
 def _strategy(search: Search) -> Strategy:
     """Return the strategy itself, also where a profile has chosen a plan in its place."""
-    if search.cluster is None:
-        return search.find(search.strategy)
-    return configured(search.cluster.config.ga, search.strategy)
+    if search.planner is None:
+        return search.strategy
+    return configured(search.planner.cluster.config.ga, search.strategy.name)
 
 
 def _saved(front: PlanFront, options: FrontOptions, folder: Path) -> PlanFront:
     """Write the folder of a front except for the picture; raises `BadInputError`."""
     saved = replace(front, folder=folder)
-    cluster = front.search.cluster or equal_cluster(options)
+    planner = front.search.planner
+    cluster = equal_cluster(options) if planner is None else planner.cluster
     for point in front.points:
         save_plan(folder / point.name, point.plan, cluster, "--output")
     text = json.dumps(saved.as_json(), indent=1, ensure_ascii=False) + "\n"
@@ -239,7 +241,7 @@ def _lines(front: PlanFront) -> list[str]:
         f"the objective both takes {chosen.name}: of all points within {front.within:.0%} of the "
         "shortest period, its fullest device holds least",
         f"{len(front.points)} of {len(front.points) + len(front.dominated)} different plans, which "
-        f"{front.search.strategy} found in {front.seconds:.1f} s; times are {alone.times}",
+        f"{front.search.strategy.name} found in {front.seconds:.1f} s; times are {alone.times}",
     ]
     if folder is None:
         return [*lines, "--output FOLDER saves each point as a plan, and a picture"]

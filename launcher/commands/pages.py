@@ -240,7 +240,7 @@ def _compromises(comparison: StrategyComparison) -> Figure:
         assert row.solved is not None  # noqa: S101 - `_solved` has chosen such rows
         heaviest = max(share.weight_bytes for share in row.solved.devices)
         axes.scatter(row.solved.plan.period_s * 1e3, heaviest / 1e6, label=row.strategy, zorder=2)
-        front = row.solved.front if comparison.objective != "memory" else ()
+        front = row.solved.found.solution.front if comparison.objective != "memory" else ()
         periods = [candidate.period_s * 1e3 for candidate in front]
         weights = [candidate.memory_bytes / 1e6 for candidate in front]
         axes.scatter(periods, weights, s=6, color="gray", zorder=1)

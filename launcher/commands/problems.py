@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from cnn.errors import CnnError
@@ -25,23 +24,16 @@ from launcher.config.units import (
     parsed_option,
 )
 from launcher.errors import BadInputError
-from launcher.plan.batch_size import BatchChoice, check_curves, choose, fill_s, searching
+from launcher.plan.batch_size import BatchChoice
+from launcher.plan.planner import Planner, read_planner
 from launcher.plan.planning import (
     check_strategy,
-    foreseen_on,
-    planned_model,
-    problem_of,
-    read_model,
-    strategy_for,
 )
-from launcher.profile.file import ProfileFile
-from launcher.profile.use import profile_file, profile_of, with_chosen_engines, with_profile_option
+from launcher.profile.use import with_profile_option
 from launcher.progress import ProgressDisplay
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.measured.profiles import Profile, with_profile
 from partition.objective import DEFAULT_OBJECTIVE, WITHIN, WITHIN_PERIOD, Objective
-from partition.plan import Plan
 from partition.strategies.base import Problem, Strategy
 
 
@@ -93,26 +85,14 @@ def load_cluster_for(model: str | None, path: Path) -> Cluster:
 class Search:
     """A problem, and the strategy that is to solve it; of a cluster, or else of equal devices.
 
-    `find` returns the strategy called `strategy`. `choice` says how the number of frames in a batch
-    was chosen, if it was.
+    `choice` says how the number of frames in a batch was chosen, if it was.
     """
 
     model: Model
     problem: Problem
-    strategy: str = "auto"
-    find: Callable[[str], Strategy] = find_strategy
-    cluster: Cluster | None = None
-    profile: Profile | None = None
+    strategy: Strategy
+    planner: Planner | None = None
     choice: BatchChoice | None = None
-
-    def as_run(self, plan: Plan) -> Plan:
-        """Return `plan` with the predictions for a run of it: a profile's times of its phases, and
-        the period of a simulated run. Plans for equal devices stay as they are."""
-        if self.cluster is None:
-            return plan
-        if self.profile is not None:
-            plan = with_profile(plan, self.profile)
-        return foreseen_on(self.cluster, plan, self.profile)
 
 
 def read_search(
@@ -148,7 +128,7 @@ def read_search(
         problem = equal_problem(
             model, options.devices or 1, described, objective, options.seed or 0, within
         )
-        return Search(model, problem, options.strategy or "auto")
+        return Search(model, problem, find_strategy(options.strategy or "auto"))
     cluster = with_profile_option(load_cluster_for(options.model, options.cluster), options.profile)
     asked = {
         "strategy": options.strategy,
@@ -162,31 +142,12 @@ def read_search(
         within = parse_within(options.within, cluster.config.objective)
         cluster = cluster.changed(within=within)
     check_strategy(cluster)
-    progress.say("reading " + ", ".join(each.path for each in cluster.models))
-    single = read_model(cluster)
-    file = profile_file(cluster, single)
-    cluster, choice = chosen_batch(with_chosen_engines(cluster, file), single, file, progress)
-    model = planned_model(cluster, single)
-    profile = profile_of(file, model.network.batch)
-    problem = problem_of(cluster, model, profile)
-    find = partial(strategy_for, cluster, file, problem)
-    return Search(model, problem, cluster.config.strategy, find, cluster, profile, choice)
-
-
-def chosen_batch(
-    cluster: Cluster, model: Model, file: ProfileFile | None, progress: ProgressDisplay
-) -> tuple[Cluster, BatchChoice | None]:
-    """Return the cluster with a number of frames per batch, and the choice if it was `auto`.
-
-    Raises `BadInputError` if no number meets the bound on latency.
-    """
-    check_curves(cluster, file)
-    if cluster.config.batch != AUTO_BATCH:
-        return cluster, None
-    search = searching(cluster, model, file, progress)
-    _, choice = choose(cluster, search, fill_s(cluster, is_pushed=cluster.config.is_stream))
-    progress.say(f"batches of {choice.batch}: {choice.reason}")
-    return cluster.changed(batch=choice.batch), choice
+    planner = read_planner(cluster, progress)
+    choice = None
+    if cluster.config.batch == AUTO_BATCH:
+        planner, _, choice = planner.with_batch(progress, is_pushed=cluster.config.is_stream)
+    problem = planner.problem()
+    return Search(planner.planned, problem, planner.strategy(problem), planner, choice)
 
 
 def parse_within(text: str | None, objective: Objective) -> float:
@@ -216,21 +177,16 @@ def equal_cluster(options: SearchOptions) -> Cluster:
 
 
 def cluster_problem(
-    cluster: Cluster, objective: Objective, seed: int
-) -> tuple[Model, ProfileFile | None, Problem]:
-    """Read the model and the profile of a cluster, and return both with its problem.
-
-    The model is in batches, if the cluster has any.
+    cluster: Cluster, objective: Objective, seed: int, progress: ProgressDisplay
+) -> tuple[Model, Problem]:
+    """Read the model and the profile of a cluster; return the model in batches, and its problem.
 
     Raises `BadInputError`.
     """
-    single = read_model(cluster)
-    file = profile_file(cluster, single)
     if cluster.config.batch == AUTO_BATCH:
         raise cluster.error(("batch",), "auto is not for a search of parameters; write a number")
-    model = planned_model(cluster, single)
-    asked = with_chosen_engines(cluster, file).changed(objective=objective, seed=seed)
-    return model, file, problem_of(asked, model, profile_of(file, model.network.batch))
+    planner = read_planner(cluster.changed(objective=objective, seed=seed), progress)
+    return planner.planned, planner.problem()
 
 
 def check_strategy_option(option: str, name: str) -> None:

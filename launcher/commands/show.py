@@ -21,8 +21,7 @@ from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
 from launcher.files import write_text
 from launcher.plan.files import CLUSTER, is_plan, read_plan
-from launcher.plan.planning import planned_model, read_model, saved_plan
-from launcher.profile.use import profile_file, profile_of, with_chosen_engines
+from launcher.plan.planner import read_planner
 from launcher.progress import open_progress
 from launcher.results.report import plan_as_json
 from launcher.results.report_text import encoding_text, open_console, plan_text
@@ -225,13 +224,10 @@ def perform(options: ShowOptions) -> Shown:
         raise BadInputError(f"--output {str(options.output)!r}: its name must end in .svg or .html")
     with open_progress() as progress:
         saved, cluster = read_plan(folder), load_cluster(folder / CLUSTER)
-        progress.say(f"reading {saved.model}")
-        single = read_model(cluster)
-        model, file = planned_model(cluster, single), profile_file(cluster, single)
-        cluster = with_chosen_engines(cluster, file)
-        plan = saved_plan(cluster, model, saved, profile_of(file, model.network.batch))
+        planner = read_planner(cluster, progress)
+        plan = planner.saved(saved)
     if options.output is not None:
-        picture = plan_svg(plan, model.rewritten(plan.rewrites).network)
+        picture = plan_svg(plan, planner.planned.rewritten(plan.rewrites).network)
         text = picture if options.output.suffix == ".svg" else _page(plan, picture)
         write_text(options.output, text, f"--output {str(options.output)!r}")
     return Shown(plan, options.output)

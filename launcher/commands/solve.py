@@ -9,7 +9,6 @@ device alone, as predicted (`partition.prediction.memory`) and by Eq. 2 of Tang 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,15 +18,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from cnn.model import Model
-from cnn.network import Network
-from ga.strategies import find_strategy
 from launcher.commands.options import SolveOptions
 from launcher.commands.problems import Search, read_search
 from launcher.errors import BadInputError
 from launcher.plan.batch_size import BatchChoice, check_latency, fill_s
 from launcher.plan.engine_check import EngineCheck, check_tensorrt, tensorrt_unchecked
 from launcher.plan.files import SUBNETS, check_save_folder, save_plan
+from launcher.plan.planner import search
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay, open_progress
 from launcher.quantities import megabytes
@@ -41,11 +38,10 @@ from partition.alone import (
     saved_percent,
 )
 from partition.errors import PartitionError
-from partition.measured.profiles import measured_part
 from partition.plan import Plan
-from partition.planner import plan_solution
+from partition.planner import Found
 from partition.prediction.timing import device_energies_j, energy_j, power_w
-from partition.strategies.base import Candidate, Problem, SearchProgress, Strategy, divided_seconds
+from partition.strategies.base import divided_seconds
 
 
 @dataclass(frozen=True)
@@ -65,26 +61,26 @@ class DeviceShare:
 class Solved:
     """A plan, and how it was found.
 
-    `alone` is the whole network on one device; `front` is the Pareto front from which the strategy
-    chose. `engines` are those that were built from the plan's subnets, and not run. `batch` says
-    how the number of frames in a batch was chosen, if it was.
+    `alone` is the whole network on one device. `engines` are those that were built from the plan's
+    subnets, and not run. `batch` says how the number of frames in a batch was chosen, if it was.
     """
 
-    problem: Problem
-    plan: Plan
-    network: Network
+    found: Found
     seconds: float
     alone: Plan
-    front: tuple[Candidate, ...] = ()
-    generations: tuple[Mapping[str, float], ...] = ()
     engines: EngineCheck | None = None
     batch: BatchChoice | None = None
 
     @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return self.found.plan
+
+    @property
     def devices(self) -> tuple[DeviceShare, ...]:
         """The share of every device, also of those without layers."""
-        plan, network = self.plan, self.network
-        busy, energies_j = _layer_seconds(self), device_energies_j(plan, plan.frame_s)
+        plan, network = self.plan, self.found.network
+        busy, energies_j = _layer_seconds(self.found), device_energies_j(plan, plan.frame_s)
         shares = []
         for device in plan.devices:
             mine = tuple(name for name, where in plan.assignment.items() if where == device.name)
@@ -106,9 +102,9 @@ class Solved:
     def speedup_bound(self) -> float:
         """See the module's docstring; 0 if no layer takes any time."""
         busiest = max(share.compute_s for share in self.devices)
-        names = [device.name for device in self.problem.devices]
+        names = [device.name for device in self.found.problem.devices]
         column = names.index(self.alone.phases[0].device)
-        alone_s = float(self.problem.costs.layer_s[:, column].sum()) / self.plan.batch
+        alone_s = float(self.found.problem.costs.layer_s[:, column].sum()) / self.plan.batch
         return alone_s / busiest if busiest else 0.0
 
     @property
@@ -127,7 +123,7 @@ class Solved:
         return {
             "network": plan.network,
             "strategy": plan.strategy,
-            "objective": self.problem.objective,
+            "objective": self.found.problem.objective,
             "explanation": plan.explanation,
             "devices": [vars(share) for share in self.devices],
             "batch": plan.batch,
@@ -151,9 +147,9 @@ class Solved:
                     "memory_bytes": candidate.memory_bytes,
                     "bytes_per_frame": candidate.wire_bytes,
                 }
-                for candidate in self.front
+                for candidate in self.found.solution.front
             ],
-            "generations": [dict(record) for record in self.generations],
+            "generations": [dict(record) for record in self.found.solution.generations],
             "batch_choice": None if self.batch is None else asdict(self.batch),
             "engines_built": None if self.engines is None else asdict(self.engines),
         }
@@ -163,57 +159,29 @@ class Solved:
         open_console().print(Group(_table(self), *map(Text, _lines(self))))
 
 
-def solve(
-    problem: Problem,
-    model: Model,
-    strategy: str,
-    progress: ProgressDisplay,
-    find: Callable[[str], Strategy] = find_strategy,
-) -> Solved:
-    """Search with the strategy that `find` returns for this name, and make the plan.
-
-    Raises `BadInputError`.
-    """
-
-    def show(search: SearchProgress) -> None:
-        progress.update(f"searching ({strategy})", search.done, search.total, search.best)
-
-    watched = replace(problem, on_progress=show)
+def solve(asked: Search, progress: ProgressDisplay) -> Solved:
+    """Search for the plan; raises `BadInputError`."""
     began_s = time.monotonic()
     try:
-        solution = find(strategy).solve(watched)
-        plan = plan_solution(watched, solution, model_digest=model.digest, strategy=strategy)
-        alone = plan_alone(problem)
+        found = search(asked.problem, asked.strategy, progress)
+        alone = plan_alone(asked.problem)
     except PartitionError as error:
         raise BadInputError(str(error)) from error
-    return Solved(
-        problem,
-        plan,
-        solution.network or problem.network,
-        time.monotonic() - began_s,
-        alone,
-        solution.front,
-        solution.generations,
-    )
+    return Solved(found, time.monotonic() - began_s, alone, batch=asked.choice)
 
 
-def _measured(solved: Solved) -> NDArray[np.float64] | None:
+def _measured(found: Found) -> NDArray[np.float64] | None:
     """Return the measured seconds of the assigned layers; None without measurements."""
-    problem = solved.problem
-    if problem.layer_s is None or solved.network is problem.network:
+    problem = found.problem
+    if problem.layer_s is None or found.network is problem.network:
         return problem.layer_s
-    return divided_seconds(problem.network, problem.layer_s, solved.network)
+    return divided_seconds(problem.network, problem.layer_s, found.network)
 
 
-def _layer_seconds(solved: Solved) -> dict[str, float]:
+def _layer_seconds(found: Found) -> dict[str, float]:
     """Return each device's seconds per frame for its layers, without cutting and firing."""
-    plan, network = solved.plan, solved.network
-    problem = replace(
-        solved.problem,
-        network=network,
-        pins={},
-        layer_s=_measured(solved),
-    )
+    plan, network = found.plan, found.network
+    problem = replace(found.problem, network=network, pins={}, layer_s=_measured(found))
     rows = {layer.name: row for row, layer in enumerate(network.layers)}
     column = {device.name: number for number, device in enumerate(plan.devices)}
     seconds = np.zeros(len(column))
@@ -235,30 +203,27 @@ def perform(options: SolveOptions) -> Solved:
     if options.engine == "tensorrt" and unchecked is not None:
         raise BadInputError(f"--engine tensorrt: {unchecked}")
     with open_progress() as progress:
-        search = read_search(options, progress, options.objective)
-        solved = solve(search.problem, search.model, search.strategy, progress, search.find)
-        if search.profile is not None:
-            progress.say(measured_part(solved.plan, search.profile))
-        plan, alone = search.as_run(solved.plan), search.as_run(solved.alone)
-        solved = replace(solved, plan=plan, alone=alone, batch=search.choice)
-        if search.cluster is not None:
-            is_pushed = search.cluster.config.is_stream
-            check_latency(search.cluster, solved.plan, fill_s(search.cluster, is_pushed=is_pushed))
-        on_tensorrt = _tensorrt_devices(options, search, solved.plan)
+        asked = read_search(options, progress, options.objective)
+        solved = solve(asked, progress)
+        cluster = None if asked.planner is None else asked.planner.cluster
+        if cluster is not None:
+            fill = fill_s(cluster, is_pushed=cluster.config.is_stream)
+            check_latency(cluster, solved.plan, fill)
+        on_tensorrt = _tensorrt_devices(options, asked, solved.plan)
         if on_tensorrt and unchecked is not None:
             progress.say(f"engines of {', '.join(on_tensorrt)} are not checked: {unchecked}")
         elif on_tensorrt:
             engines = check_tensorrt(
-                search.model,
+                asked.model,
                 solved.plan,
                 on_tensorrt,
                 lambda done, total: progress.update("building engines", done, total),
             )
             solved = replace(solved, engines=engines)
-        if options.save is not None and search.cluster is not None:
-            save_plan(options.save, solved.plan, search.cluster)
+        if options.save is not None and cluster is not None:
+            save_plan(options.save, solved.plan, cluster)
             cut_subnets(
-                search.model,
+                asked.model,
                 solved.plan,
                 options.save / SUBNETS,
                 lambda done, total: progress.update("cutting subnets", done, total),
@@ -267,12 +232,12 @@ def perform(options: SolveOptions) -> Solved:
     return solved
 
 
-def _tensorrt_devices(options: SolveOptions, search: Search, plan: Plan) -> tuple[str, ...]:
+def _tensorrt_devices(options: SolveOptions, asked: Search, plan: Plan) -> tuple[str, ...]:
     """Return the devices with layers whose engine is TensorRT, by --engine or else the cluster."""
     used = dict.fromkeys(phase.device for phase in plan.phases)
     if options.engine is not None:
         return tuple(used) if options.engine == "tensorrt" else ()
-    nodes = () if search.cluster is None else search.cluster.config.nodes
+    nodes = () if asked.planner is None else asked.planner.nodes
     return tuple(node.name for node in nodes if node.engine == "tensorrt" and node.name in used)
 
 

@@ -148,8 +148,8 @@ def perform(options: SweepOptions) -> SweepOutcome:
         raise BadInputError(str(error)) from error
     with open_progress() as progress:
         cluster = load_cluster_for(options.model, options.cluster)
-        progress.say(f"reading {cluster.models[0].path}")
-        model, _, problem = cluster_problem(cluster, options.objective, cluster.config.seed)
+        seed = cluster.config.seed
+        model, problem = cluster_problem(cluster, options.objective, seed, progress)
         study = options.study or f"{model.network.name}, {options.strategy}, {options.objective}"
         progress.say(f"study {study!r} in {name}")
         space = SPACES[options.strategy]

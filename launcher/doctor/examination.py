@@ -90,12 +90,13 @@ def _examine_here(path: Path, error: BadInputError) -> Examination:
 
 def _plan_needs(cluster: Cluster, folder: Path) -> tuple[dict[str, int], list[Checked]]:
     """Return the bytes that a saved plan needs on each node, or what is wrong with the plan."""
-    from launcher.plan.planning import read_model, saved_plan  # noqa: PLC0415 - slow to import
+    from launcher.plan.planner import Planner  # noqa: PLC0415 - slow to import
+    from launcher.plan.planning import read_model  # noqa: PLC0415
 
     found: list[Finding] = []
     needs: dict[str, int] = {}
     try:
-        plan = saved_plan(cluster, read_model(cluster), read_plan(folder), None)
+        plan = Planner(cluster, read_model(cluster)).saved(read_plan(folder))
         needs = {name: memory.total_bytes for name, memory in plan.memory.items()}
     except (LauncherError, CnnError, PartitionError) as error:
         what = f"It cannot be used: {error}."

@@ -15,18 +15,14 @@ meets the bound, the one of least latency is searched for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cnn.model import Model
 from launcher.config.load import Cluster
 from launcher.config.units import AUTO_BATCH
 from launcher.errors import BadInputError
-from launcher.plan.planning import foreseen_on, planned_model, search_plan
 from launcher.profile.file import ProfileFile
-from launcher.profile.use import profile_of
-from launcher.progress import ProgressDisplay
 from partition.plan import Plan
 
 CANDIDATES = (1, 2, 4, 8, 16, 32)
@@ -69,27 +65,6 @@ class PlanSearch(Protocol):
     def __call__(self, batch: int, strategy: str | None) -> Plan:
         """Return the plan; raises `BadInputError` if there is none."""
         ...
-
-
-def searching(
-    cluster: Cluster,
-    model: Model,
-    file: ProfileFile | None,
-    progress: ProgressDisplay,
-    nodes: Collection[str] | None = None,
-) -> PlanSearch:
-    """Return the search for plans of a cluster, with the period and latency of a simulated run.
-
-    Plans are for the nodes called `nodes`, or for all that do not stand by. `model` is that of a
-    single frame; times are those of the profile `file`, or else estimates.
-    """
-
-    def search(batch: int, strategy: str | None) -> Plan:
-        asked = cluster.changed(batch=batch, strategy=strategy or cluster.config.strategy)
-        plan = search_plan(asked, planned_model(asked, model), file, progress, nodes)
-        return foreseen_on(asked, plan, profile_of(file, batch))
-
-    return search
 
 
 def fill_s(cluster: Cluster, *, is_pushed: bool) -> Callable[[int], float]:

@@ -6,12 +6,14 @@ something. An agent that does not answer is left out; the run says what is wrong
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster
 from launcher.errors import BadInputError
+from launcher.plan.devices import NO_FACTS, Facts
 from launcher.run.runtime import ANY_ENGINE
 from nodes.core.engines import EngineLackingError, resolve
 from nodes.protocol.messages import EngineChoice, Welcome
@@ -20,9 +22,9 @@ DEVIATION = {"fp16": 0.01, "int8": 0.1}
 """Tolerances to suggest for precisions that change results."""
 
 
-def asks_for_engines(cluster: Cluster) -> bool:
+def asks_for_engines(nodes: Iterable[NodeConfig]) -> bool:
     """Return whether any node has a key that its agent may be unable to satisfy."""
-    return any(node.choice != ANY_ENGINE for node in cluster.config.nodes)
+    return any(node.choice != ANY_ENGINE for node in nodes)
 
 
 def check_precisions(cluster: Cluster) -> None:
@@ -42,6 +44,7 @@ def check_precisions(cluster: Cluster) -> None:
 def engines_of(
     cluster: Cluster,
     welcomes: Mapping[str, Welcome],
+    facts: Facts = NO_FACTS,
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, EngineChoice]:
     """Return what each node that has answered computes with.
@@ -49,7 +52,7 @@ def engines_of(
     The engines of the nodes in `reasons` were chosen by the measurements of a profile. Raises
     `BadInputError`, with file, line and key, for a node that lacks what is asked of it.
     """
-    found, lacking = split_by_engine(cluster, welcomes, reasons)
+    found, lacking = split_by_engine(cluster, welcomes, facts, reasons)
     for error in lacking.values():
         raise error
     return found
@@ -58,6 +61,7 @@ def engines_of(
 def split_by_engine(
     cluster: Cluster,
     welcomes: Mapping[str, Welcome],
+    facts: Facts = NO_FACTS,
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[str, EngineChoice], dict[str, BadInputError]]:
     """Return what the nodes that have answered compute with, and the errors of those that cannot
@@ -66,7 +70,7 @@ def split_by_engine(
     Other errors are mistakes in the file, and are raised; see `engines_of`.
     """
     found, lacking = {}, {}
-    for index, node in enumerate(cluster.config.nodes):
+    for index, node in enumerate(facts.nodes(cluster)):
         if (welcome := welcomes.get(node.name)) is None:
             continue
         try:
@@ -85,16 +89,16 @@ def split_by_engine(
 
 
 def with_declared_memory(
-    cluster: Cluster, choices: Mapping[str, EngineChoice], welcomes: Mapping[str, Welcome]
-) -> Cluster:
-    """Return the cluster with the memory that these nodes' engines take, as their agents say."""
+    facts: Facts, choices: Mapping[str, EngineChoice], welcomes: Mapping[str, Welcome]
+) -> Facts:
+    """Return `facts` with the memory that these nodes' engines take, as their agents say."""
     declared = {
         name: offer.memory
         for name, choice in choices.items()
         for offer in welcomes[name].engines
         if offer.engine == choice.engine
     }
-    return replace(cluster, engine_memory={**cluster.engine_memory, **declared})
+    return replace(facts, engine_memory={**facts.engine_memory, **declared})
 
 
 def described(choices: Mapping[str, EngineChoice], reasons: Mapping[str, str]) -> str:

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from partition.alone import ONE_DEVICE, fullest_bytes
+from partition.alone import ONE_DEVICE, fullest_bytes, solutions_alone
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.planner import plan_solution
-from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem, Solution
 
 STEP = 0.01
@@ -43,7 +42,8 @@ def candidates(problem: Problem, strategy: str, solution: Solution) -> list[tupl
     These are everything on one device, the solution itself, its front, what it was compared with,
     and the fronts of those.
     """
-    found = [*_on_one_device(problem), *_with_fronts(strategy, solution)]
+    alone = ((ONE_DEVICE, each) for each in solutions_alone(problem))
+    found = [*alone, *_with_fronts(strategy, solution)]
     distinct: dict[object, tuple[str, Solution]] = {}
     for name, each in found:
         key = (tuple(sorted(each.assignment.items())), each.rewrites)
@@ -60,19 +60,9 @@ def _with_fronts(strategy: str, solution: Solution) -> Iterator[tuple[str, Solut
         yield from _with_fronts(strategy, other)
 
 
-def _on_one_device(problem: Problem) -> Iterator[tuple[str, Solution]]:
-    pinned = set(problem.pins.values())
-    for first, *_ in kinds_of(problem):
-        name = problem.devices[first].name
-        if pinned <= {name}:
-            assignment = {layer.name: name for layer in problem.network.layers}
-            yield ONE_DEVICE, Solution(assignment, f"everything on {name}")
-
-
 def price(
     problem: Problem,
     found: Sequence[tuple[str, Solution]],
-    digest: str,
     on_progress: Callable[[int, int], None],
 ) -> list[PricedPlan]:
     """Return the plans of those solutions that fit the devices and can be proved, in order.
@@ -82,7 +72,7 @@ def price(
     priced, refusals = [], []
     for number, (name, solution) in enumerate(found, start=1):
         try:
-            plan = plan_solution(problem, solution, model_digest=digest, strategy=name)
+            plan = plan_solution(problem, solution, name)
         except PartitionError as error:
             refusals.append(error)
         else:

@@ -1,12 +1,9 @@
-"""Predicts the period and latency of a run by simulation, before it and from warm-up times.
+"""Predicts the period and latency of a run by simulation, from warm-up times.
 
 `predicted_run` simulates a plan with the times that the agents measured while they warmed up
 (`partition.prediction.simulation`), for as many frames as were streamed. Its figures are computed
 as those of the run are (`times_of`), so that the two can be compared.
-
-`foreseen` simulates a plan before it runs, with a profile's times or estimates. The closed forms of
-the period leave out the launcher's work and the time in which threads wake, and these dominate in a
-network that computes for microseconds.
+`partition.prediction.foreseen` simulates a plan before it runs.
 """
 
 from __future__ import annotations
@@ -18,17 +15,14 @@ from dataclasses import dataclass, replace
 
 from launcher.run.runtime import RunResult
 from nodes.protocol.messages import Order
-from partition.measured.profiles import Profile
 from partition.plan import Plan
+from partition.prediction.foreseen import firings
 from partition.prediction.run_costs import RunCosts
 from partition.prediction.simulation import Prediction, predict
 
 MOST_FRAMES = 400
 MOST_FIRINGS = 100_000
 """Bounds of a simulation of a run; further frames would change nothing."""
-
-FORESEEN_FIRINGS = 30_000
-"""The largest simulation of a plan before it runs, which takes some tenths of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,40 +76,6 @@ def predicted_run(
         message_s=result.message_s,
         byte_s=result.byte_s,
     )
-    affordable = max(8, MOST_FIRINGS // _firings(plan))
+    affordable = max(8, MOST_FIRINGS // firings(plan))
     batches = math.ceil((results or len(result.received_s)) / plan.batch)
     return predict(plan, costs, order=order, frames=min(batches, MOST_FRAMES, affordable))
-
-
-def foreseen(
-    plan: Plan,
-    order: Order,
-    launcher_on: str,
-    cpus: Mapping[str, Sequence[int]] | None = None,
-    profile: Profile | None = None,
-) -> Plan:
-    """Return `plan` with the period and the latency of a simulated run.
-
-    Messages and bytes cost what `profile` has, or else usual values. A plan with too many phases to
-    simulate the filling of its pipeline is returned unchanged. The period is never shorter than
-    that of the closed forms, which `plan` has.
-    """
-    nodes = {} if profile is None else profile.nodes
-    costs = RunCosts.known(
-        plan.devices,
-        host=launcher_on,
-        cpus=cpus,
-        message_s={name: node.message_s for name, node in nodes.items()},
-        byte_s={name: node.byte_s for name, node in nodes.items()},
-    )
-    deepest = max((phase.skew for phase in plan.phases), default=0)
-    frames = 24 + 3 * deepest + len(plan.dealing)
-    if frames * _firings(plan) > FORESEEN_FIRINGS:
-        return plan
-    found = predict(plan, costs, order=order, frames=frames)
-    return replace(plan, period_s=max(plan.period_s, found.period_s), latency_s=found.latency_s)
-
-
-def _firings(plan: Plan) -> int:
-    """Return about how many firings a simulated frame takes."""
-    return 14 * (len(plan.phases) + 1)

@@ -10,27 +10,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from cnn.errors import CnnError
-from cnn.model import Model
-from launcher.config.load import Cluster
 from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.plan.background import IsWanted
 from launcher.plan.engines import split_by_engine, with_declared_memory
 from launcher.plan.files import certified
-from launcher.plan.planning import problem_of, search_plan
+from launcher.plan.planner import Planner
 from launcher.plan.reported_memory import reported_limits, within_limits
 from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.file import ProfileFile
-from launcher.profile.use import profile_of
 from launcher.run.runtime import CutPlan
 from nodes.protocol.messages import Welcome
-from partition.measured.profiles import with_profile
 from partition.plan import Plan
-from partition.planner import make_plan
-from partition.strategies.base import divided_seconds
 
 QUICK = "sequential"
 """The strategy that replaces one that is too slow."""
@@ -89,14 +83,10 @@ class SearchLimit:
 
 
 class Replanner:
-    """Makes plans for a cluster whose model and profile were read, and writes their subnets."""
+    """Makes plans by a planner, and writes their subnets."""
 
-    def __init__(
-        self, cluster: Cluster, model: Model, file: ProfileFile | None, folder: Path
-    ) -> None:
-        self._cluster = cluster
-        self._model = model
-        self._file = file
+    def __init__(self, planner: Planner, folder: Path) -> None:
+        self._planner = planner
         self._folder = folder
         self._lock = threading.Lock()
         self._count = 0
@@ -133,8 +123,10 @@ class Replanner:
                 plan = self._plan(request, goes_on)
                 gain = 1.0 if to_beat is None else self._gain(plan, to_beat, request)
                 _check(goes_on)
-                certified(plan, self._cluster.model)
-                subnets = cut_subnets(self._model, plan, folder, lambda _done, _total: None)
+                certified(plan, self._planner.cluster.model)
+                subnets = cut_subnets(
+                    self._planner.planned, plan, folder, lambda _done, _total: None
+                )
             except (CnnError, OSError) as error:
                 raise RunFailedError(str(error)) from error
             return CutPlan(plan, subnets, gain)
@@ -143,14 +135,17 @@ class Replanner:
         """Plan with the memory that nodes report which were absent when the first plan was made."""
         unknown = {node: w for node, w in newcomers.items() if node not in self._newcomers}
         self._newcomers |= unknown.keys()
-        config = self._cluster.config
-        limits = reported_limits(config.nodes, unknown)
-        choices, _ = split_by_engine(self._cluster, unknown)
-        self._cluster = with_declared_memory(self._cluster, choices, unknown)
-        self._cluster = within_limits(self._cluster, limits)
+        cluster, facts = self._planner.cluster, self._planner.facts
+        limits = reported_limits(facts.nodes(cluster), unknown)
+        choices, _ = split_by_engine(cluster, unknown, facts)
+        facts = within_limits(with_declared_memory(facts, choices, unknown), limits)
+        self._planner = replace(self._planner, facts=facts)
 
     def _gain(self, plan: Plan, to_beat: Plan, request: PlanRequest) -> float:
-        gain = self._period_s(to_beat, request.slower) / plan.period_s
+        """Return how many times as fast as `to_beat` a plan is, both foreseen alike."""
+        nodes = [device.name for device in to_beat.devices]
+        problem = self._planner.problem(nodes, request.slower)
+        gain = self._planner.made_again(problem, to_beat).period_s / plan.period_s
         if gain < request.least_gain:
             raise NotBetterError(
                 f"the best plan that was found is {gain:.2f} times as fast as this one, but a "
@@ -158,45 +153,21 @@ class Replanner:
             )
         return gain
 
-    def _period_s(self, plan: Plan, slower: Mapping[str, float]) -> float:
-        """Return the period of a plan by the cost model that the search uses."""
-        network = self._model.rewritten(plan.rewrites).network
-        profile = profile_of(self._file, self._model.network.batch)
-        nodes = [device.name for device in plan.devices]
-        problem = problem_of(self._cluster, self._model, profile, nodes=nodes, slower=slower)
-        layer_s = problem.layer_s
-        if layer_s is not None and plan.rewrites:
-            layer_s = divided_seconds(self._model.network, layer_s, network)
-        again = make_plan(
-            network,
-            plan.model_digest,
-            problem.devices,
-            plan.assignment,
-            strategy=plan.strategy,
-            explanation=plan.explanation,
-            slack_frames=self._cluster.config.slack_frames,
-            rewrites=plan.rewrites,
-            layer_s=layer_s,
-            wire=problem.wire,
-        )
-        return (again if profile is None or slower else with_profile(again, profile)).period_s
-
     def _plan(self, request: PlanRequest, is_wanted: IsWanted) -> Plan:
-        nodes, slower = request.nodes, request.slower
-        until_s = time.monotonic() + SEARCH_SHARE * self._cluster.config.recovery.recovery_s
+        planner = self._planner
+        until_s = time.monotonic() + SEARCH_SHARE * planner.cluster.config.recovery.recovery_s
         failed: LauncherError | None = None
+        problem = planner.problem(request.nodes, request.slower)
         try:
-            limit = SearchLimit(until_s, is_wanted)
-            return search_plan(self._cluster, self._model, self._file, limit, nodes, slower)
+            return planner.find(problem, SearchLimit(until_s, is_wanted)).plan
         except TooLateError:
             pass
         except BadInputError as error:
             failed = error
         except ModuleNotFoundError:  # the extra `run` has no search; `sequential` needs none
             pass
-        quick = self._cluster.changed(strategy=QUICK)
         try:
             limit = SearchLimit(float("inf"), is_wanted)
-            return search_plan(quick, self._model, self._file, limit, nodes, slower)
+            return planner.find(problem, limit, planner.strategy(problem, QUICK)).plan
         except BadInputError as error:
             raise failed or error from error

@@ -13,9 +13,10 @@ These limits are known only while agents run. So a plan is first made without th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from launcher.config.cluster import NodeConfig
-from launcher.config.load import Cluster
+from launcher.plan.devices import Facts
 from launcher.plan.machines import machine_of
 from nodes.protocol.messages import Welcome
 from partition.plan import Plan
@@ -72,19 +73,14 @@ def too_full(limits: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def within_limits(cluster: Cluster, limits: Mapping[str, int]) -> Cluster:
-    """Return the cluster with these limits as the `memory` of its nodes.
+def within_limits(facts: Facts, limits: Mapping[str, int]) -> Facts:
+    """Return `facts` with these limits as the memory of nodes.
 
     A limit is at least what an engine takes to start, because less is refused for any plan, also
     for one that does not use the node.
     """
-    nodes = tuple(
-        node.model_copy(update={"memory": max(limits[node.name], START_UP_BYTES)})
-        if node.name in limits
-        else node
-        for node in cluster.config.nodes
-    )
-    return cluster.changed(nodes=nodes)
+    enough = {name: max(limit, START_UP_BYTES) for name, limit in limits.items()}
+    return replace(facts, memory={**facts.memory, **enough})
 
 
 def described(limits: Mapping[str, int]) -> str:

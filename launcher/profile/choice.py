@@ -21,14 +21,13 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from cnn.errors import CnnError
-from cnn.model import Model
 from cnn.rewrite.rewrites import from_data, to_data
 from ga.objectives import PREFERENCES
 from ga.ranking import ranking
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.plan import Plan
-from partition.planner import plan_solution
+from partition.planner import find_plan, foreseen_plan
 from partition.strategies.base import Candidate, Problem, Solution, Strategy
 
 Kinds: TypeAlias = Mapping[str, Hashable]
@@ -102,19 +101,16 @@ def _described(device: Device) -> dict[str, Any]:
     return data
 
 
-def candidates(problem: Problem, model: Model, strategy: Strategy, kinds: Kinds) -> list[Plan]:
+def candidates(problem: Problem, strategy: Strategy, kinds: Kinds) -> list[Plan]:
     """Return plans of different shape to measure, that of the strategy first.
 
     Raises `PartitionError` if the strategy finds none; other solutions without a plan are skipped.
     """
-    own = strategy.solve(problem)
-    solutions = [] if own.optimal else [*own.others, *_from_fronts(problem, own)]
-    plans = [plan_solution(problem, own, model_digest=model.digest, strategy=strategy.name)]
-    for solution in solutions:
+    found = find_plan(problem, strategy)
+    own, plans = found.solution, [found.plan]
+    for solution in [] if own.optimal else [*own.others, *_from_fronts(problem, own)]:
         try:
-            plan = plan_solution(
-                problem, solution, model_digest=model.digest, strategy=strategy.name
-            )
+            plan = foreseen_plan(problem, solution, strategy.name)
         except PartitionError:
             continue
         if shape(plan, kinds) not in (shape(other, kinds) for other in plans):

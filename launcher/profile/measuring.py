@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -25,18 +25,10 @@ from launcher.config.load import Cluster
 from launcher.config.units import AUTO_BATCH
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.batch_size import BatchChoice, choose, fill_s
+from launcher.plan.devices import Facts, devices_of, nodes_of
 from launcher.plan.engines import engines_of, with_declared_memory
 from launcher.plan.files import SavedPlan
-from launcher.plan.planning import (
-    choice_digest,
-    configured,
-    devices_of,
-    foreseen_on,
-    nodes_of,
-    planned_model,
-    problem_of,
-    saved_plan,
-)
+from launcher.plan.planner import Planner, configured
 from launcher.profile.bench import Bench, bench_options, whole_copy
 from launcher.profile.choice import (
     Choice,
@@ -59,13 +51,12 @@ from launcher.profile.file import (
 )
 from launcher.profile.links import greeted, identities, measure_link
 from launcher.profile.power import device_watts, idle_watts, layer_watts
-from launcher.profile.use import with_engines
 from launcher.progress import ProgressDisplay
 from launcher.run.job import Runtime, real_runtime
 from launcher.scratch import scratch_folder
 from nodes.core.engines import AUTO
 from partition.devices import Device
-from partition.errors import DoesNotFitError, PartitionError
+from partition.errors import DoesNotFitError
 from partition.measured.profiles import (
     BatchTimes,
     LinkProfile,
@@ -73,11 +64,11 @@ from partition.measured.profiles import (
     Profile,
     fused_phases,
     subnet_time,
-    with_profile,
 )
 from partition.plan import Plan
-from partition.planner import plan_solution
+from partition.planner import as_run
 from partition.prediction.memory_budget import START_UP_BYTES
+from partition.strategies.base import SearchProgress
 
 ROUNDS = (3, 1, 1)
 """The most new plans that are measured after each search."""
@@ -122,8 +113,7 @@ class Profiling:
     machines.
     """
 
-    cluster: Cluster
-    model: Model
+    planner: Planner
     bench: Bench
     cache: ProfileCache
     again: bool
@@ -142,10 +132,11 @@ class Profiling:
 
     def perform(self, saved: SavedPlan | None) -> tuple[ProfileFile, Plan]:
         """Measure, and return the profile and a plan that was made with it."""
-        nodes = self.cluster.config.nodes
+        nodes, facts = self.planner.nodes, self.planner.facts
         welcome = greeted(self.bench, nodes)
-        choices = engines_of(self.cluster, welcome)
-        self.cluster = with_declared_memory(self.cluster, choices, welcome)
+        choices = engines_of(self.planner.cluster, welcome, facts)
+        facts = with_declared_memory(facts, choices, welcome)
+        self.planner = replace(self.planner, facts=facts)
         self._identity = identities(nodes, welcome)
         self._meter = {name: each.meter for name, each in welcome.items() if each.meter}
         self._kind = kinds(self._identity, self.alike)
@@ -162,50 +153,53 @@ class Profiling:
         return self._file(links, choice), plan
 
     @property
-    def _planned(self) -> Model:
-        """The model in the batches of the plans that are measured."""
-        return planned_model(self.cluster, self.model)
+    def _model(self) -> Model:
+        """The model of a single frame."""
+        return self.planner.model
+
+    def _devices(self, nodes: Collection[str] | None = None) -> tuple[Device, ...]:
+        return devices_of(self.planner.cluster, nodes, self.planner.facts)
 
     def _profile(self, links: tuple[LinkProfile, ...] = ()) -> Profile:
         return Profile({name: self._known[who] for name, who in self._kind.items()}, links)
 
     def _batched(self, profile: Profile) -> Profile:
         """Return a profile for the batches of the plans that are measured."""
-        return profile.in_batches(self._planned.network.batch)
+        return profile.in_batches(self.planner.planned.network.batch)
 
     def _keep(self, kind: NodeIdentity, found: NodeProfile) -> None:
         self._known[kind] = found
-        self.cache.keep_node(self.model.digest, kind, NodeTimes.of(found))
+        self.cache.keep_node(self._model.digest, kind, NodeTimes.of(found))
 
     def _measure_layers(self) -> None:
         if not self.again:
             self._known = {
                 kind: times.profile()
                 for kind in self._kind.values()
-                if (times := self.cache.node(self.model.digest, kind)) is not None
+                if (times := self.cache.node(self._model.digest, kind)) is not None
             }
-        for device in devices_of(self.cluster, [n.name for n in self.cluster.config.nodes]):
+        for device in self._devices([node.name for node in self.planner.nodes]):
             kind = self._kind[device.name]
             if kind in self._known:
                 continue
-            names = [layer.name for layer in self.model.network.layers]
-            found = self.bench.layers(self.model, device, names)
+            names = [layer.name for layer in self._model.network.layers]
+            found = self.bench.layers(self._model, device, names)
             self.taken.layers += len(found.layer_s)
             self._keep(kind, found)
 
     def _measure_copies(self) -> None:
         on_machine = Counter(identity.host for identity in self._identity.values())
-        devices = devices_of(self.cluster)
+        devices = self._devices()
         idle_w: dict[str, float] = {}
         if any(d.name in self._meter and not self._has_watts(d.name) for d in devices):
-            idle_w = idle_watts(self.bench, self.cluster.config.nodes)
+            idle_w = idle_watts(self.bench, self.planner.nodes)
         for device in devices:
             kind = self._kind[device.name]
             known = self._known[kind]
             if known.batches and (device.name not in idle_w or self._has_watts(device.name)):
                 continue
             layers_s = sum(known.layer_s.values())
-            batches, whole, stats = self.bench.copy(self.model, device, layers_s)
+            batches, whole, stats = self.bench.copy(self._model, device, layers_s)
             if batches and stats is not None:
                 self.taken.copies += 1
                 sharing = on_machine[self._identity[device.name].host]
@@ -218,23 +212,23 @@ class Profiling:
     def _measure_power(self) -> None:
         """Measure what nodes with a meter take while they compute each part of the network."""
         on_machine = Counter(identity.host for identity in self._identity.values())
-        for device in devices_of(self.cluster):
+        for device in self._devices():
             kind = self._kind[device.name]
             known = self._known[kind]
             if device.name not in self._meter or known.idle_w is None or known.layer_w is not None:
                 continue
             sharing = on_machine[self._identity[device.name].host]
             idle_w = known.idle_w * sharing
-            found = layer_watts(self.bench, self.model, device, known.layer_s, idle_w, sharing)
+            found = layer_watts(self.bench, self._model, device, known.layer_s, idle_w, sharing)
             self._keep(kind, replace(known, layer_w=found))
 
     def _measure_batches(self) -> None:
         """Measure firings of several frames on every node, if the cluster asks for any."""
-        asked = self.cluster.config.batch
+        asked = self.planner.cluster.config.batch
         rungs = LADDER if asked == AUTO_BATCH else (asked,)
         if rungs == (1,):
             return
-        for device in devices_of(self.cluster):
+        for device in self._devices():
             kind = self._kind[device.name]
             known = self._known[kind]
             done = {each.frames for each in known.batched or () if each.layer_s}
@@ -257,7 +251,7 @@ class Profiling:
         has no room, fails, would take too long, or the network cannot."""
         layers_s = self._known[self._kind[device.name]].in_batches(frames).layer_s
         try:
-            model = self.model.in_batches(frames)
+            model = self._model.in_batches(frames)
         except CnnError:
             return None
         if FIRINGS * sum(layers_s.values()) > self.most_s or not fits(model, device):
@@ -279,29 +273,23 @@ class Profiling:
 
     def _choose_batch(self, links: tuple[LinkProfile, ...]) -> None:
         """Settle how many frames the plans that are measured compute at once."""
-        if self.cluster.config.batch != AUTO_BATCH:
+        cluster, profile = self.planner.cluster, self._profile(links)
+        if cluster.config.batch != AUTO_BATCH:
             return
-        profile, cluster = self._profile(links), self.cluster
 
-        def search(batch: int, strategy: str | None) -> Plan:
-            asked = cluster.changed(batch=batch, strategy=strategy or cluster.config.strategy)
-            model, own = planned_model(asked, self.model), profile.in_batches(batch)
-            problem = problem_of(asked, model, own, self.bench.progress)
-            name = asked.config.strategy
-            try:
-                solution = configured(asked.config.ga, name).solve(problem)
-                plan = plan_solution(problem, solution, model_digest=model.digest, strategy=name)
-            except PartitionError as error:
-                raise BadInputError(f"{cluster.source.name}: {error}") from error
-            return foreseen_on(asked, with_profile(plan, own), own)
+        def in_batches(batch: int, strategy: str | None) -> Plan:
+            asked = replace(self.planner, batch=batch)
+            problem = asked.problem(measured=profile.in_batches(batch))
+            by = configured(cluster.config.ga, strategy or cluster.config.strategy)
+            return asked.find(problem, self.bench.progress, by).plan
 
         fill = fill_s(cluster, is_pushed=cluster.config.is_stream)
         try:
-            _, self.choice = choose(cluster, search, fill)
+            _, self.choice = choose(cluster, in_batches, fill)
         except BadInputError:  # what was measured is kept, so that other bounds can be tried
-            _, self.choice = choose(cluster.changed(max_latency=None), search, fill)
+            _, self.choice = choose(cluster.changed(max_latency=None), in_batches, fill)
         self.bench.progress.say(f"batches of {self.choice.batch}: {self.choice.reason}")
-        self.cluster = cluster.changed(batch=self.choice.batch)
+        self.planner = replace(self.planner, batch=self.choice.batch)
 
     def _has_watts(self, name: str) -> bool:
         """Whether it was measured what the node takes, or that it computes too rarely for that."""
@@ -327,9 +315,10 @@ class Profiling:
 
     def _measure_saved(self, saved: SavedPlan, profile: Profile) -> Plan:
         """Measure the subnets of a saved plan."""
-        plan = saved_plan(self.cluster, self._planned, saved, self._batched(profile))
+        plan = self.planner.saved(saved, self._batched(profile))
         self._measure_phases(plan, f"measuring {saved.path.name}")
-        return self._predicted(plan, self._batched(self._profile(profile.links)))
+        problem = self.planner.problem(measured=self._batched(self._profile(profile.links)))
+        return as_run(problem, plan)
 
     def _decide(self, links: tuple[LinkProfile, ...]) -> tuple[Plan, Choice]:
         """Measure the subnets of the best plans, and choose among these by the measurements.
@@ -337,7 +326,7 @@ class Profiling:
         The rounds start with the times of layers and whole copies only, so that a repetition finds
         the same plans.
         """
-        everything = len(self.model.network.layers)
+        everything = len(self._model.network.layers)
         batched = self._batched(self._profile())
         tried = Profile(
             {
@@ -348,17 +337,16 @@ class Profiling:
             },
             links,
         )
-        model = self._planned
-        config = self.cluster.config
+        config = self.planner.cluster.config
         strategy = configured(config.ga, config.strategy)
         plans: dict[Shape, Plan] = {}
         before_s: dict[Shape, float] = {}
         began_s = time.monotonic()
         for most in ROUNDS:
-            problem = problem_of(self.cluster, model, tried, self.bench.progress)
+            problem = self.planner.problem(measured=tried)
+            watched = replace(problem, on_progress=self._show)
             found = {
-                shape(plan, self._kind): self._predicted(plan, tried)
-                for plan in candidates(problem, model, strategy, self._kind)
+                shape(plan, self._kind): plan for plan in candidates(watched, strategy, self._kind)
             }
             own, *others = found.values()
             in_order = {shape(plan, self._kind): plan for plan in (own, *ranked(problem, others))}
@@ -372,23 +360,23 @@ class Profiling:
                 stage = f"measuring plan {len(plans)} of at most {sum(ROUNDS)}"
                 self._measure_phases(plans[each], stage)
                 tried = _with_phases(tried, plans[each], self._batched(self._profile()))
-        measured = self._batched(self._profile(links))
-        final = ranked(problem, [self._predicted(plan, measured) for plan in plans.values()])
+        measured = self.planner.problem(measured=self._batched(self._profile(links)))
+        final = ranked(problem, [as_run(measured, plan) for plan in plans.values()])
         choice = Choice(
-            made_for=choice_digest(self.cluster, problem, strategy.name),
+            made_for=self.planner.question(problem, strategy.name),
             strategy=strategy.name,
             plans=tuple(measured_plan(plan, before_s[shape(plan, self._kind)]) for plan in final),
         )
         return final[0], choice
 
-    def _predicted(self, plan: Plan, profile: Profile) -> Plan:
-        """Return a plan with the period and latency that follow from `profile`."""
-        return foreseen_on(self.cluster, with_profile(plan, profile), profile)
+    def _show(self, search: SearchProgress) -> None:
+        stage = f"searching ({self.planner.cluster.config.strategy})"
+        self.bench.progress.update(stage, search.done, search.total, search.best)
 
     def _measure_phases(self, plan: Plan, stage: str) -> None:
         if len(fused_phases(plan, self._batched(self._profile()))) == len(plan.phases):
             return
-        for device, times in self.bench.phases(self._planned, plan, stage).items():
+        for device, times in self.bench.phases(self.planner.planned, plan, stage).items():
             kind = self._kind[device]
             self.taken.subnets += len(times)
             known = self._known[kind]
@@ -410,8 +398,8 @@ class Profiling:
 
     def _file(self, links: tuple[LinkProfile, ...], choice: Choice | None = None) -> ProfileFile:
         return ProfileFile(
-            model=self.model.network.name,
-            model_digest=self.model.digest,
+            model=self._model.network.name,
+            model_digest=self._model.digest,
             energy=self._energy(),
             nodes={
                 name: NodeEntry(
@@ -487,33 +475,27 @@ def measure(
     links between nodes of the same two kinds share theirs. Raises `LauncherError` if a node cannot
     be used or fails.
     """
+    planner = Planner(cluster, model)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
         agents = stack.enter_context(ExitStack())
 
-        def start(cluster: Cluster) -> Bench:
+        def start(planner: Planner) -> Bench:
             agents.close()
-            nodes = nodes_of(cluster)
+            nodes = nodes_of(cluster, planner.facts)
             runner = agents.enter_context(runtime(nodes))
             return Bench(runner, nodes, folder, bench_options(cluster), progress)
 
-        bench = start(cluster)
+        bench = start(planner)
         engines = _compare_engines(
-            cluster, model, bench, cache, again, alike, lambda: start(cluster)
+            cluster, model, bench, cache, again, alike, lambda: start(planner)
         )
-        chosen = with_engines(cluster, {n: each.chosen for n, each in engines.items()})
+        chosen = Facts(engines={name: each.chosen for name, each in engines.items()})
+        planner = replace(planner, facts=chosen)
         if engines:  # the agents may have been started anew, and compute with the chosen engines
-            bench = start(chosen)
+            bench = start(planner)
         profiling = Profiling(
-            chosen,
-            model,
-            bench,
-            cache,
-            again,
-            most_s,
-            alike,
-            engines,
-            renew=lambda: start(chosen),
+            planner, bench, cache, again, most_s, alike, engines, renew=lambda: start(planner)
         )
         found, plan = profiling.perform(saved)
     return found, plan, profiling.taken

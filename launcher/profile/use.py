@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from cnn.model import Model
 from cnn.network import Network
+from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster
 from launcher.errors import BadInputError
+from launcher.plan.devices import Facts
 from launcher.profile.file import NodeIdentity, ProfileFile, read_profile
 from launcher.profile.links import node_part
-from nodes.core.engines import AUTO
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.measured.profiles import Profile, measured_costs, profiled_devices
@@ -36,45 +37,20 @@ def profile_file(cluster: Cluster, model: Model) -> ProfileFile | None:
         return None
     path = cluster.path(cluster.config.profile)
     found = read_profile(path)
-    nodes = with_chosen_engines(cluster, found).config.nodes
+    nodes = Facts(engines=found.chosen_engines()).nodes(cluster)
     known = {node.name: node_part(node) for node in nodes}
     found.check(str(path), model.network.name, model.digest, known)
     return found
 
 
-def with_chosen_engines(cluster: Cluster, file: ProfileFile | None) -> Cluster:
-    """Return the cluster with the engines that the profile's measurements have chosen."""
-    return cluster if file is None else with_engines(cluster, file.chosen_engines())
-
-
-def with_engines(cluster: Cluster, chosen: Mapping[str, str]) -> Cluster:
-    """Return the cluster with `chosen` engines, by node, where it leaves them open."""
-    changed = {
-        node.name: node.model_copy(update={"engine": chosen[node.name]})
-        for node in cluster.config.nodes
-        if node.engine == AUTO and chosen.get(node.name)
-    }
-    if not changed:
-        return cluster
-    return cluster.changed(
-        nodes=tuple(changed.get(node.name, node) for node in cluster.config.nodes)
-    )
-
-
-def engine_reasons(cluster: Cluster, file: ProfileFile | None) -> dict[str, str]:
+def engine_reasons(nodes: Iterable[NodeConfig], file: ProfileFile) -> dict[str, str]:
     """Return why nodes compute with their engine, by node, where measurements chose it."""
     found = {}
-    for node in cluster.config.nodes:
-        entry = None if file is None else file.nodes.get(node.name)
+    for node in nodes:
+        entry = file.nodes.get(node.name)
         if entry is not None and entry.engines is not None and entry.engines.chosen == node.engine:
             found[node.name] = entry.engines.reason
     return found
-
-
-def profile_of(file: ProfileFile | None, batch: int = 1) -> Profile | None:
-    """Return the measurements as the cost model reads them, of firings of `batch` frames; None
-    without a file."""
-    return None if file is None else file.profile().in_batches(batch)
 
 
 def check_agents(

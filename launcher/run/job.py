@@ -20,18 +20,12 @@ from cnn.errors import CnnError
 from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RunConfig
-from launcher.config.units import AUTO_BATCH, parse_batch, parse_duration, parsed_option
+from launcher.config.units import parse_batch, parse_duration, parsed_option
 from launcher.core.roll import Absence
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
-from launcher.plan.batch_size import (
-    BatchChoice,
-    check_curves,
-    check_latency,
-    choose,
-    fill_s,
-    searching,
-)
+from launcher.plan.batch_size import BatchChoice, check_latency, fill_s
+from launcher.plan.devices import Facts, nodes_of
 from launcher.plan.engines import (
     asks_for_engines,
     check_precisions,
@@ -54,18 +48,8 @@ from launcher.plan.files import (
 )
 from launcher.plan.machines import THIS_MACHINE, machine_of
 from launcher.plan.networks import Part, check_inputs, open_results, parts_of
-from launcher.plan.planning import (
-    check_strategy,
-    foreseen_on,
-    nodes_of,
-    planned_model,
-    read_model,
-    run_options,
-    saved_plan,
-    summary,
-    wire_of,
-    with_warmup,
-)
+from launcher.plan.planner import Planner, read_planner
+from launcher.plan.planning import check_strategy, run_options, summary, wire_of, with_warmup
 from launcher.plan.replanning import Replanner
 from launcher.plan.reported_memory import (
     described,
@@ -77,16 +61,8 @@ from launcher.plan.reported_memory import (
 from launcher.plan.simplified import check_simplified, default_cache
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.bench import Bench, bench_options
-from launcher.profile.file import ProfileFile
 from launcher.profile.links import greeted, identities
-from launcher.profile.use import (
-    check_agents,
-    engine_reasons,
-    profile_file,
-    profile_of,
-    with_chosen_engines,
-    with_profile_option,
-)
+from launcher.profile.use import check_agents, with_profile_option
 from launcher.progress import ProgressDisplay
 from launcher.results.collecting import Results
 from launcher.results.comparison.agreement import worst_of
@@ -204,13 +180,13 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
     if request.plan_only:
         if cluster.config.input.source is None:
             check_inputs(request, cluster, model)
-        engines = {node.name: node.choice for node in cluster.config.nodes}
-        if asks_for_engines(cluster):
-            with runtime(nodes_of(cluster)) as runner:
+        engines = {node.name: node.choice for node in job.planner.nodes}
+        if asks_for_engines(job.planner.nodes):
+            with runtime(nodes_of(cluster, job.planner.facts)) as runner:
                 job, found = _check_engines(job, runner, progress)
                 engines |= found
         job, plan = _plan(job, progress)
-        return Outcome(plan, None, engines=engines, reasons=job.reasons, batch=job.choice)
+        return Outcome(plan, None, engines=engines, reasons=job.planner.reasons, batch=job.choice)
     if cluster.config.is_stream:
         raise BadInputError(
             f"{cluster.source.name}: names a source or sinks, between which only the command "
@@ -278,7 +254,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             accuracy=results.accuracy(),
             cpus={node.name: node.cpus for node in cluster.config.nodes},
             machines={node.name: machine_of(node) for node in cluster.config.nodes},
-            reasons=job.reasons,
+            reasons=job.planner.reasons,
             batch=ready.choice,
             max_latency_s=cluster.config.max_latency,
         )
@@ -373,20 +349,25 @@ class _Job:
     """What the user asks for, read and checked before any agent is started."""
 
     request: Request
-    cluster: Cluster
+    planner: Planner
     saved: SavedPlan | None
     nodes: tuple[Node, ...]
-    model: Model
-    """The model of a single frame: of inputs, results and the comparison."""
-    planned: Model
-    """The model in batches, of which plans are made."""
-    file: ProfileFile | None
     absent: Mapping[str, str] = field(default_factory=dict)
     """Why nodes cannot be used when the run begins, in sentences."""
     hopeless: frozenset[str] = frozenset()
     """Those of them that cannot be used however long the run waits."""
     full: Mapping[str, str] = field(default_factory=dict)
     """Why nodes that answer have no room for anything, in sentences."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """What the user wrote."""
+        return self.planner.cluster
+
+    @property
+    def model(self) -> Model:
+        """The model of a single frame: of inputs, results and the comparison."""
+        return self.planner.model
 
     @property
     def begins_with_available(self) -> bool:
@@ -407,11 +388,6 @@ class _Job:
     """Whether frames come when others push them, and not from files."""
     choice: BatchChoice | None = None
     """How the number of frames in a batch was chosen, if it was and has been."""
-
-    @property
-    def reasons(self) -> dict[str, str]:
-        """Why nodes compute with their engine, where the profile's measurements chose it."""
-        return engine_reasons(self.cluster, self.file)
 
 
 @dataclass(frozen=True)
@@ -462,23 +438,15 @@ def _read(
     wire_of(cluster)  # it refuses what changes results unasked, before anything is read
     if not request.plan_only:
         nodes_of(cluster)  # it refuses missing keys before the model is read
-    progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
-    model = read_model(cluster)
-    file = profile_file(cluster, model)
-    check_curves(cluster, file)
-    cluster = with_chosen_engines(cluster, file)
-    nodes = () if request.plan_only else nodes_of(cluster)
-    for part in model.parts or (model,):
+    planner = read_planner(cluster, progress)
+    for part in planner.model.parts or (planner.model,):
         progress.say(summary(part.network, part.filled_seed))
-    planned = planned_model(cluster, model)
+    _ = planner.planned  # it refuses networks that cannot be in batches, before agents start
     return _Job(
         request,
-        cluster,
+        planner,
         saved,
-        nodes,
-        model,
-        planned,
-        file,
+        () if request.plan_only else nodes_of(cluster, planner.facts),
         is_pushed=is_pushed or cluster.config.is_stream,
     )
 
@@ -496,28 +464,30 @@ def _ready(
     first."""
     if job.begins_with_available:
         job = _call_roll(job, runner, progress)
-    if asks_for_engines(job.cluster):
+    if asks_for_engines(job.planner.nodes):
         job, _ = _check_engines(job, runner, progress)
     cluster, model = job.cluster, job.model
-    if job.file is not None and job.present:  # one of other machines would mislead the search
+    file = job.planner.file
+    if file is not None and job.present:  # one of other machines would mislead the search
         bench = Bench(runner, job.present, folder / "who", bench_options(cluster), progress)
-        nodes = tuple(node for node in cluster.config.nodes if node.name not in job.absent)
-        check_agents(cluster, model, job.file, identities(nodes, greeted(bench, nodes)))
+        nodes = tuple(node for node in job.planner.nodes if node.name not in job.absent)
+        check_agents(cluster, model, file, identities(nodes, greeted(bench, nodes)))
     if checks:
         show = _counting(progress, "comparing the simplified network")
         check_simplified(model, folder / "simplified", default_cache(), show)
     job, plan = _plan_for_present(job, progress)
-    if any(node.memory is None for node in cluster.config.nodes):
+    if any(node.memory is None for node in job.planner.nodes):
         job, plan = _within_reported(job, plan, runner, progress)
     cluster = job.cluster
     certified(plan, cluster.model)
     subnets_folder = _subnets_folder(job, folder)
-    subnets = cut_subnets(job.planned, plan, subnets_folder, _counting(progress, "cutting subnets"))
+    show = _counting(progress, "cutting subnets")
+    subnets = cut_subnets(job.planner.planned, plan, subnets_folder, show)
     options = replace(
         run_options(cluster), check_phases=cluster.config.check == "phases", absent=job.absent
     )
     if options.recovery.enabled:
-        replan = Replanner(cluster, job.planned, job.file, folder)
+        replan = Replanner(job.planner, folder)
         stack.callback(replan.close)
         adapt = options.recovery.adapt and job.saved is None
         recovery = options.recovery.model_copy(update={"adapt": adapt})
@@ -559,7 +529,7 @@ def _check_engines(
     If a node lacks what it is asked for, a run that begins with the available nodes does without
     it. Otherwise, or if none is left, this raises `BadInputError`.
     """
-    nodes = job.present if job.nodes else nodes_of(job.cluster)
+    nodes = job.present if job.nodes else nodes_of(job.cluster, job.planner.facts)
     if not nodes:
         return job, {}
     cluster = job.cluster
@@ -567,17 +537,22 @@ def _check_engines(
     for name, welcome in welcomes.items():
         offered = (offer for offer in welcome.engines if not offer.missing)
         progress.say(f"node {name} has {'; '.join(described_offers(offered))}")
-    found, lacking = split_by_engine(cluster, welcomes, job.reasons)
+    facts, reasons = job.planner.facts, job.planner.reasons
+    found, lacking = split_by_engine(cluster, welcomes, facts, reasons)
     if lacking and (not found or not job.begins_with_available):
         raise next(iter(lacking.values()))
     job = replace(job, hopeless=job.hopeless | lacking.keys())
     job = _without(job, {name: str(error) for name, error in lacking.items()}, progress)
     silent = [node.name for node in cluster.config.nodes if node.name not in welcomes]
-    text = described_choices(found, job.reasons)
+    text = described_choices(found, reasons)
     progress.say(f"engines: {text or 'no node has answered'}")
     if found and silent:
         progress.say(f"engines of {', '.join(silent)} are unknown: no answer")
-    return replace(job, cluster=with_declared_memory(cluster, found, welcomes)), found
+    return _knowing(job, with_declared_memory(facts, found, welcomes)), found
+
+
+def _knowing(job: _Job, facts: Facts) -> _Job:
+    return replace(job, planner=replace(job.planner, facts=facts))
 
 
 def _plan_for_present(job: _Job, progress: ProgressDisplay) -> tuple[_Job, Plan]:
@@ -616,19 +591,19 @@ def _within_reported(
 
     Raises `BadInputError` if no plan fits, unless a node is absent that may come.
     """
-    cluster, request = job.cluster, job.request
+    cluster, request, facts = job.cluster, job.request, job.planner.facts
     active = {node.name for node in cluster.config.nodes if not node.standby}
     nodes = tuple(node for node in job.present if node.name in active)
     if not nodes:
         return job, plan
     welcomes = runner.call_roll(nodes, cluster.config.run.connect_timeout_s).welcomes
-    limits = reported_limits(cluster.config.nodes, welcomes)
+    limits = reported_limits(job.planner.nodes, welcomes)
     if not limits:
         return job, plan
     full = too_full(limits)
     for name, sentence in full.items():
         progress.say(sentence, "warning", (name,))
-    limited = replace(job, cluster=within_limits(cluster, limits), full=full)
+    limited = replace(_knowing(job, within_limits(facts, limits)), full=full)
     known = f"available to nodes without `memory`, as their agents report: {described(limits)}"
     over = exceeded(plan, limits)
     if not over:
@@ -637,7 +612,7 @@ def _within_reported(
     need = plan.memory[over[0]].total_bytes / 1e6
     progress.say(f"{known}; the plan needs {need:.0f} MB on {over[0]}, so another one is made")
     if job.choice is not None:
-        limited = replace(limited, cluster=limited.cluster.changed(batch=AUTO_BATCH))
+        limited = replace(limited, planner=replace(limited.planner, batch=None))
     again = replace(limited, request=replace(request, save=None))
     try:
         again, plan = _plan_for_present(again, progress)
@@ -648,8 +623,7 @@ def _within_reported(
         ) from error
     plan = replace(plan, explanation=f"{plan.explanation}; {known}")
     if request.save is not None:
-        batch = again.cluster.config.batch
-        _save(request.save, plan, cluster.changed(batch=batch), again.planned, progress)
+        _save(request.save, plan, again.planner, progress)
     return replace(again, request=request), plan
 
 
@@ -780,37 +754,26 @@ def _plan(
 ) -> tuple[_Job, Plan]:
     """Return a plan for the nodes called `nodes`, or for all that do not stand by, and the job with
     the number of frames per batch that was chosen for it."""
-    cluster, fill = job.cluster, fill_s(job.cluster, is_pushed=job.is_pushed)
-    search = searching(cluster, job.model, job.file, progress, nodes)
     if job.saved is not None and job.saved.fits(nodes):
-        profile = profile_of(job.file, job.planned.network.batch)
-        plan = saved_plan(cluster, job.planned, job.saved, profile)
-        plan = foreseen_on(cluster, plan, profile)
-        check_latency(cluster, plan, fill)
-    elif cluster.config.batch == AUTO_BATCH:
-        plan, choice = choose(cluster, search, fill)
-        cluster = cluster.changed(batch=choice.batch)
-        planned = planned_model(cluster, job.model)
-        job = replace(job, cluster=cluster, planned=planned, choice=choice)
-        progress.say(f"batches of {choice.batch}: {choice.reason}")
+        plan = job.planner.saved(job.saved)
+        check_latency(job.cluster, plan, fill_s(job.cluster, is_pushed=job.is_pushed))
     else:
-        plan = search(cluster.config.batch, None)
-        check_latency(cluster, plan, fill)
+        planner, plan, choice = job.planner.with_batch(progress, nodes, is_pushed=job.is_pushed)
+        job = replace(job, planner=planner, choice=choice)
     progress.say(
         f"planned ({plan.strategy}): {len(plan.phases)} phases, {len(plan.channels)} channels, "
         f"proved free of deadlock; {1 / plan.frame_s:.2f} frames/s predicted from "
         + ("measured times" if plan.times == "measured" else "estimates")
     )
     if job.request.save is not None:
-        _save(job.request.save, plan, cluster, job.planned, progress)
+        _save(job.request.save, plan, job.planner, progress)
     return job, plan
 
 
-def _save(
-    folder: Path, plan: Plan, cluster: Cluster, model: Model, progress: ProgressDisplay
-) -> None:
-    save_plan(folder, plan, cluster)
-    cut_subnets(model, plan, folder / SUBNETS, _counting(progress, "cutting subnets"))
+def _save(folder: Path, plan: Plan, planner: Planner, progress: ProgressDisplay) -> None:
+    save_plan(folder, plan, planner.cluster.changed(batch=plan.batch))
+    show = _counting(progress, "cutting subnets")
+    cut_subnets(planner.planned, plan, folder / SUBNETS, show)
     progress.say(f"saved in {folder}; launch {folder} runs it")
 
 

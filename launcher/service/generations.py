@@ -32,9 +32,11 @@ from launcher.config.load import (
 from launcher.config.source import parse_source
 from launcher.errors import BadInputError
 from launcher.files import with_advice
+from launcher.plan.devices import nodes_of
 from launcher.plan.engines import check_precisions
 from launcher.plan.files import cluster_text
-from launcher.plan.planning import check_strategy, nodes_of, planned_model, read_model, wire_of
+from launcher.plan.planner import Planner
+from launcher.plan.planning import check_strategy, read_model, wire_of
 from launcher.serve.listening import check_stateless, tls_files
 from launcher.service.events import ModelRelease
 from launcher.service.store import APPLIED, DRAFT, Generation, KeptModel, Store
@@ -84,7 +86,7 @@ def read_generation(
         entry = KeptModel(model.name, str(model.config.version), digest, content, files)
         _check_version(cluster, model, entry, known)
         if not any(entry in generation.models for generation in known):
-            planned_model(single, read_model(single))
+            _ = Planner(single, read_model(single)).planned  # it refuses what has no batches
         entries.append((entry, config))
     changed = cluster.changed(
         model=tuple(config for _, config in entries)

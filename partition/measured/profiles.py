@@ -28,8 +28,8 @@ from partition.errors import PartitionError
 from partition.measured.batch_curves import seconds_at
 from partition.measured.subnet_fit import MeasuredSubnet, fit_to_subnets
 from partition.plan import Plan, PlannedPhase
-from partition.planner import with_measured_phases
 from partition.prediction.run_costs import ThreadCosts
+from partition.prediction.timing import with_measured_phases
 from partition.pricing.compute_time import layer_seconds
 from partition.pricing.layer_power import LayerWatts
 from partition.pricing.linear_models import LinearTime, fit

@@ -28,14 +28,15 @@ the power of layers was measured, it replaces `busy_w` for their seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from csdf.conversion.from_network import HOST, SOURCE, Dataflow
 from partition.devices import Device, launcher_s
+from partition.errors import PartitionError
 from partition.plan import Plan, PlannedChannel, PlannedPhase
 from partition.pricing import busy
 from partition.pricing.busy import rates_of
@@ -310,3 +311,25 @@ def device_energies_j(plan: Plan, frame_s: float) -> dict[str, float]:
         for device in plan.devices
         if device.name in working
     }
+
+
+def with_measured_phases(plan: Plan, phase_s: Mapping[str, float]) -> Plan:
+    """Return `plan` with the predicted time of each phase replaced by a measured one, `phase_s`.
+
+    The period and the latency are derived anew. Raises `PartitionError` if a phase of the plan has
+    no time.
+    """
+    missing = [phase.name for phase in plan.phases if phase.name not in phase_s]
+    if missing:
+        raise PartitionError(
+            f"no measured time for phase {missing[0]!r}; measure every phase of the plan"
+        )
+    phases = tuple(replace(phase, predicted_s=phase_s[phase.name]) for phase in plan.phases)
+    period = period_s(plan.devices, phases, plan.channels, plan.dealing)
+    return replace(
+        plan,
+        phases=phases,
+        period_s=period,
+        latency_s=latency_s(phases, plan.channels, period, plan.dealing),
+        times="measured",
+    )

@@ -31,6 +31,8 @@ from partition.wire import RAW, WireChoice, shortest_bytes
 
 if TYPE_CHECKING:
     from cnn.rewrite.bands import FusedLayers
+    from partition.measured.profiles import Profile
+    from partition.prediction.foreseen import RunFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,11 @@ class Rewritable(Protocol):
     @property
     def network(self) -> Network:
         """The network."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """The digest of the file that the model came from."""
         ...
 
     def rewritten(self, rewrites: Sequence[Rewrite]) -> Rewritable:
@@ -87,7 +94,9 @@ class Problem:
     `model` is what `network` came from, for strategies that rewrite it; `layer_s` [layers, devices]
     are measured seconds that replace estimates; `copies` are measured seconds of frames on a device
     (by its name) that computes the whole network. `wire` says how tensors between devices may be
-    encoded. `layer_w` are measured watts of layers.
+    encoded. `layer_w` are measured watts of layers. `profile` has the times of phases that were
+    measured as they are, and `run` says how plans will be run; both count in foreseen plans
+    (`partition.planner.foreseen_plan`).
     Construction raises `PartitionError` for a network without layers, for no devices, for two of
     one name, for one whose memory does not hold an engine, and for a pin that names an unknown
     layer or device.
@@ -119,6 +128,8 @@ class Problem:
     copies: Mapping[str, LinearTime] = field(default_factory=dict, compare=False)
     wire: WireChoice = RAW
     layer_w: LayerWatts = field(default_factory=dict, compare=False)
+    profile: Profile | None = field(default=None, compare=False)
+    run: RunFacts | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not self.network.layers:

@@ -73,7 +73,7 @@ def test_a_strategy_sends_8_bits_and_changes_no_bit(
     pins = {each: "abc"[3 * n // len(layers)] for n, each in enumerate(layers)}
     problem = Problem(model.network, DEVICES, pins if name in PINNED else {}, model=model)
     solution = STRATEGIES[name].solve(problem)
-    plan = plan_solution(problem, solution, model_digest="", strategy=name)
+    plan = plan_solution(problem, solution, name)
     cut = model.rewritten(solution.rewrites)
     assert len({phase.device for phase in plan.phases}) > 1
     assert crossing(cut, plan) <= {"uint8"}

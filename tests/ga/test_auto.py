@@ -39,7 +39,7 @@ class TestAuto(RewritingContract):
         network = chain(*[10**6] * 8, weights=[5 * MB] * 8)
         devices = (Device("small", 91 * MB), Device("roomy", 250 * MB))
         problem = Problem(network, devices)
-        plan_solution(problem, self.strategy.solve(problem), model_digest="", strategy="auto")
+        plan_solution(problem, self.strategy.solve(problem), "auto")
 
     def test_without_a_model_there_is_nothing_to_rewrite(self) -> None:
         solution = self.strategy.solve(Problem(residual(2), equal(2)))
@@ -53,7 +53,7 @@ def test_whole_copies_are_taken_where_there_is_nothing_to_cut() -> None:
     solution = Auto((Sequential(), BatchSplit())).solve(problem)
     assert solution.explanation.startswith("batch-split (compared with sequential")
     assert set(solution.assignment.values()) == {"d0", "d1"}
-    assert not divides(plan_solution(problem, solution, model_digest="", strategy=""))
+    assert not divides(plan_solution(problem, solution, ""))
 
 
 class Regretful(Sequential):
@@ -74,7 +74,7 @@ def test_a_plan_that_no_candidate_has_does_not_make_copies_win() -> None:
 
     def period_s(strategy: Strategy) -> float:
         solution = strategy.solve(problem)
-        return plan_solution(problem, solution, model_digest="", strategy="").period_s
+        return plan_solution(problem, solution, "").period_s
 
     copied_s, limit = period_s(BatchSplit()), 1 + problem.within
     assert copied_s * limit < period_s(Sequential()) < copied_s * limit**2
@@ -101,7 +101,7 @@ def test_for_both_the_least_memory_within_the_tolerance_is_chosen_and_both_colum
         problem
     )
     several = [solution, *solution.others]
-    plans = [plan_solution(problem, each, model_digest="", strategy="") for each in several]
+    plans = [plan_solution(problem, each, "") for each in several]
     assert order(problem, [columns(problem, plan) for plan in plans])[0] == 0
     assert solution.explanation.startswith(("runs (compared with ", "vertical (compared with "))
     assert "shortest found, and the fullest device holds" in solution.explanation
@@ -167,6 +167,6 @@ def test_memory_is_what_devices_hold_channels_included() -> None:
     def ranked(devices: str) -> float:
         assignment = {f"l{number}": f"d{device}" for number, device in enumerate(devices)}
         solution = Solution(assignment, "")
-        return rank(plan_solution(problem, solution, model_digest="", strategy="auto"))
+        return rank(plan_solution(problem, solution, "auto"))
 
     assert ranked("00001111") < ranked("01010101") - 0.4

@@ -29,7 +29,7 @@ class TestHybrid(RewritingContract):
         model = chain_model(1, is_heavy=True, channels=64)
         problem = Problem(model.network, equal(4), model=model)
         solution = Hybrid(QUICK).solve(problem)
-        plan = plan_solution(problem, solution, model_digest="", strategy="hybrid")
+        plan = plan_solution(problem, solution, "hybrid")
         assert {phase.device for phase in plan.phases} == {"d0", "d1", "d2", "d3"}
 
     def test_slices_are_whole_blocks_as_engines_compute_them(self) -> None:

@@ -17,7 +17,8 @@ from ga.replicated import Replicated, frames_per_pipeline, groups_of
 from ga.vertical import Effort, Vertical
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.planner import plan_solution, with_measured_phases
+from partition.planner import plan_solution
+from partition.prediction.timing import with_measured_phases
 from partition.strategies.base import Problem, Solution
 from partition.strategies.batch_split import LONGEST_CYCLE
 from partition.strategies.contiguous.sequential import Sequential
@@ -118,7 +119,7 @@ def test_where_no_group_holds_the_network_one_pipeline_is_left() -> None:
         problem = Problem(model.network, devices, model=model)
         solution = strategy.solve(problem)
         assert bool(solution.rewrites) == (strategy is TWO)
-        plan = plan_solution(problem, solution, model_digest="", strategy=strategy.name)
+        plan = plan_solution(problem, solution, strategy.name)
         return max(memory.total_bytes for memory in plan.memory.values())
 
     limit = fullest(TWO, None) - MB
@@ -144,7 +145,7 @@ def test_the_slowest_of_many_stages_is_expected_to_be_slower_than_of_few() -> No
     def expected(count: int) -> float:
         problem = Problem(network, tuple(fast(f"d{i}", 1) for i in range(count)))
         assignment = {f"l{i}": f"d{i * count // 8}" for i in range(8)}
-        plan = plan_solution(problem, Solution(assignment, ""), model_digest="", strategy="")
+        plan = plan_solution(problem, Solution(assignment, ""), "")
         exact = with_measured_phases(plan, {each.name: each.predicted_s for each in plan.phases})
         assert expected_period_s(exact) == pytest.approx(plan.period_s)
         return expected_period_s(plan) / plan.period_s

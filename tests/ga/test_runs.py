@@ -56,7 +56,7 @@ def test_moves_keep_pins_and_make_no_more_runs_than_allowed(
 
 
 def planned(problem: Problem, strategy: Runs) -> Plan:
-    return plan_solution(problem, strategy.solve(problem), model_digest="", strategy="runs")
+    return plan_solution(problem, strategy.solve(problem), "runs")
 
 
 def hourglass() -> Problem:
@@ -138,7 +138,7 @@ def test_layers_above_a_devices_share_are_divided_among_devices() -> None:
     model = chain_model(2, is_heavy=True)
     problem = Problem(model.network, equal(3), model=model)
     solution = Runs(QUICK).solve(problem)
-    plan = plan_solution(problem, solution, model_digest="", strategy="runs")
+    plan = plan_solution(problem, solution, "runs")
     assert solution.rewrites
     assert len({phase.device for phase in plan.phases}) == 3
     assert any(each.rewrites for each in solution.front)

@@ -76,7 +76,7 @@ def test_any_network_in_batches_has_the_whole_networks_results_in_order(
     devices = tuple(Device(name) for name in ("a", "b", "c"))
     problem = Problem(many.network, devices, {}, 0, model=many)
     solution = find_strategy(strategy).solve(problem)
-    plan = plan_solution(problem, solution, model_digest=many.digest, strategy=strategy)
+    plan = plan_solution(problem, solution, strategy)
     assert plan.batch == batch
     subnets = cut_subnets(many, plan, tmp_path / "subnets", lambda _done, _all: None)
     given = [random_frame(one.network, seed) for seed in range(frames)]
@@ -220,7 +220,7 @@ def test_the_cost_model_predicts_a_fixed_part_per_batch_and_a_part_per_frame() -
         model = one.in_batches(batch)
         problem = Problem(model.network, (Device("a"),), {}, 0, model=model)
         solution = find_strategy("sequential").solve(problem)
-        plan = plan_solution(problem, solution, model_digest="", strategy="sequential")
+        plan = plan_solution(problem, solution, "sequential")
         periods.append(plan.frame_s)
         assert plan.period_s == plan.frame_s * batch
     assert periods[0] > periods[1] > periods[2]

@@ -44,7 +44,7 @@ def planned(model: Model, strategy: str = "sequential") -> Plan:
     devices = tuple(map(Device, NAMES))
     problem = Problem(model.network, devices, {}, 0, model=model)
     solution = find_strategy(strategy).solve(problem)
-    return plan_solution(problem, solution, model_digest=model.digest, strategy=strategy)
+    return plan_solution(problem, solution, strategy)
 
 
 def specs(model: Model, names: tuple[str, ...]) -> dict[str, TensorSpec]:

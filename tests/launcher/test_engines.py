@@ -11,8 +11,8 @@ import pytest
 from launcher.commands.launch import main
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError
+from launcher.plan.devices import NO_FACTS, devices_of
 from launcher.plan.engines import check_precisions, engines_of, with_declared_memory
-from launcher.plan.planning import devices_of
 from nodes.executors.base import WORKSPACE
 from nodes.executors.onnx.sessions import SPINNING
 from nodes.protocol.messages import (
@@ -135,8 +135,8 @@ def test_a_node_needs_the_memory_that_its_engine_takes(tmp_path: Path) -> None:
     assert built_in.layer_bytes > usual.layer_bytes
     declared = EngineOffer("abacus", memory=EngineMemory(1, 2, 3))
     welcomes = {"n2": replace(welcome("n2"), engines=(declared,))}
-    cluster = with_declared_memory(cluster, {"n2": EngineChoice("abacus", "cpu")}, welcomes)
-    assert [device.engine_overhead for device in devices_of(cluster)] == [
+    facts = with_declared_memory(NO_FACTS, {"n2": EngineChoice("abacus", "cpu")}, welcomes)
+    assert [device.engine_overhead for device in devices_of(cluster, facts=facts)] == [
         usual, built_in, EngineOverhead(1, 2, 3)
     ]  # fmt: skip
 

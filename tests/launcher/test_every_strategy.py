@@ -27,7 +27,7 @@ REWRITING = {"horizontal", "tiles", "batch-split", "batch-split-paper", "replica
 @pytest.fixture(autouse=True)
 def _enough_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """On one core nothing is gained by more than one device, and who runs this has any number."""
-    monkeypatch.setattr("launcher.plan.planning._shared_cores", len)
+    monkeypatch.setattr("launcher.plan.devices._shared_cores", len)
 
 
 @dataclass(frozen=True)

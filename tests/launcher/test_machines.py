@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster, load_cluster
+from launcher.plan.devices import devices_of
 from launcher.plan.machines import THIS_MACHINE, machine_of
-from launcher.plan.planning import devices_of
 from launcher.plan.reported_memory import reported_limits
 from launcher.profile.links import identities
 from launcher.profile.measuring import kinds

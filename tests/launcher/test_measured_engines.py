@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 
-from cnn.model import read
+from cnn.model import Model, read
 from launcher.commands.launch import main as launch
 from launcher.commands.partition import main as partition
-from launcher.config.load import load_cluster
+from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError
+from launcher.plan.devices import Facts
 from launcher.plan.engines import engines_of
+from launcher.plan.planner import Planner
 from launcher.profile.engines import compared, sample, usable
 from launcher.profile.file import (
     ComparedEngines,
@@ -32,7 +34,7 @@ from launcher.profile.file import (
     read_profile,
     write_atomically,
 )
-from launcher.profile.use import engine_reasons, profile_file, with_chosen_engines
+from launcher.profile.use import profile_file
 from nodes.core.engines import AUTO
 from nodes.executors import registry
 from nodes.protocol.messages import PROTOCOL, DeviceOffer, EngineChoice, EngineOffer, Welcome
@@ -145,25 +147,29 @@ def written(folder: Path, asked: str, engines: ComparedEngines | None) -> Path:
     return path
 
 
+def planner_of(cluster: Cluster, model: Model) -> Planner:
+    file = profile_file(cluster, model)
+    assert file is not None
+    return Planner(cluster, model, file, Facts(engines=file.chosen_engines()))
+
+
 def test_a_profile_names_the_engine_of_a_node_that_leaves_it_open(tmp_path: Path) -> None:
     cluster = load_cluster(written(tmp_path, AUTO, choosing()))
     model = read(tmp_path / "branches.onnx")
-    file = profile_file(cluster, model)
-    chosen = with_chosen_engines(cluster, file)
-    assert chosen.config.nodes[0].choice.engine == "openvino"
-    assert engine_reasons(chosen, file) == {"a": "measured: 2.00 times as fast as onnxruntime"}
+    planner = planner_of(cluster, model)
+    assert planner.nodes[0].choice.engine == "openvino"
+    assert planner.reasons == {"a": "measured: 2.00 times as fast as onnxruntime"}
     welcome = Welcome(
         PROTOCOL, "a", "0", "", "e", "m", 1, 1,
         engines=(EngineOffer("openvino", "it is not installed: `pip install openvino`"),),
     )  # fmt: skip
     with pytest.raises(BadInputError, match=r"pip install openvino.*measure anew with"):
-        engines_of(chosen, {"a": welcome}, engine_reasons(chosen, file))
+        engines_of(cluster, {"a": welcome}, planner.facts, planner.reasons)
 
 
 def test_an_engine_that_the_cluster_names_is_not_replaced_by_the_profiles(tmp_path: Path) -> None:
     cluster = load_cluster(written(tmp_path, "openvino", choosing()))
-    file = profile_file(cluster, read(tmp_path / "branches.onnx"))
-    assert with_chosen_engines(cluster, file) is cluster
+    assert planner_of(cluster, read(tmp_path / "branches.onnx")).nodes == cluster.config.nodes
     other = load_cluster(written(tmp_path, "onnxruntime", choosing()))
     with pytest.raises(BadInputError, match=r"another node 'a': asked 'openvino, auto, fp32'"):
         profile_file(other, read(tmp_path / "branches.onnx"))
@@ -179,8 +185,9 @@ def test_a_profile_from_before_engines_were_compared_leaves_the_engine_to_the_ag
     path.write_text(json.dumps(old))
     file = profile_file(cluster, read(tmp_path / "branches.onnx"))
     assert file == read_profile(path)
-    assert with_chosen_engines(cluster, file).config.nodes[0].engine == AUTO
-    assert engine_reasons(cluster, file) == {}
+    planner = planner_of(cluster, read(tmp_path / "branches.onnx"))
+    assert planner.nodes[0].engine == AUTO
+    assert planner.reasons == {}
 
 
 def test_the_cache_keeps_comparisons_by_the_engines_that_were_compared(tmp_path: Path) -> None:

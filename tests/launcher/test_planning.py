@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from cnn.model import Model, read
 from launcher.config.load import Cluster, load_cluster
+from launcher.plan.devices import devices_of, nodes_of
 from launcher.plan.files import read_plan, save_plan
 from launcher.plan.machines import THIS_MACHINE
-from launcher.plan.planning import devices_of, nodes_of, saved_plan
+from launcher.plan.planner import Planner
 from partition.planner import make_plan
 from tests.launcher.models import write_branches
 
@@ -122,4 +123,4 @@ def test_any_plan_comes_back_as_it_was_saved(
     assert not saved.edited
     text = (folder / "plan" / "plan.json").read_text().splitlines()
     assert all(f'"{layer}"' in text[saved.lines[layer] - 1] for layer in layers)
-    assert saved_plan(load_cluster(folder / "plan" / "cluster.yaml"), model, saved, None) == plan
+    assert Planner(load_cluster(folder / "plan" / "cluster.yaml"), model).saved(saved) == plan

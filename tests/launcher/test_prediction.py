@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.plan.prediction import foreseen
 from partition.devices import Device
 from partition.measured.profiles import NodeProfile, Profile, profiled_devices
 from partition.plan import Plan
-from partition.planner import make_plan, with_measured_phases
+from partition.planner import make_plan
+from partition.prediction.foreseen import RunFacts, foreseen
 from partition.prediction.run_costs import ThreadCosts
+from partition.prediction.timing import with_measured_phases
 from tests.partition.networks import chain
 
 HERE = "here"
@@ -32,7 +33,7 @@ def plan_of(phase_s: float, message_s: float) -> tuple[Plan, Profile]:
 def test_the_launchers_own_work_bounds_a_network_of_microseconds() -> None:
     plan, profile = plan_of(phase_s=5e-6, message_s=1e-4)
     costs = ThreadCosts.measured(1e-4)
-    found = foreseen(plan, "pipelined", HERE, None, profile)
+    found = foreseen(plan, RunFacts("pipelined", HERE), profile)
     assert found.period_s > costs.source_s + costs.sink_s
     assert found.period_s > 1.3 * plan.period_s
     assert found.phases == plan.phases
@@ -40,9 +41,9 @@ def test_the_launchers_own_work_bounds_a_network_of_microseconds() -> None:
 
 def test_beside_real_work_it_is_nothing() -> None:
     plan, profile = plan_of(phase_s=0.1, message_s=1e-4)
-    found = foreseen(plan, "pipelined", HERE, None, profile)
+    found = foreseen(plan, RunFacts("pipelined", HERE), profile)
     assert found.period_s == pytest.approx(plan.period_s, rel=0.05)
-    strict = foreseen(plan, "strict", HERE, None, profile)
+    strict = foreseen(plan, RunFacts("strict", HERE), profile)
     assert strict.latency_s > 0
 
 
@@ -51,7 +52,7 @@ def test_a_plan_that_is_too_large_to_simulate_at_once_stays_as_it_is(
 ) -> None:
     plan, profile = plan_of(phase_s=5e-6, message_s=1e-4)
     monkeypatch.setattr("launcher.plan.prediction.FORESEEN_FIRINGS", 10)
-    assert foreseen(plan, "pipelined", HERE, None, profile) == plan
+    assert foreseen(plan, RunFacts("pipelined", HERE), profile) == plan
 
 
 def test_what_a_firing_costs_follows_from_the_measured_message_but_is_not_less_than_usual() -> None:

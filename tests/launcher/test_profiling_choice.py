@@ -11,7 +11,8 @@ import pytest
 from cnn.model import Model, read
 from ga.auto import Auto
 from launcher.config.load import load_cluster
-from launcher.plan.planning import devices_of, problem_of, search_plan, strategy_for
+from launcher.plan.devices import devices_of
+from launcher.plan.planner import Planner
 from launcher.profile.choice import (
     Choice,
     Decided,
@@ -54,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 def posed(folder: Path, **changes: object) -> tuple[Model, Problem]:
     cluster = load_cluster(folder / "cluster.yaml").changed(**changes)
     model = read(folder / "branches.onnx")
-    return model, problem_of(cluster, model, None)
+    return model, Planner(cluster, model).problem()
 
 
 class Fixed:
@@ -74,9 +75,9 @@ def everything_on(problem: Problem, device: str) -> Solution:
 
 
 def test_candidates_are_the_strategys_own_and_what_it_was_compared_with(folder: Path) -> None:
-    model, problem = posed(folder)
+    _, problem = posed(folder)
     auto = Auto((Sequential(), BatchSplit()), splitting=Sequential())
-    found = candidates(problem, model, auto, KINDS)
+    found = candidates(problem, auto, KINDS)
     assert len(found) >= 2
     assert len({shape(plan, KINDS) for plan in found}) == len(found)
     own = auto.solve(problem)
@@ -86,30 +87,30 @@ def test_candidates_are_the_strategys_own_and_what_it_was_compared_with(folder: 
 
 
 def test_devices_of_one_kind_give_one_shape(folder: Path) -> None:
-    model, problem = posed(folder)
+    _, problem = posed(folder)
     both = replace(everything_on(problem, "a"), others=(everything_on(problem, "b"),))
-    assert len(candidates(problem, model, Fixed(both), KINDS)) == 2
-    assert len(candidates(problem, model, Fixed(both), {"a": 1, "b": 1})) == 1
+    assert len(candidates(problem, Fixed(both), KINDS)) == 2
+    assert len(candidates(problem, Fixed(both), {"a": 1, "b": 1})) == 1
 
 
 def test_what_is_proved_is_not_overruled(folder: Path) -> None:
-    model, problem = posed(folder)
+    _, problem = posed(folder)
     proved = replace(
         everything_on(problem, "a"), optimal=True, others=(everything_on(problem, "b"),)
     )
-    (found,) = candidates(problem, model, Fixed(proved), KINDS)
+    (found,) = candidates(problem, Fixed(proved), KINDS)
     assert set(found.assignment.values()) == {"a"}
 
 
 def test_candidates_that_give_no_plan_are_left_out(folder: Path) -> None:
-    model, problem = posed(folder)
+    _, problem = posed(folder)
     wrong = Solution({"stem": "a"}, "not every layer")
     both = replace(everything_on(problem, "a"), others=(wrong,))
-    assert len(candidates(problem, model, Fixed(both), KINDS)) == 1
+    assert len(candidates(problem, Fixed(both), KINDS)) == 1
 
 
 def plan_of(problem: Problem, solution: Solution) -> Plan:
-    return plan_solution(problem, solution, model_digest="", strategy="auto")
+    return plan_solution(problem, solution, "auto")
 
 
 def test_the_shorter_period_is_ranked_first_where_all_else_is_equal(folder: Path) -> None:
@@ -151,12 +152,13 @@ def test_the_choice_of_a_profile_is_the_plan_of_the_same_problem_only(folder: Pa
     path = profile_with(folder, choice_for(folder, problem), layers)
     cluster = load_cluster(folder / "cluster.yaml").changed(profile=str(path))
     file = profile_file(cluster, model)
-    assert isinstance(strategy_for(cluster, file, problem, "auto"), Decided)
+    planner = Planner(cluster, model, file)
+    assert isinstance(planner.strategy(problem, "auto"), Decided)
     with open_progress() as progress:
-        plan = search_plan(cluster, model, file, progress)
+        plan = planner.plan(progress)
     assert set(plan.assignment.values()) == {"b"}
     assert "chosen among 2 plans whose subnets were measured" in plan.explanation
-    assert strategy_for(cluster, file, problem, "sequential").name == "sequential"
+    assert planner.strategy(problem, "sequential").name == "sequential"
     for changes in (
         {"objective": "memory"},
         {"seed": 7},
@@ -164,7 +166,7 @@ def test_the_choice_of_a_profile_is_the_plan_of_the_same_problem_only(folder: Pa
         {"slack_frames": 3},
     ):
         _, other = posed(folder, **changes)
-        assert not isinstance(strategy_for(cluster, file, other, "auto"), Decided)
+        assert not isinstance(planner.strategy(other, "auto"), Decided)
 
 
 def test_a_choice_is_for_the_nodes_as_they_were_described(folder: Path) -> None:
@@ -173,7 +175,7 @@ def test_a_choice_is_for_the_nodes_as_they_were_described(folder: Path) -> None:
     (folder / "cluster.yaml").write_text(HERE.replace("name: a", "name: a\n    memory: 512MB"))
     cluster = load_cluster(folder / "cluster.yaml").changed(profile=str(path))
     file = profile_file(cluster, model)
-    assert not isinstance(strategy_for(cluster, file, problem, "auto"), Decided)
+    assert not isinstance(Planner(cluster, model, file).strategy(problem, "auto"), Decided)
 
 
 def test_a_choice_of_layers_that_there_are_not_is_refused(folder: Path) -> None:

@@ -16,7 +16,9 @@ from launcher.config.load import Cluster, load_cluster
 from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.background import Background, IsWanted
-from launcher.plan.planning import devices_of, read_model
+from launcher.plan.devices import devices_of
+from launcher.plan.planner import Planner
+from launcher.plan.planning import read_model
 from launcher.plan.replanning import QUICK, NotBetterError, Replanner, SearchLimit, UnwantedError
 from tests.launcher.models import write_branches
 
@@ -32,13 +34,14 @@ class Forbidden:
 sys.meta_path.insert(0, Forbidden())
 from launcher.config.load import load_cluster
 from launcher.core.events import PlanRequest
+from launcher.plan.planner import Planner
 from launcher.plan.planning import read_model
 from launcher.plan.replanning import Replanner
 
 folder = Path(sys.argv[1])
 cluster = load_cluster(folder / "cluster.yaml")
 try:
-    found = Replanner(cluster, read_model(cluster), None, folder)(PlanRequest(1, ("a", "c")))
+    found = Replanner(Planner(cluster, read_model(cluster)), folder)(PlanRequest(1, ("a", "c")))
 except Exception as error:
     sys.exit(f"{type(error).__name__}: {error}")
 subnets = [str(files.graph) for files in found.subnets.values()]
@@ -67,7 +70,7 @@ def cluster_of(folder: Path, more: str = "", node: str = "{name: c}") -> Cluster
 
 
 def replanner(cluster: Cluster, folder: Path) -> Replanner:
-    return Replanner(cluster, read_model(cluster), None, folder)
+    return Replanner(Planner(cluster, read_model(cluster)), folder)
 
 
 def test_the_plan_is_for_the_nodes_that_are_left_with_its_subnets_cut(tmp_path: Path) -> None:

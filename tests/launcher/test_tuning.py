@@ -16,7 +16,7 @@ from launcher.commands.sweep import save, with_tuning
 from launcher.config.cluster import GaConfig, PaperTuning, VerticalTuning
 from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
-from launcher.plan.planning import configured
+from launcher.plan.planner import configured
 from partition.strategies.base import Problem
 from tests.launcher.models import write_branches
 from tests.partition.networks import residual

@@ -86,7 +86,7 @@ class StrategyContract:
         assert set(solution.assignment.values()) <= names
         assert all(solution.assignment[layer] == x for layer, x in problem.pins.items())
         assert solution.explanation
-        plan = plan_solution(problem, solution, model_digest="", strategy=self.strategy.name)
+        plan = plan_solution(problem, solution, self.strategy.name)
         assert plan.assignment == solution.assignment
         assert plan.rewrites == solution.rewrites
         return solution

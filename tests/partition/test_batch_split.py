@@ -76,13 +76,9 @@ class TestBatchSplit(RewritingContract):
     def test_the_plans_period_is_that_of_all_speeds_together(self) -> None:
         devices = (fast("slow", 1), fast("fast", 3))
         problem = self.problem(self.residual(3), devices)
-        both = plan_solution(
-            problem, self.strategy.solve(problem), model_digest="", strategy="batch-split"
-        )
+        both = plan_solution(problem, self.strategy.solve(problem), "batch-split")
         alone = self.problem(self.residual(3), devices[1:])
-        one = plan_solution(
-            alone, self.strategy.solve(alone), model_digest="", strategy="batch-split"
-        )
+        one = plan_solution(alone, self.strategy.solve(alone), "batch-split")
         assert both.period_s == pytest.approx(one.period_s * 3 / 4, rel=1e-3)
 
     def test_a_device_that_is_too_slow_for_a_frame_of_a_cycle_is_left_out(self) -> None:

@@ -49,7 +49,7 @@ def counted(
 ) -> Counted:
     problem = Problem(network, devices, pins or {})
     solution = Solution(assignment, "as given")
-    plan = plan_solution(problem, solution, model_digest="", strategy="manual")
+    plan = plan_solution(problem, solution, "manual")
     load = loads(plan.devices, plan.phases, plan.channels)
     return Counted(problem, plan, tuple(load[device.name].busy_s for device in devices))
 

@@ -41,10 +41,7 @@ def test_a_second_of_a_layer_takes_its_own_watts_in_search_and_plan_alike(
     searched = [each.costs.evaluate(numbers[None, :]).energy_j[0] for each in (plain, measured)]
     assert searched[1] - searched[0] == pytest.approx(surplus_j, abs=1e-9)
     solution = Solution(plain.assignment(numbers), "")
-    planned = [
-        energy_j(plan_solution(each, solution, model_digest="", strategy=""))
-        for each in (plain, measured)
-    ]
+    planned = [energy_j(plan_solution(each, solution, "")) for each in (plain, measured)]
     assert planned[1] - planned[0] == pytest.approx(surplus_j, rel=0.05, abs=1e-6)
 
 

@@ -117,9 +117,7 @@ def test_a_layer_without_device_and_a_foreign_layer_are_named() -> None:
 def test_measured_seconds_of_layers_reach_the_plan() -> None:
     network = chain(1, 1)
     problem = Problem(network, (Device("a"), Device("b")), layer_s=np.array([[1.0, 9], [9, 2.0]]))
-    plan = plan_solution(
-        problem, Solution({"l0": "a", "l1": "b"}, "why"), model_digest="", strategy="some"
-    )
+    plan = plan_solution(problem, Solution({"l0": "a", "l1": "b"}, "why"), "some")
     assert [phase.predicted_s for phase in plan.phases] == pytest.approx([1.0, 2.0], rel=1e-3)
 
 
@@ -134,7 +132,5 @@ def test_a_rewritten_network_divides_the_seconds_of_its_layers() -> None:
     )
     problem = Problem(network, (Device("a"), Device("b")), layer_s=np.array([[4.0, 6.0]]))
     given = {"l0[1/2]": "a", "l0[2/2]": "b"}
-    plan = plan_solution(
-        problem, Solution(given, "why", network=rewritten), model_digest="", strategy="some"
-    )
+    plan = plan_solution(problem, Solution(given, "why", network=rewritten), "some")
     assert [phase.predicted_s for phase in plan.phases] == pytest.approx([2.0, 3.0], rel=1e-3)

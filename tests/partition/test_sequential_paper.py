@@ -198,7 +198,7 @@ class TestSequentialBalanced(StrategyContract):
     def test_its_plan_holds_what_the_binary_search_promised(self) -> None:
         problem = Problem(residual(8), equal(4))
         solution = self.strategy.solve(problem)
-        plan = plan_solution(problem, solution, model_digest="", strategy=self.strategy.name)
+        plan = plan_solution(problem, solution, self.strategy.name)
         deep = by_depth(problem)
         promised, _ = balanced_split(level_sizes(segments(deep.problem).at(deep.positions)), 4)
         assert max(part.weights_bytes for part in plan.memory.values()) == promised

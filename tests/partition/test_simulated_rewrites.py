@@ -25,7 +25,7 @@ def solved(strategy: Strategy, *devices: Device) -> Plan:
     model = residual_model(3)
     problem = Problem(model.network, devices, model=model)
     solution = strategy.solve(problem)
-    return plan_solution(problem, solution, model_digest="", strategy="any")
+    return plan_solution(problem, solution, "any")
 
 
 @cache

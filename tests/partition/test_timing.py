@@ -7,7 +7,8 @@ import pytest
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.plan import Plan
-from partition.planner import make_plan, with_measured_phases
+from partition.planner import make_plan
+from partition.prediction.timing import with_measured_phases
 from tests.partition.networks import chain
 
 FAST_WIRE = {"firing_s": 0.0, "wire_s_per_message": 0.0, "wire_s_per_byte": 0.0}

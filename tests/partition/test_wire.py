@@ -18,8 +18,9 @@ from nodes.protocol import encodings
 from partition import wire as costs
 from partition.devices import Device
 from partition.plan import Plan, PlannedChannel
-from partition.planner import make_plan, plan_solution, with_measured_phases
+from partition.planner import make_plan, plan_solution
 from partition.prediction.simulation import predict
+from partition.prediction.timing import with_measured_phases
 from partition.strategies.base import Problem
 from partition.wire import COSTS, LOSSLESS_DEVIATION, Wire, WireChoice, encoded_bytes
 from tests.partition.networks import chain, partitioned
@@ -205,7 +206,7 @@ def best_rate(link_bytes_per_s: float, macs_per_s: float, wire: WireChoice) -> f
     )
     problem = Problem(network, devices, wire=wire)
     solution = find_strategy("sequential").solve(problem)
-    return 1 / plan_solution(problem, solution, model_digest="", strategy="").period_s
+    return 1 / plan_solution(problem, solution, "").period_s
 
 
 @pytest.mark.parametrize(("mbit_per_s", "macs_per_s", "gain"), [(10, 2e9, 1.2), (100, 1e10, 1.05)])

@@ -1,0 +1,167 @@
+"""Describes the nodes of a cluster to the cost model and to the runtime.
+
+`cluster.yaml` says what the user wants of the nodes. What is found out of them later (`Facts`)
+holds where the file leaves it open.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from launcher.config.cluster import NodeConfig
+from launcher.config.load import Cluster
+from launcher.plan.machines import THIS_MACHINE, machine_of, shared_machines
+from launcher.run.access import exposed, opened
+from launcher.run.runtime import Node
+from nodes.core.engines import AUTO, BUILT_IN_MEMORY
+from nodes.protocol.messages import EngineMemory
+from partition.devices import Device, slower
+from partition.engine_overhead import EngineOverhead
+
+USUAL_LINK_BYTES_PER_S = 125e6
+"""The rate of a network interface if none is given: Gigabit Ethernet."""
+
+GOODPUT = 0.94
+"""The fraction of an interface's rate that carries tensors; headers of TCP and Ethernet take the
+rest."""
+
+_CPUS = Path("/sys/devices/system/cpu")
+
+GPU_THREADS = 16
+"""As how many threads of a CPU a GPU is estimated to compute until it is measured. An NVIDIA H200
+computed ResNet50 in the time of 25 to 30 (decision 064); small boards have smaller GPUs."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was found out of a cluster's nodes, by node.
+
+    - `engines`: the engines that measurements have chosen, for nodes that leave theirs open.
+    - `engine_memory`: what the engines take, as their agents say.
+    - `memory`: how many bytes nodes without `memory` may hold, as their agents report.
+    """
+
+    engines: Mapping[str, str] = field(default_factory=dict)
+    engine_memory: Mapping[str, EngineMemory] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
+
+    def nodes(self, cluster: Cluster) -> tuple[NodeConfig, ...]:
+        """Return the nodes of `cluster.yaml` with what it leaves open."""
+        return tuple(map(self._node, cluster.config.nodes))
+
+    def _node(self, node: NodeConfig) -> NodeConfig:
+        found: dict[str, object] = {}
+        if node.engine == AUTO and self.engines.get(node.name):
+            found["engine"] = self.engines[node.name]
+        if node.memory is None and node.name in self.memory:
+            found["memory"] = self.memory[node.name]
+        return node.model_copy(update=found) if found else node
+
+
+NO_FACTS = Facts()
+
+
+def nodes_of(cluster: Cluster, facts: Facts = NO_FACTS) -> tuple[Node, ...]:
+    """Return the nodes for the runtime, with the launching machine's keys if a node needs them.
+
+    Raises `BadInputError` if keys are missing or cannot be used.
+    """
+    nodes = facts.nodes(cluster)
+    access = opened(
+        cluster.access,
+        {
+            node.name: exposed(cluster.access, node.address, node.data_address)
+            for node in nodes
+            if node.address is not None
+        },
+    )
+    return tuple(
+        Node(
+            node.name,
+            node.address,
+            node.threads,
+            node.cpus,
+            access,
+            node.choice,
+            node.meter,
+            node.slots,
+            node.data_address,
+        )
+        for node in nodes
+    )
+
+
+def devices_of(
+    cluster: Cluster, nodes: Collection[str] | None = None, facts: Facts = NO_FACTS
+) -> tuple[Device, ...]:
+    """Return the nodes called `nodes`, or all that do not stand by, for the cost model.
+
+    Those on this machine share its cores, those on another one its link.
+    """
+    wanted = [
+        node
+        for node in facts.nodes(cluster)
+        if (not node.standby if nodes is None else node.name in nodes)
+    ]
+    return _devices(wanted, cluster.config.launcher_link, facts.engine_memory)
+
+
+def _devices(
+    nodes: list[NodeConfig], launcher_link: float | None, memory: Mapping[str, EngineMemory]
+) -> tuple[Device, ...]:
+    here = [node for node in nodes if machine_of(node) == THIS_MACHINE]
+    cores = _shared_cores(here) if here else 1
+    shared = shared_machines(nodes)
+    devices = []
+    for node in nodes:
+        declared = memory.get(node.name) or BUILT_IN_MEMORY.get(node.engine, EngineMemory())
+        usual = Device(node.name, wire_is_free=node.has_accelerator)
+        local, machine = node in here, machine_of(node)
+        factor = max(1.0, usual.macs_per_s / (node.macs_per_s or usual.macs_per_s))
+        devices.append(
+            replace(
+                slower(usual, factor),
+                memory_bytes=node.memory,
+                macs_per_s=node.macs_per_s or usual.macs_per_s * _threads(node),
+                link_bytes_per_s=(node.link or USUAL_LINK_BYTES_PER_S) * GOODPUT,
+                launcher_bytes_per_s=(
+                    None if local or launcher_link is None else launcher_link * GOODPUT
+                ),
+                host=THIS_MACHINE if local else machine if machine in shared else None,
+                host_cores=cores if local else shared.get(machine, 1),
+                cache_bytes=node.cache,
+                cache_spill=node.cache_spill,
+                busy_w=node.busy_w,
+                idle_w=node.idle_w,
+                engine_overhead=EngineOverhead(**asdict(declared)),
+            )
+        )
+    return tuple(devices)
+
+
+def _threads(node: NodeConfig) -> int:
+    """Return as how many threads of a CPU a node without a speed is estimated to compute."""
+    is_gpu = node.device.partition(":")[0] == "gpu"
+    return max(node.threads, GPU_THREADS) if is_gpu else node.threads
+
+
+def _shared_cores(nodes: list[NodeConfig]) -> int:
+    """Return how many of these devices can compute at once on this machine's physical cores."""
+    allowed = os.sched_getaffinity(0)
+    bound: set[int] = set()
+    for node in nodes:
+        bound |= set(node.cpus) or allowed
+    cores = {_core(cpu) for cpu in bound & allowed or allowed}
+    return max(1, len(cores) // max(node.threads for node in nodes))
+
+
+def _core(cpu: int) -> object:
+    """Return what identifies a CPU's physical core; the CPU itself where that is unknown."""
+    topology = _CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+    try:
+        return topology.read_text("ascii").strip()
+    except OSError:
+        return cpu

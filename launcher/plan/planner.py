@@ -1,0 +1,327 @@
+"""Makes plans for a cluster: what is known of it becomes a problem, and a strategy solves that.
+
+All commands, re-plans after a loss and sweeps ask the one `Planner`. The cluster is what the user
+wrote; a profile, and what agents say of themselves, are facts beside it. Strategies have the
+parameters that `cluster.yaml` gives them in its section `ga`, and a profile's choice takes the
+place of a search.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+
+from cnn.errors import CnnError
+from cnn.model import Model
+from cnn.network import Network
+from cnn.rewrite.rewrites import Rewrite
+from ga.strategies import find_strategy
+from launcher.config.cluster import GaConfig, NodeConfig, PaperTuning, VerticalTuning
+from launcher.config.load import Cluster
+from launcher.config.mistakes import suggestion
+from launcher.config.units import AUTO_BATCH
+from launcher.errors import BadInputError, LacksRoomError
+from launcher.plan.batch_size import BatchChoice, check_curves, check_latency, choose, fill_s
+from launcher.plan.devices import NO_FACTS, Facts, devices_of
+from launcher.plan.files import SavedPlan, check_assignment, check_made_for
+from launcher.plan.machines import THIS_MACHINE
+from launcher.plan.planning import read_model, wire_of
+from launcher.profile.choice import Decided, made_for
+from launcher.profile.file import ProfileFile
+from launcher.profile.use import engine_reasons, profile_file, profiled, with_own_watts
+from launcher.progress import ProgressDisplay
+from partition.errors import DoesNotFitError, PartitionError
+from partition.measured.profiles import Profile, measured_part
+from partition.plan import Plan
+from partition.planner import Found, find_plan, foreseen_plan
+from partition.prediction.foreseen import RunFacts
+from partition.pricing.compute_time import slowed
+from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes plans of a model for a cluster.
+
+    `model` is that of a single frame. `file` is the profile that the cluster names, if it names
+    one. `batch` is how many frames nodes compute at once, once that is chosen for `batch: auto`.
+    """
+
+    cluster: Cluster
+    model: Model
+    file: ProfileFile | None = None
+    facts: Facts = NO_FACTS
+    batch: int | None = None
+
+    @cached_property
+    def planned(self) -> Model:
+        """The model in the batches of plans; of single frames while their number is to be chosen.
+
+        Raises `BadInputError`, which names the layer, if it cannot compute several frames at once.
+        """
+        batch = self.batch or self.cluster.config.batch
+        try:
+            return self.model if batch == AUTO_BATCH else self.model.in_batches(batch)
+        except CnnError as error:
+            raise self.cluster.error(("batch",), str(error)) from error
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        """The measurements of firings in the batches of plans; None without a profile."""
+        batch = self.planned.network.batch
+        return None if self.file is None else self.file.profile().in_batches(batch)
+
+    @property
+    def nodes(self) -> tuple[NodeConfig, ...]:
+        """The nodes of `cluster.yaml` with what was found out of them."""
+        return self.facts.nodes(self.cluster)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why nodes compute with their engine, by node, where measurements chose it."""
+        return {} if self.file is None else engine_reasons(self.nodes, self.file)
+
+    def problem(
+        self,
+        nodes: Collection[str] | None = None,
+        slower: Mapping[str, float] = MappingProxyType({}),
+        measured: Profile | None = None,
+    ) -> Problem:
+        """Return the partitioning problem of the cluster; raises `BadInputError`.
+
+        The devices are the nodes called `nodes`, or all that do not stand by. Times are `measured`,
+        or else those of the profile, or else estimates; those of a node in `slower` are multiplied
+        by its factor.
+        """
+        cluster, config, model = self.cluster, self.cluster.config, self.planned
+        profile = self.profile if measured is None else measured
+        devices = devices_of(cluster, nodes, self.facts)
+        devices, layer_s = profiled(cluster, model.network, devices, profile)
+        devices, layer_s = slowed(devices, layer_s, slower)
+        pins = pinned_layers(cluster, model.network)
+        if nodes is not None:
+            _check_pins_to(nodes, pins)
+        layer_w = {} if profile is None else profile.layer_w(with_own_watts(cluster))
+        if slower:  # a profile's times of phases and copies do not include slowdowns
+            profile = None
+        with self._no_plan():
+            return Problem(
+                model.network,
+                devices,
+                pins,
+                config.seed,
+                slack_frames=config.slack_frames,
+                objective=config.objective,
+                within=config.within,
+                model=model,
+                layer_s=layer_s,
+                copies={} if profile is None else profile.copies(),
+                wire=wire_of(cluster),
+                layer_w=layer_w,
+                profile=profile,
+                run=RunFacts(
+                    config.run.order, THIS_MACHINE, {node.name: node.cpus for node in config.nodes}
+                ),
+            )
+
+    def strategy(self, problem: Problem, name: str | None = None) -> Strategy:
+        """Return the strategy called `name`, or the cluster's, with the cluster's parameters.
+
+        If the profile has a choice for exactly this problem, return that choice instead. Raises
+        `PartitionError` if there is no such name.
+        """
+        name = name or self.cluster.config.strategy
+        choice = None if self.file is None else self.file.choice
+        if choice is not None and choice.made_for == self.question(problem, name):
+            return Decided(choice)
+        return configured(self.cluster.config.ga, name)
+
+    def question(self, problem: Problem, name: str) -> str:
+        """Return a digest of all that a choice by measurements depends on, for strategy `name`."""
+        settings = self.cluster.config.ga.model_dump(exclude_none=True)
+        return made_for(problem, name, devices_of(self.cluster, facts=self.facts), settings)
+
+    def find(
+        self, problem: Problem, progress: ProgressDisplay, strategy: Strategy | None = None
+    ) -> Found:
+        """Search for a plan by a strategy, or by that of the cluster; raises `BadInputError`."""
+        with self._no_plan():
+            return search(problem, strategy or self.strategy(problem), progress)
+
+    def plan(
+        self,
+        progress: ProgressDisplay,
+        nodes: Collection[str] | None = None,
+        *,
+        strategy: str | None = None,
+    ) -> Plan:
+        """Return the plan that the cluster's strategy, or another one, finds for these nodes.
+
+        Raises `BadInputError` if there is none.
+        """
+        problem = self.problem(nodes)
+        with self._no_plan():
+            by = self.strategy(problem, strategy)
+        return self.find(problem, progress, by).plan
+
+    def with_batch(
+        self,
+        progress: ProgressDisplay,
+        nodes: Collection[str] | None = None,
+        *,
+        is_pushed: bool,
+    ) -> tuple[Planner, Plan, BatchChoice | None]:
+        """Return a plan that meets the bound on latency, how its number of frames per batch was
+        chosen (None if the user has), and the planner for that number.
+
+        For `is_pushed` see `fill_s`. Raises `BadInputError`.
+        """
+        cluster, fill = self.cluster, fill_s(self.cluster, is_pushed=is_pushed)
+        if cluster.config.batch != AUTO_BATCH:
+            plan = self.plan(progress, nodes)
+            check_latency(cluster, plan, fill)
+            return self, plan, None
+
+        def in_batches(batch: int, strategy: str | None) -> Plan:
+            return replace(self, batch=batch).plan(progress, nodes, strategy=strategy)
+
+        plan, choice = choose(cluster, in_batches, fill)
+        progress.say(f"batches of {choice.batch}: {choice.reason}")
+        return replace(self, batch=choice.batch), plan, choice
+
+    def made_again(self, problem: Problem, plan: Plan) -> Plan:
+        """Return the plan of the same assignment for another problem of the same model."""
+        solution = Solution(
+            plan.assignment, plan.explanation, plan.rewrites, self._rewritten(plan.rewrites)
+        )
+        return foreseen_plan(problem, solution, plan.strategy)
+
+    def saved(self, saved: SavedPlan, measured: Profile | None = None) -> Plan:
+        """Make a plan from a saved and perhaps edited assignment.
+
+        The assigned layers are those that the saved rewrites make from the model's. For `measured`
+        see `problem`. Raises `BadInputError`.
+        """
+        model = self.planned
+        nodes = [node.name for node in self.cluster.config.nodes if not node.standby]
+        check_made_for(saved, model.network.name, model.digest, nodes)
+        try:
+            network = self._rewritten(saved.rewrites)
+        except CnnError as error:
+            raise BadInputError(f"{saved.path}, rewrites: {error}") from error
+        check_assignment(saved, network or model.network, nodes)
+        explanation = saved.explanation
+        if saved.edited:
+            explanation = f"edited by hand in {saved.path.name}; before: {explanation}"
+        solution = Solution(
+            saved.assignment,
+            explanation,
+            saved.rewrites,
+            network,
+            optimal=None if saved.edited else saved.optimal,
+            gap=None if saved.edited else saved.gap,
+        )
+        problem = self.problem(measured=measured)
+        try:
+            return foreseen_plan(problem, solution, saved.strategy)
+        except PartitionError as error:
+            raise BadInputError(f"{saved.path}: {error}") from error
+
+    def _rewritten(self, rewrites: Sequence[Rewrite]) -> Network | None:
+        return self.planned.rewritten(rewrites).network if rewrites else None
+
+    @contextmanager
+    def _no_plan(self) -> Iterator[None]:
+        """Errors of searches as sentences about the user's file."""
+        try:
+            yield
+        except PartitionError as error:
+            kind = LacksRoomError if isinstance(error, DoesNotFitError) else BadInputError
+            raise kind(f"{self.cluster.source.name}: {error}") from error
+
+
+def search(problem: Problem, strategy: Strategy, progress: ProgressDisplay) -> Found:
+    """Search for a plan by a strategy, and show its progress; raises `PartitionError`."""
+
+    def show(search: SearchProgress) -> None:
+        progress.update(f"searching ({strategy.name})", search.done, search.total, search.best)
+
+    found = find_plan(replace(problem, on_progress=show), strategy)
+    if problem.profile is not None:
+        progress.say(measured_part(found.plan, problem.profile))
+    return found
+
+
+def read_planner(cluster: Cluster, progress: ProgressDisplay) -> Planner:
+    """Read the model and the profile that a cluster names; raises `BadInputError`."""
+    progress.say("reading " + ", ".join(model.path for model in cluster.models))
+    model = read_model(cluster)
+    file = profile_file(cluster, model)
+    check_curves(cluster, file)
+    facts = NO_FACTS if file is None else Facts(engines=file.chosen_engines())
+    return Planner(cluster, model, file, facts)
+
+
+def pinned_layers(cluster: Cluster, network: Network) -> dict[str, str]:
+    """Return layer → node for all pins; an exact name takes precedence over a glob.
+
+    Raises `BadInputError` for a pattern that no layer matches, and for a layer that two patterns
+    pin to different nodes.
+    """
+    pins: dict[str, tuple[str, str]] = {}
+    for pattern, node in cluster.config.pins.items():
+        names = [layer.name for layer in network.layers]
+        exact = pattern in network.layer
+        found = [pattern] if exact else fnmatch.filter(names, pattern)
+        if not found:
+            raise cluster.error(
+                ("pins", pattern),
+                f"no layer of {network.name} is called {pattern!r} or matches it"
+                + suggestion(pattern, names),
+            )
+        for layer in found:
+            earlier, other = pins.get(layer, (node, pattern))
+            if earlier != node and not exact and other not in network.layer:
+                raise cluster.error(
+                    ("pins", pattern),
+                    f"pins layer {layer!r} to {node!r}, but {other!r} pins it to {earlier!r}; "
+                    "make the two patterns disjoint",
+                )
+            if exact or other not in network.layer:
+                pins[layer] = (node, pattern)
+    return {layer: node for layer, (node, _) in pins.items()}
+
+
+def _check_pins_to(nodes: Collection[str], pins: Mapping[str, str]) -> None:
+    lost = {layer: node for layer, node in pins.items() if node not in nodes}
+    if lost:
+        layer, node = next(iter(lost.items()))
+        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+        raise BadInputError(
+            f"layer {layer!r}{more} is pinned to node {node!r}, which is lost; without the pin "
+            "another node could compute it"
+        )
+
+
+def configured(ga: GaConfig, name: str) -> Strategy:
+    """Return the strategy called `name` with the parameters in `ga`.
+
+    Raises `PartitionError` if there is no such name.
+    """
+    tuning: dict[str, VerticalTuning | PaperTuning | None] = {
+        "vertical": ga.vertical,
+        "vertical-paper": ga.vertical_paper,
+        "auto": ga.vertical,
+    }
+    found = tuning.get(name)
+    if found is None:
+        return find_strategy(name)
+    from ga.sweep.spaces import Tuned, tuned_auto  # noqa: PLC0415 - slow to import
+
+    if name == "auto":
+        return tuned_auto(found.given(), found.budget)
+    return Tuned(name, found.given(), found.budget)
