@@ -38,6 +38,7 @@ from partition.prediction.memory_budget import fair_memory
 from partition.prediction.timing import energy_j
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
 from partition.strategies.batch_split import BatchSplit
+from partition.strategies.contiguous.segm import SequentialBalanced
 from partition.strategies.contiguous.sequential import Sequential
 
 ALONE_MARGIN = 0.2
@@ -71,6 +72,9 @@ VerticalSearch = Callable[[Problem, Preference], Strategy]
 """Returns the vertical search for a problem, with this preference."""
 
 
+_HYBRID = Hybrid()
+
+
 class Auto:
     """See the module's docstring."""
 
@@ -79,19 +83,25 @@ class Auto:
     def __init__(
         self,
         candidates: Sequence[Strategy] | None = None,
-        splitting: Strategy | None = None,
+        splitting: Strategy | None = _HYBRID,
         vertical: VerticalSearch = lambda _, preference: Vertical(preference),
         runs: RunSearch | None = None,
     ) -> None:
         """Set the strategies to try.
 
         `candidates` replace the default ones, of which `vertical` makes one. `splitting` is tried
-        where they leave a device more than its share, `runs` for the objectives `both` and `paper`.
+        where they leave a device more than its share (None: never), `runs` for the objectives
+        `both` and `paper`.
         """
         self._given = None if candidates is None else tuple(candidates)
-        self._splitting = splitting or Hybrid()
+        self._splitting = splitting
         self._vertical = vertical
         self._runs = runs or (_runs if candidates is None else None)
+
+    @classmethod
+    def in_a_hurry(cls) -> Auto:
+        """Return the strategy without its long searches: it takes about a second."""
+        return cls((Sequential(), SequentialBalanced(), BatchSplit()), splitting=None)
 
     def candidates(self, problem: Problem) -> tuple[Strategy, ...]:
         """Return the strategies to try on a problem; those that keep layers whole come first."""
@@ -150,7 +160,8 @@ class Auto:
         refusals: list[PartitionError] = []
         strategies = self.candidates(problem)
         total = len(strategies) + 2
-        for number, strategy in enumerate([*strategies, self._splitting]):
+        splitting = () if self._splitting is None else (self._splitting,)
+        for number, strategy in enumerate([*strategies, *splitting]):
             if strategy is self._splitting and not _is_uneven(problem, found):
                 continue
             try:

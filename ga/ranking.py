@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cnn.rewrite.rewrites import original_name
+from ga.both import columns, order
 from ga.objectives import HELD, Preference, negligible_bytes
 from partition.plan import MemoryPrediction, Plan
 from partition.prediction.memory_budget import fair_memory
@@ -93,6 +94,14 @@ def _mean_of_largest(means: Floats) -> float:
     deviations = STAGE_SPREAD * np.maximum(means, 1e-9 * largest)
     none_larger = ndtr((times[:, None] - means) / deviations).prod(axis=1)
     return float(step * (1 - none_larger[1:]).sum() + step / 2)
+
+
+def is_preferred(problem: Problem, plan: Plan, other: Plan) -> bool:
+    """Return whether the problem's objective prefers a plan to another one."""
+    if problem.objective == "both":
+        return order(problem, [columns(problem, each) for each in (other, plan)])[0] == 1
+    rank = ranking(problem)
+    return rank(plan) < rank(other)
 
 
 def _tensor_bytes(memory: MemoryPrediction) -> int:

@@ -80,6 +80,19 @@ class Blueprint:
     with_room: frozenset[str] = frozenset()
     blockable: frozenset[int] = frozenset()
 
+    def rehearsed(self, seconds: Mapping[str, tuple[float, ...]]) -> Blueprint:
+        """Return the blueprint with the times of phases that nodes have measured in a rehearsal.
+
+        That knows nothing of what slows a node down only beside other programs, so the factors in
+        `slower` apply to it too.
+        """
+        measured = {
+            node: tuple(each * self.slower.get(node, 1.0) for each in seconds[node])
+            for node, planned in self.phase_s.items()
+            if len(seconds.get(node, ())) == len(planned) and all(seconds[node])
+        }
+        return replace(self, phase_s={**self.phase_s, **measured})
+
     def in_blocks(self, blocks: Mapping[str, int]) -> Blueprint:
         """Return the blueprint with tensors in blocks of channels where engines compute in them.
 

@@ -14,7 +14,7 @@ from launcher.core.blueprint import Blueprint
 from launcher.core.intake import ENDLESS
 from launcher.errors import LauncherError
 from nodes.core.events import Tick
-from nodes.protocol.messages import BlobInfo, Control, Welcome
+from nodes.protocol.messages import BlobInfo, Control, Deployed, Welcome
 
 # ---------------------------------------------------------------- events
 
@@ -167,11 +167,13 @@ class Halted:
 class PlanReply:
     """The planner has found the plan that the `PlanRequest` of the blueprint's epoch asked for.
 
-    It is predicted to be `gain` times as fast as the plan named by `better_than`, if any.
+    It is predicted to be `gain` times as fast as the plan named by `better_than`, if any; `note`
+    says in which it differs from that.
     """
 
     blueprint: Blueprint
     gain: float = 1.0
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +276,8 @@ class PlanRequest:
     replaced this one. While frames stream by the plan of the epoch `better_than`, only a plan that
     is predicted to be `least_gain` times as fast is wanted. `slower` maps nodes to the factors by
     which they were measured to be slower than the cost model assumes. `newcomers` are descriptions
-    of the nodes that were absent when the first plan was made.
+    of the nodes that were absent when the first plan was made. `effort` says how long the search
+    may take: about a second, a part of the time that a recovery may take, or as long as it takes.
     """
 
     epoch: int
@@ -283,6 +286,15 @@ class PlanRequest:
     least_gain: float = 1.0
     slower: Mapping[str, float] = field(default_factory=dict)
     newcomers: Mapping[str, Welcome] = field(default_factory=dict)
+    effort: Literal["quick", "bounded", "whole"] = "bounded"
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """Learn from what the nodes of this epoch have measured in their rehearsal."""
+
+    epoch: int
+    deployed: Mapping[str, Deployed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,4 +327,15 @@ class End:
     error: LauncherError | None
 
 
-Action = Send | Redial | SendChunk | Stream | Halt | PlanRequest | StageProgress | Notice | End
+Action = (
+    Send
+    | Redial
+    | SendChunk
+    | Stream
+    | Halt
+    | PlanRequest
+    | Rehearsed
+    | StageProgress
+    | Notice
+    | End
+)

@@ -21,6 +21,12 @@ since it was last considered, and if an even distribution would be that much fas
 least `SETTLE_S` apart, and each doubles that time. If a change did not relieve the busiest node,
 predictions are worth less here than they seem, so twice the gain is required from then on. Noise,
 or a wrong cost model, therefore leads to a few changes and not to oscillation.
+
+Two more occasions come once. In the rehearsal, before the first frame, nodes measure what their
+phases take. If they are unevenly slower or faster than planned, a plan for the measured times is
+searched for about a second, and the change is made then, while no frame waits for it
+(`correction`). And where the first plan was made in a hurry, the user's strategy searches on while
+frames stream (`Limits.searches_on`).
 """
 
 from __future__ import annotations
@@ -51,6 +57,12 @@ LOOK_EVERY_S = 2.0
 SETTLE_S, LONGEST_S = 15.0, 600.0
 """The least time from the beginning of an epoch to a change because of speeds. Each change doubles
 it, up to the latter."""
+
+CORRECTED_GAIN = 1.05
+"""How many times as fast the plan must be that is made before the first frame."""
+
+MOST_CORRECTIONS = 2
+"""How often the plan is made again before the first frame."""
 
 PACE_RESULTS = 32
 """From how many of the last results the pace is computed."""
@@ -116,6 +128,8 @@ class Improver:
         self._not_before_s = 0.0
         self._to_beat_s: float | None = None
         self._streaming: int | None = None
+        self._corrections = 0
+        self._searches_on = limits.searches_on
         self._adapted_epoch: int | None = None
 
     @property
@@ -146,6 +160,53 @@ class Improver:
     def look_again(self, now_s: float) -> None:
         """Look for a better plan soon, because the one that was found cannot be carried out."""
         self._look_at_s, self._considered, self._considered_speeds = now_s, frozenset(), {}
+
+    # ------------------------------------------------------------ the rehearsal, the first search
+
+    def correction(
+        self, blueprint: Blueprint, members: list[Session], left: int, loading_s: float
+    ) -> list[Action]:
+        """Request a plan for what nodes measured in the rehearsal, before the first frame.
+
+        None is requested if no plan could be so much better that it saves, on the `left` frames,
+        the time of loading another one.
+        """
+        found = {s.node: sum(s.deployed.phase_s) for s in members if s.deployed is not None}
+        planned = {node: sum(seconds) for node, seconds in blueprint.phase_s.items()}
+        usable = all(found.get(node) and planned[node] for node in planned)
+        if not self._adapts or not usable or self._corrections == MOST_CORRECTIONS:
+            return []
+        factors = {node: found[node] / planned[node] for node in planned}
+        busiest_s = max(found.values())
+        fair_s = sum(planned.values()) / sum(1 / factor for factor in factors.values())
+        idle = [s for s in self._sessions.values() if s.state is SessionState.IDLE]
+        if idle and (least := min(factors.values())) > 1:  # they may be as fast as was assumed
+            fair_s /= least
+        gain = busiest_s / fair_s
+        if gain < CORRECTED_GAIN or left * (busiest_s - fair_s) < loading_s:
+            return []
+        self._corrections += 1
+        epoch, usual = self._recoverer.next_epoch(), statistics.median(factors.values())
+        slow = max(factors, key=lambda node: factors[node] / usual)
+        self._pending = PendingSearch(epoch, "rehearsal", (slow,), busiest_s=busiest_s)
+        among = tuple(s.node for s in self._sessions.values() if s in members or s in idle)
+        came = newcomers(self._sessions[node] for node in among)
+        return [
+            PlanRequest(
+                epoch, among, blueprint.epoch, CORRECTED_GAIN, newcomers=came, effort="quick"
+            )
+        ]
+
+    def _search_on(self, members: list[Session]) -> list[Action]:
+        """Request the plan that the user's strategy finds, once."""
+        self._searches_on = False
+        epoch = self._recoverer.next_epoch()
+        nodes = tuple(session.node for session in members)
+        self._pending = PendingSearch(epoch, "search", nodes)
+        among = tuple(
+            s.node for s in self._sessions.values() if s in members or s.state is SessionState.IDLE
+        )
+        return [PlanRequest(epoch, among, self._streaming, effort="whole")]
 
     # ------------------------------------------------------------ nodes that return
 
@@ -193,6 +254,8 @@ class Improver:
         if self.pace.period_s is None:
             self._look_at_s = now_s + LOOK_EVERY_S
             return []
+        if self._searches_on:
+            return self._search_on(members)
         back = self._back(members)
         if self._limits.recovery.rebalance == "auto" and set(back) - self._considered:
             return self._search("return", back, members, LEAST_GAIN)
@@ -265,6 +328,11 @@ class Improver:
             return []
         if any(s.state is not SessionState.IDLE for s in parts if s not in members):
             return self._search_again(asked, members)
+        if asked.cause == "rehearsal":
+            why = f"{asked.nodes[0]} is slower than planned, as its rehearsal shows"
+            return Change(reply.blueprint, asked.cause, asked.nodes, f"{why}; {reply.note}")
+        if asked.cause == "search":
+            return self._found(reply, asked, left)
         saved_s = self._saved_s(reply.gain, left)
         if not asked.consented and saved_s < WORTH * self._pause_s:
             return self._not_worth(
@@ -284,11 +352,18 @@ class Improver:
                 self._to_beat_s = asked.busiest_s / (1 + (reply.gain - 1) / 4)
         return Change(reply.blueprint, asked.cause, asked.nodes, why)
 
+    def _found(self, reply: PlanReply, asked: PendingSearch, left: int) -> Change | list[Action]:
+        """Change to what the user's strategy has found if frames for some time are left."""
+        if left * (self.pace.period_s or 0.0) < WORTH * self._pause_s:
+            return []
+        why = f"changing to the plan that the search has found: {reply.note}"
+        return Change(reply.blueprint, asked.cause, asked.nodes, why)
+
     def _search_again(self, asked: PendingSearch, members: list[Session]) -> list[Action]:
         """Request a plan without a node that stood by, was to be used and is lost meanwhile."""
         self._considered_speeds = {}
         back = self._back(members)
-        if asked.cause == "slow" or not back:
+        if asked.cause != "return" or not back:
             return []
         least_gain = 1.0 if asked.consented else LEAST_GAIN
         return self._search("return", back, members, least_gain, consented=asked.consented)
@@ -299,6 +374,8 @@ class Improver:
         if asked is None or asked.epoch != answer.epoch:
             return []
         self._pending = None
+        if asked.cause in ("rehearsal", "search"):
+            return []
         return self._not_worth(asked, answer.reason)
 
     def _not_worth(self, asked: PendingSearch, reason: str) -> list[Action]:

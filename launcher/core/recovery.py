@@ -45,9 +45,10 @@ HOLDS_A_DEPLOYMENT = (
 Loss = tuple[Session, LauncherError]
 """A lost node's session, and the error for the user."""
 
-Cause = Literal["loss", "dispute", "return", "slow"]
+Cause = Literal["loss", "dispute", "return", "slow", "rehearsal", "search"]
 """Why an epoch ended: nodes were lost; one node accused another and none was lost; nodes came back;
-or nodes are slower or faster than the plan assumes."""
+nodes are slower or faster than the plan assumes, in the stream or already in the rehearsal; or a
+search that had gone on while frames streamed has found a better plan."""
 
 MOST_KEPT = 1000
 """How many completed changes of epochs are kept, of a stream of months."""

@@ -49,6 +49,7 @@ from launcher.core.events import (
     NotAdmitted,
     Notice,
     PlanReply,
+    Rehearsed,
     ResultsTaken,
     Send,
     StageProgress,
@@ -159,6 +160,9 @@ class Supervisor:
         self._clock = PatientClock()
         self._away_s = self._away_until_s = 0.0
         self._stalls, self._stalled_at = 0, -1
+        self._rolled_out_s = 0.0
+        self._is_held_back = False
+        """Whether all nodes run, and no frame is sent until it is known that the plan stays."""
 
     @property
     def recoveries(self) -> list[Recovery]:
@@ -373,6 +377,7 @@ class Supervisor:
 
     def _begin(self, now_s: float) -> list[Action]:
         self._absences.begin(now_s)
+        self._rolled_out_s = now_s
         for session in self.sessions.values():
             session.deadline_s = now_s + self._limits.patience_s([session])
         known = [
@@ -528,19 +533,33 @@ class Supervisor:
 
     def _start(self, now_s: float) -> list[Action]:
         actions = self._rollout.start()
-        every = self._rollout.data_addresses()
-        addresses = {peer: every[peer] for peer in self.blueprint.host_peers()}
-        self._watch.expect_links(addresses, now_s)
-        self._watch.expect_results(now_s)
-        if not self.life.has_streamed:
+        is_first = not self.life.has_streamed
+        if is_first:
             self._absences.note_streaming()
             self._returns.note_streaming(now_s)
         self.life.step(RunStep.START)
         self._loaded_ahead = []
-        actions.append(Stream(addresses, self.blueprint))
+        deployed = {s.node: s.deployed for s in self._members if s.deployed is not None}
+        planned = self.blueprint
+        self.blueprint = planned.rehearsed({n: each.phase_s for n, each in deployed.items()})
+        actions.append(Rehearsed(planned.epoch, deployed))
         actions += self._recoverer.finish(now_s)
         self._improver.begin_epoch(self.blueprint, now_s)
-        return [*actions, self._streaming()]
+        if is_first or self._is_held_back:
+            left, loading_s = self.frames - self.taken, now_s - self._rolled_out_s
+            asked = self._improver.correction(planned, self._members, left, loading_s)
+            self._is_held_back = bool(asked)
+            actions += asked
+        return actions if self._is_held_back else [*actions, *self._stream(now_s)]
+
+    def _stream(self, now_s: float) -> list[Action]:
+        """Let frames stream by the plan that all nodes run."""
+        self._is_held_back = False
+        every = self._rollout.data_addresses()
+        addresses = {peer: every[peer] for peer in self.blueprint.host_peers()}
+        self._watch.expect_links(addresses, now_s)
+        self._watch.expect_results(now_s)
+        return [Stream(addresses, self.blueprint), self._streaming()]
 
     def _streaming(self) -> StageProgress:
         frames = self._watch.offered if self.frames == ENDLESS else self.frames
@@ -754,7 +773,7 @@ class Supervisor:
     def _unplannable(self, event: Unplannable, now_s: float) -> list[Action]:
         found = self._recoverer.unplannable(event.epoch, event.reason, now_s)
         if found is None:
-            return self._improver.unplannable(event)
+            return [*self._improver.unplannable(event), *self._release(now_s)]
         return self._end(found) if isinstance(found, LauncherError) else found
 
     def _planned(self, event: PlanReply, now_s: float) -> list[Action]:
@@ -764,8 +783,10 @@ class Supervisor:
                 return []
             left = self.frames - self.taken
             found = self._improver.planned(event, self._members, left)
-            if not isinstance(found, Change) or self._watch.suspicions:
-                return [] if isinstance(found, Change) else found
+            if not isinstance(found, Change):
+                return [*found, *self._release(now_s)]
+            if self._watch.suspicions:
+                return self._release(now_s)
             until_s = now_s + self._limits.run.deploy_timeout_s
             self._preloading = Preloading(found, self.sessions, until_s)
             return [*self._preloading.begin(), *self._change_if_preloaded(now_s)]
@@ -779,7 +800,7 @@ class Supervisor:
             return []
         if not preloading.can_be_carried_out or self._watch.suspicions:
             self._improver.look_again(now_s)
-            return self._give_up_preloading()
+            return [*self._give_up_preloading(), *self._release(now_s)]
         self._loaded_ahead = preloading.end()
         self._preloading = None
         self._watch.expect_nothing()
@@ -796,7 +817,11 @@ class Supervisor:
             return []
         why = f"{sentences.where(session)}: {failure.reason}"
         kept = self._improver.keep_plan(preloading.change, why, now_s)
-        return self._give_up_preloading() + kept
+        return self._give_up_preloading() + kept + self._release(now_s)
+
+    def _release(self, now_s: float) -> list[Action]:
+        """Stream by the plan that was rehearsed, because it stays; nothing if frames stream."""
+        return self._stream(now_s) if self._is_held_back else []
 
     def _give_up_preloading(self) -> list[Action]:
         preloading, self._preloading = self._preloading, None
@@ -804,6 +829,7 @@ class Supervisor:
 
     def _roll_out(self, blueprint: Blueprint, now_s: float) -> list[Action]:
         self.blueprint = blueprint
+        self._rolled_out_s = now_s
         self._rollout = Rollout(blueprint, self.sessions, self._limits, renews=True)
         left_out = [s for s in self._loaded_ahead if s.is_open and s not in self._members]
         return [

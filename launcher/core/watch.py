@@ -90,7 +90,8 @@ class Limits:
     is the command by which the user agrees to the use of nodes that returned; empty if there is
     none. A source with a pace of its own makes at most one frame in `source_period_s`. Of the
     user's frames, `batch` are one
-    frame to the core, and are called a batch in messages.
+    frame to the core, and are called a batch in messages. `searches_on` says that the first plan
+    was made in a hurry, so that a better one is searched once frames stream.
     """
 
     run: Timeouts
@@ -100,6 +101,7 @@ class Limits:
     consent: str = ""
     source_period_s: float = 0.0
     batch: int = 1
+    searches_on: bool = False
 
     @property
     def starts_with_available(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ from cnn.errors import CnnError
 from cnn.model import Model
 from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite
+from ga.auto import Auto
 from ga.strategies import find_strategy
 from launcher.config.cluster import GaConfig, NodeConfig, PaperTuning, VerticalTuning
 from launcher.config.load import Cluster
@@ -34,8 +35,9 @@ from launcher.profile.choice import Decided, made_for
 from launcher.profile.file import ProfileFile
 from launcher.profile.use import engine_reasons, profile_file, profiled, with_own_watts
 from launcher.progress import ProgressDisplay
+from nodes.protocol.messages import Deployed
 from partition.errors import DoesNotFitError, PartitionError
-from partition.measured.profiles import Profile, measured_part
+from partition.measured.profiles import NodeProfile, Profile, measured_part
 from partition.plan import Plan
 from partition.planner import Found, find_plan, foreseen_plan
 from partition.prediction.foreseen import RunFacts
@@ -49,6 +51,7 @@ class Planner:
 
     `model` is that of a single frame. `file` is the profile that the cluster names, if it names
     one. `batch` is how many frames nodes compute at once, once that is chosen for `batch: auto`.
+    `learned` are the measurements of single nodes, where they are newer than the profile's.
     """
 
     cluster: Cluster
@@ -56,6 +59,7 @@ class Planner:
     file: ProfileFile | None = None
     facts: Facts = NO_FACTS
     batch: int | None = None
+    learned: Mapping[str, NodeProfile] = field(default_factory=dict)
 
     @cached_property
     def planned(self) -> Model:
@@ -71,9 +75,21 @@ class Planner:
 
     @cached_property
     def profile(self) -> Profile | None:
-        """The measurements of firings in the batches of plans; None without a profile."""
-        batch = self.planned.network.batch
-        return None if self.file is None else self.file.profile().in_batches(batch)
+        """The measurements of firings in the batches of plans; None if there are none."""
+        known = Profile({}) if self.file is None else self.file.profile()
+        known = replace(known, nodes={**known.nodes, **self.learned})
+        return known.in_batches(self.planned.network.batch) if known.nodes else None
+
+    def after(self, plan: Plan, deployed: Mapping[str, Deployed]) -> Planner:
+        """Return the planner that knows as well what nodes have measured of a plan's phases."""
+        known = {} if self.file is None else self.file.profile().nodes
+        found = {
+            node: (self.learned.get(node) or known.get(node) or NodeProfile()).with_rehearsal(
+                plan, node, deployed[node].phase_s, deployed[node].message_s, deployed[node].byte_s
+            )
+            for node in deployed
+        }
+        return replace(self, learned={**self.learned, **found})
 
     @property
     def nodes(self) -> tuple[NodeConfig, ...]:
@@ -242,6 +258,11 @@ class Planner:
         except PartitionError as error:
             kind = LacksRoomError if isinstance(error, DoesNotFitError) else BadInputError
             raise kind(f"{self.cluster.source.name}: {error}") from error
+
+
+def quick(strategy: Strategy) -> Strategy:
+    """Return what takes the place of a strategy where a plan is needed within about a second."""
+    return Auto.in_a_hurry() if isinstance(strategy, Auto) else strategy
 
 
 def search(problem: Problem, strategy: Strategy, progress: ProgressDisplay) -> Found:

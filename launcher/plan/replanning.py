@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cnn.errors import CnnError
+from ga.ranking import is_preferred
 from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.plan.background import IsWanted
 from launcher.plan.engines import split_by_engine, with_declared_memory
 from launcher.plan.files import certified
-from launcher.plan.planner import Planner
+from launcher.plan.planner import Planner, quick
 from launcher.plan.reported_memory import reported_limits, within_limits
 from launcher.plan.subnet_files import cut_subnets
 from launcher.run.runtime import CutPlan
-from nodes.protocol.messages import Welcome
+from nodes.protocol.messages import Deployed, Welcome
 from partition.plan import Plan
 
 QUICK = "sequential"
@@ -89,9 +91,15 @@ class Replanner:
         self._planner = planner
         self._folder = folder
         self._lock = threading.Lock()
+        self._knowing = threading.Lock()
         self._count = 0
         self._newcomers: set[str] = set()
         self._is_over = threading.Event()
+
+    def learn(self, plan: Plan, deployed: Mapping[str, Deployed]) -> None:
+        """Plan from now on by what nodes have measured in the rehearsal of a plan as well."""
+        with self._knowing:
+            self._planner = self._planner.after(plan, deployed)
 
     def close(self) -> None:
         """Stop a search and wait for subnets being written: the run's folder will be deleted."""
@@ -120,16 +128,19 @@ class Replanner:
             folder = self._folder / f"replanned-{self._count}"
             try:
                 self._note(request.newcomers)
-                plan = self._plan(request, goes_on)
-                gain = 1.0 if to_beat is None else self._gain(plan, to_beat, request)
+                planner = self._planner
+                plan = self._plan(planner, request, to_beat, goes_on)
+                gain, note = 1.0, ""
+                if to_beat is not None:
+                    gain = _gain(planner, plan, to_beat, request)
+                    note = _moved(to_beat, plan)
                 _check(goes_on)
-                certified(plan, self._planner.cluster.model)
-                subnets = cut_subnets(
-                    self._planner.planned, plan, folder, lambda _done, _total: None
-                )
+                certified(plan, planner.cluster.model)
+                model = planner.planned
+                subnets = cut_subnets(model, plan, folder, lambda _done, _total: None)
             except (CnnError, OSError) as error:
                 raise RunFailedError(str(error)) from error
-            return CutPlan(plan, subnets, gain)
+            return CutPlan(plan, subnets, gain, note)
 
     def _note(self, newcomers: Mapping[str, Welcome]) -> None:
         """Plan with the memory that nodes report which were absent when the first plan was made."""
@@ -139,22 +150,19 @@ class Replanner:
         limits = reported_limits(facts.nodes(cluster), unknown)
         choices, _ = split_by_engine(cluster, unknown, facts)
         facts = within_limits(with_declared_memory(facts, choices, unknown), limits)
-        self._planner = replace(self._planner, facts=facts)
+        with self._knowing:
+            self._planner = replace(self._planner, facts=facts)
 
-    def _gain(self, plan: Plan, to_beat: Plan, request: PlanRequest) -> float:
-        """Return how many times as fast as `to_beat` a plan is, both foreseen alike."""
-        nodes = [device.name for device in to_beat.devices]
-        problem = self._planner.problem(nodes, request.slower)
-        gain = self._planner.made_again(problem, to_beat).period_s / plan.period_s
-        if gain < request.least_gain:
-            raise NotBetterError(
-                f"the best plan that was found is {gain:.2f} times as fast as this one, but a "
-                f"change needs {request.least_gain:g} times"
-            )
-        return gain
-
-    def _plan(self, request: PlanRequest, is_wanted: IsWanted) -> Plan:
-        planner = self._planner
+    def _plan(
+        self, planner: Planner, request: PlanRequest, to_beat: Plan | None, is_wanted: IsWanted
+    ) -> Plan:
+        endless = SearchLimit(float("inf"), is_wanted)
+        if to_beat is not None and request.effort != "bounded":
+            problem = planner.problem(_without_standby(planner, request.nodes, to_beat))
+            strategy = planner.strategy(problem)
+            if request.effort == "quick":
+                strategy = quick(strategy)
+            return planner.find(problem, endless, strategy).plan
         until_s = time.monotonic() + SEARCH_SHARE * planner.cluster.config.recovery.recovery_s
         failed: LauncherError | None = None
         problem = planner.problem(request.nodes, request.slower)
@@ -167,7 +175,45 @@ class Replanner:
         except ModuleNotFoundError:  # the extra `run` has no search; `sequential` needs none
             pass
         try:
-            limit = SearchLimit(float("inf"), is_wanted)
-            return planner.find(problem, limit, planner.strategy(problem, QUICK)).plan
+            return planner.find(problem, endless, planner.strategy(problem, QUICK)).plan
         except BadInputError as error:
             raise failed or error from error
+
+
+def _gain(planner: Planner, plan: Plan, to_beat: Plan, request: PlanRequest) -> float:
+    """Return how many times as fast as `to_beat` a plan is, both foreseen alike.
+
+    Raises `NotBetterError` if that is not enough. Where the whole search was asked for, the
+    preference of the problem's objective decides.
+    """
+    nodes = list(dict.fromkeys(d.name for d in (*to_beat.devices, *plan.devices)))
+    problem = planner.problem(nodes, request.slower)
+    before = planner.made_again(problem, to_beat)
+    gain = before.period_s / plan.period_s
+    if request.effort == "whole":
+        if dict(plan.assignment) == dict(to_beat.assignment) or not is_preferred(
+            problem, planner.made_again(problem, plan), before
+        ):
+            raise NotBetterError("the search has found nothing better")
+    elif gain < request.least_gain:
+        raise NotBetterError(
+            f"the best plan that was found is {gain:.2f} times as fast as this one, but a "
+            f"change needs {request.least_gain:g} times"
+        )
+    return gain
+
+
+def _without_standby(planner: Planner, nodes: Sequence[str], used: Plan) -> list[str]:
+    """Return `nodes` without those that stand by, unless the plan uses them already."""
+    standby = {node.name for node in planner.cluster.config.nodes if node.standby}
+    known = {device.name for device in used.devices}
+    return [node for node in nodes if node not in standby or node in known]
+
+
+def _moved(before: Plan, after: Plan) -> str:
+    """Say how many layers change their node, and which nodes gain most."""
+    moved = Counter(
+        node for layer, node in after.assignment.items() if before.assignment.get(layer) != node
+    )
+    gaining = ", ".join(node for node, _ in moved.most_common(2))
+    return f"{moved.total()} layers move, most of them to {gaining}" if moved else "as before"

@@ -244,6 +244,8 @@ _CAUSES = {
     "dispute": "at odds",
     "return": "back again",
     "slow": "slower or faster than planned",
+    "rehearsal": "slower or faster in the rehearsal than planned",
+    "search": "a better plan was found for",
 }
 
 

@@ -28,6 +28,7 @@ from launcher.core.events import (
     PlanReply,
     PlanRequest,
     Redial,
+    Rehearsed,
     Send,
     SendChunk,
     StageProgress,
@@ -48,7 +49,7 @@ from nodes.core.events import DataReceived, Tick
 from nodes.core.reactor import Reactor
 from nodes.net.waiter import Readable
 from nodes.protocol.errors import RemoteProtocolError
-from nodes.protocol.messages import Control, Put, Traced, Welcome
+from nodes.protocol.messages import Control, Deployed, Put, Traced, Welcome
 
 FoundPlan = tuple[PlanReply, Mapping[str, Path]]
 """A plan that was found, and the files of its blobs by digest."""
@@ -85,14 +86,16 @@ class Drive:
         files: Mapping[str, Path],
         on_update: OnUpdate,
         replan: PlanSearch | None = None,
+        learn: Callable[[int, Mapping[str, Deployed]], None] = lambda _epoch, _deployed: None,
         tracer: TraceRequests | None = None,
         consent: Consent | None = None,
         pushed: Sequence[int] = (),
         observer: Observer | None = None,
     ) -> None:
         """`files` maps digests to blobs; `on_update` is called for progress and notices; `replan`
-        searches another plan, and without it plan requests are ignored; `tracer` collects traces;
-        `consent` reports that the user agrees to the use of nodes that returned; `pushed` are the
+        searches another plan, and without it plan requests are ignored; `learn` is told of what
+        nodes have measured in the rehearsal of an epoch; `tracer` collects traces; `consent`
+        reports that the user agrees to the use of nodes that returned; `pushed` are the
         descriptors that tell of new frames; `observer` lets other threads look at the run."""
         self._observer = observer
         self._pushed = frozenset(pushed)
@@ -112,6 +115,7 @@ class Drive:
         self._end: End | None = None
         self._last_progress = host.progress
         self._replan = replan
+        self._learn = learn
         self._background: Background[FoundPlan] = Background()
 
     def run(self) -> None:
@@ -302,8 +306,9 @@ class Drive:
             case Halt():
                 self._handle(self._host.halt())
             case PlanRequest(epoch):
-                if self._replan is not None:
-                    self._background.start(epoch, functools.partial(self._replan, action))
+                self._search(epoch, action)
+            case Rehearsed(epoch, deployed):
+                self._learn(epoch, deployed)
             case StageProgress(stage, done, total, note):
                 self._on_update(Update(stage, done, total, note))
             case Notice(text, level, nodes):
@@ -313,6 +318,10 @@ class Drive:
                 if error is not None:
                     self._note(str(error), "error")
                 self._end = action
+
+    def _search(self, epoch: int, request: PlanRequest) -> None:
+        if self._replan is not None:
+            self._background.start(epoch, functools.partial(self._replan, request))
 
     def _note(self, text: str, level: str) -> None:
         if self._observer is not None:

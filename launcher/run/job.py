@@ -491,7 +491,7 @@ def _ready(
         stack.callback(replan.close)
         adapt = options.recovery.adapt and job.saved is None
         recovery = options.recovery.model_copy(update={"adapt": adapt})
-        options = replace(options, replan=replan, recovery=recovery)
+        options = replace(options, replan=replan, learn=replan.learn, recovery=recovery)
         if recovery.rebalance == "ask":
             options = replace(options, consent=stack.enter_context(hearing_consent()))
     return _Ready(runner, job.nodes, plan, subnets, options, full=job.full, choice=job.choice)

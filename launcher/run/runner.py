@@ -43,7 +43,7 @@ from launcher.view.frame_trace import FrameTracer
 from launcher.view.observer import Observer
 from nodes.core.engines import EngineLackingError, resolve
 from nodes.net.sockets import AddressError
-from nodes.protocol.messages import HOST, BlobInfo, EngineChoice
+from nodes.protocol.messages import HOST, BlobInfo, Deployed, EngineChoice
 from partition.plan import Plan
 from partition.prediction.two_plans import with_room
 
@@ -136,7 +136,11 @@ def run(
         share = _share(found.plan, nodes, found.subnets, request.epoch, options, inputs)
         room = frozenset() if to_beat is None else with_room(to_beat, found.plan)
         share = replace(share, slower=request.slower, with_room=room)
-        return PlanReply(share, found.gain), _blob_files(found.subnets)
+        return PlanReply(share, found.gain, found.note), _blob_files(found.subnets)
+
+    def learn(epoch: int, deployed: Mapping[str, Deployed]) -> None:
+        if options.learn is not None:
+            options.learn(plans[epoch], deployed)
 
     with contextlib.ExitStack() as stack:
         if agents is None:
@@ -181,6 +185,7 @@ def run(
             blobs,
             on_update,
             replan,
+            learn,
             tracer or follower,
             options.consent,
             [descriptor for descriptor in descriptors if descriptor is not None],
@@ -281,6 +286,7 @@ def _limits(options: RunOptions, batch: int) -> Limits:
         consent="" if options.consent is None else options.consent.command,
         source_period_s=options.source_period_s,
         batch=batch,
+        searches_on=options.searches_on,
     )
 
 

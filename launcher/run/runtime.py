@@ -21,7 +21,7 @@ from launcher.view.frame_trace import FrameTrace
 from launcher.view.observation import Observation
 from nodes.core.engines import AUTO
 from nodes.protocol.addresses import slot_address
-from nodes.protocol.messages import EngineChoice, Stats, Welcome
+from nodes.protocol.messages import Deployed, EngineChoice, Stats, Welcome
 from partition.plan import Plan
 
 Array: TypeAlias = NDArray[Any]
@@ -150,12 +150,16 @@ class PushedNetwork:
 @dataclass(frozen=True, slots=True)
 class CutPlan:
     """A plan and its subnets by phase; `gain` is how many times as fast it is predicted to be as
-    the plan that it was to beat."""
+    the plan that it was to beat, and `note` says in which it differs from that."""
 
     plan: Plan
     subnets: Mapping[str, SubnetFiles]
     gain: float = 1.0
+    note: str = ""
 
+
+Learn = Callable[[Plan, Mapping[str, Deployed]], None]
+"""Learns from what nodes have measured in the rehearsal of a plan."""
 
 Replan = Callable[[PlanRequest, Plan | None, IsWanted], CutPlan]
 """Searches the plan that a request describes; the second argument is the plan to beat, if any.
@@ -188,6 +192,8 @@ class RunOptions:
     run: RunConfig = field(default_factory=RunConfig)
     recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
     replan: Replan | None = None
+    learn: Learn | None = None
+    searches_on: bool = False
     cache: Path | None = None
     keep_agents: bool = False
     trace: Path | None = None

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -36,6 +38,9 @@ from partition.pricing.linear_models import LinearTime, fit
 
 AGENTS_PART = 0.4
 """The part of the usual `Device.firing_s` that the agent takes; the rest is that of `run_s`."""
+
+CHANGED = 1.5
+"""By which factor a device's times must differ from earlier ones for these to be dropped."""
 
 LEAST_S = 1e-9
 """Seconds; a measured time below the resolution of clocks counts as this much."""
@@ -127,6 +132,35 @@ class NodeProfile:
             _latest((*before.subnets, *measured.subnets)),
         )
         return replace(self, batched=tuple(known[frames] for frames in sorted(known)))
+
+    def with_rehearsal(
+        self, plan: Plan, device: str, phase_s: Sequence[float], message_s: float, byte_s: float
+    ) -> NodeProfile:
+        """Return the profile with what a device has measured of its phases of a plan, in order.
+
+        What was measured before is dropped if the device has become `CHANGED` times as fast or as
+        slow since.
+        """
+        own = sorted((p for p in plan.phases if p.device == device), key=lambda p: p.index)
+        times = [subnet_time(plan, p, seconds) for p, seconds in zip(own, phase_s, strict=True)]
+        known, at = self, 1 if plan.batch == 1 else plan.batch
+        before = {
+            subnet.key: subnet.seconds
+            for subnet in (
+                self.subnets
+                if at == 1
+                else (s for each in self.batched or () if each.frames == at for s in each.subnets)
+            )
+        }
+        ratios = [math.log(t.seconds / before[t.key]) for t in times if t.key in before]
+        if ratios and abs(statistics.median(ratios)) > math.log(CHANGED):
+            known = NodeProfile(busy_w=self.busy_w, idle_w=self.idle_w)
+        known = replace(
+            known, message_s=message_s or known.message_s, byte_s=byte_s or known.byte_s
+        )
+        if at == 1:
+            return known.with_subnets(times)
+        return known.with_batched(BatchTimes(at, {}, tuple(times)))
 
     def in_batches(self, frames: int) -> NodeProfile:
         """Return the profile of a device that computes `frames` frames in one firing.
@@ -242,38 +276,37 @@ def measured_costs(
     layers [layers, devices] without either.
 
     Both serve a search. They follow from the layers measured by themselves and from the fused
-    subnets of the network as it was read (`partition.measured.subnet_fit`). `firing_s` keeps
-    `AGENTS_PART` of what it was, less where a device computes faster than was assumed, but no less
-    than measured. Raises `PartitionError` for a device or a layer that was not measured.
+    subnets of the network as it was read (`partition.measured.subnet_fit`); those of a device of
+    which nothing was measured are estimates. `firing_s` keeps `AGENTS_PART` of what it was, less
+    where a device computes faster than was assumed, but no less than measured. Raises
+    `PartitionError` for a device of which some layers were measured by themselves, and one was not.
     """
     measured: list[MeasuredSubnet] = []
     for number, device in enumerate(devices):
-        node = profile.nodes.get(device.name)
-        if node is None:
-            raise PartitionError(f"device {device.name!r} was not measured; profile it too")
-        for layer in network.layers:
-            if layer.name not in node.layer_s:
-                raise PartitionError(
-                    f"layer {layer.name!r} was not measured on {device.name!r}; profile it anew"
-                )
-            seconds = max(node.layer_s[layer.name], LEAST_S)
-            measured.append(MeasuredSubnet(number, (layer.name,), seconds))
+        node = profile.nodes.get(device.name, NodeProfile())
+        if node.layer_s:
+            for layer in network.layers:
+                if layer.name not in node.layer_s:
+                    raise PartitionError(
+                        f"layer {layer.name!r} was not measured on {device.name!r}; profile it anew"
+                    )
+                seconds = max(node.layer_s[layer.name], LEAST_S)
+                measured.append(MeasuredSubnet(number, (layer.name,), seconds))
         measured += [
             MeasuredSubnet(number, subnet.layers, subnet.seconds)
             for subnet in node.subnets
-            if not subnet.rewrites and len(subnet.layers) > 1
+            if not subnet.rewrites and (len(subnet.layers) > 1 or not node.layer_s)
         ]
     found, layer_s = fit_to_subnets(network, devices, measured)
     estimated_s = np.maximum(layer_seconds(network, devices).sum(axis=0), LEAST_S)
     faster = np.minimum(layer_s.sum(axis=0) / estimated_s, 1.0)
+    nodes = [profile.nodes.get(device.name, NodeProfile()) for device in devices]
     return tuple(
         replace(
             device,
-            firing_s=max(
-                _firing_s(profile.nodes[device.name]), AGENTS_PART * device.firing_s * float(part)
-            ),
+            firing_s=max(_firing_s(node), AGENTS_PART * device.firing_s * float(part)),
         )
-        for device, part in zip(found, faster, strict=True)
+        for device, node, part in zip(found, nodes, faster, strict=True)
     ), layer_s
 
 
@@ -297,7 +330,7 @@ def profiled_devices(
     host = {device.name: device.host for device in devices}
     found = []
     for device in devices:
-        node = profile.nodes[device.name]
+        node = profile.nodes.get(device.name, NodeProfile())
         rates = [
             link.bytes_per_s
             for link in profile.links
