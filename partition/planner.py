@@ -191,7 +191,7 @@ def as_run(problem: Problem, plan: Plan) -> Plan:
 
 
 @dataclass(frozen=True)
-class Found:
+class Planned:
     """A plan, and the solution of a problem that it was made from."""
 
     problem: Problem
@@ -204,13 +204,13 @@ class Found:
         return self.solution.network or self.problem.network
 
 
-def find_plan(problem: Problem, strategy: Strategy) -> Found:
+def find_plan(problem: Problem, strategy: Strategy) -> Planned:
     """Search for a plan by a strategy.
 
     Raises `PartitionError` if the strategy finds none, or if its solution does not fit.
     """
     solution = strategy.solve(problem)
-    return Found(problem, solution, foreseen_plan(problem, solution, strategy.name))
+    return Planned(problem, solution, foreseen_plan(problem, solution, strategy.name))
 
 
 def _layer_seconds(problem: Problem, solution: Solution) -> NDArray[np.float64] | None:

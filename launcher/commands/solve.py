@@ -39,7 +39,7 @@ from partition.alone import (
 )
 from partition.errors import PartitionError
 from partition.plan import Plan
-from partition.planner import Found
+from partition.planner import Planned
 from partition.prediction.timing import device_energies_j, energy_j, power_w
 from partition.strategies.base import divided_seconds
 
@@ -65,7 +65,7 @@ class Solved:
     subnets, and not run. `batch` says how the number of frames in a batch was chosen, if it was.
     """
 
-    found: Found
+    found: Planned
     seconds: float
     alone: Plan
     engines: EngineCheck | None = None
@@ -170,7 +170,7 @@ def solve(asked: Search, progress: ProgressDisplay) -> Solved:
     return Solved(found, time.monotonic() - began_s, alone, batch=asked.choice)
 
 
-def _measured(found: Found) -> NDArray[np.float64] | None:
+def _measured(found: Planned) -> NDArray[np.float64] | None:
     """Return the measured seconds of the assigned layers; None without measurements."""
     problem = found.problem
     if problem.layer_s is None or found.network is problem.network:
@@ -178,7 +178,7 @@ def _measured(found: Found) -> NDArray[np.float64] | None:
     return divided_seconds(problem.network, problem.layer_s, found.network)
 
 
-def _layer_seconds(found: Found) -> dict[str, float]:
+def _layer_seconds(found: Planned) -> dict[str, float]:
     """Return each device's seconds per frame for its layers, without cutting and firing."""
     plan, network = found.plan, found.network
     problem = replace(found.problem, network=network, pins={}, layer_s=_measured(found))

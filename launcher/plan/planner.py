@@ -39,7 +39,7 @@ from nodes.protocol.messages import Deployed
 from partition.errors import DoesNotFitError, PartitionError
 from partition.measured.profiles import NodeProfile, Profile, measured_part
 from partition.plan import Plan
-from partition.planner import Found, find_plan, foreseen_plan
+from partition.planner import Planned, find_plan, foreseen_plan
 from partition.prediction.foreseen import RunFacts
 from partition.pricing.compute_time import slowed
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
@@ -163,7 +163,7 @@ class Planner:
 
     def find(
         self, problem: Problem, progress: ProgressDisplay, strategy: Strategy | None = None
-    ) -> Found:
+    ) -> Planned:
         """Search for a plan by a strategy, or by that of the cluster; raises `BadInputError`."""
         with self._no_plan():
             return search(problem, strategy or self.strategy(problem), progress)
@@ -265,7 +265,7 @@ def quick(strategy: Strategy) -> Strategy:
     return Auto.in_a_hurry() if isinstance(strategy, Auto) else strategy
 
 
-def search(problem: Problem, strategy: Strategy, progress: ProgressDisplay) -> Found:
+def search(problem: Problem, strategy: Strategy, progress: ProgressDisplay) -> Planned:
     """Search for a plan by a strategy, and show its progress; raises `PartitionError`."""
 
     def show(search: SearchProgress) -> None:
@@ -279,7 +279,7 @@ def search(problem: Problem, strategy: Strategy, progress: ProgressDisplay) -> F
 
 def read_planner(cluster: Cluster, progress: ProgressDisplay) -> Planner:
     """Read the model and the profile that a cluster names; raises `BadInputError`."""
-    progress.say("reading " + ", ".join(model.path for model in cluster.models))
+    progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
     model = read_model(cluster)
     file = profile_file(cluster, model)
     check_curves(cluster, file)

@@ -3,7 +3,7 @@
 A search adds up the times of layers, and these sums are wrong where an engine fuses layers. So
 `csdf-edge partition profile` takes a strategy's solution, the solutions that it compared and its
 Pareto front, measures the best few plans of different shape, and ranks them by simulated runs with
-the measured times (`launcher.plan.prediction.foreseen`) under the preference of `auto`
+the measured times (`partition.prediction.foreseen`) under the preference of `auto`
 (`ga.ranking`). The profile stores the choice together with a digest of the question; for the same
 question it replaces the search. If a strategy has proved its solution, or has no other, that
 solution is measured and kept.

@@ -105,7 +105,7 @@ def test_a_wrong_constant_does_not_agree(cluster: Path, monkeypatch: pytest.Monk
         found = read_model(*arguments, **options)
         return replace(found, constant_outputs={"anchors": np.zeros(4, np.float32)})
 
-    monkeypatch.setattr("launcher.run.job.read_model", wrong)
+    monkeypatch.setattr("launcher.plan.planner.read_model", wrong)
     report = launched(Request(cluster)).report
     assert report is not None
     assert report.agreement is not None

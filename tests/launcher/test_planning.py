@@ -15,7 +15,7 @@ from launcher.plan.devices import devices_of, nodes_of
 from launcher.plan.files import read_plan, save_plan
 from launcher.plan.machines import THIS_MACHINE
 from launcher.plan.planner import Planner
-from partition.planner import make_plan
+from partition.planner import as_run, make_plan
 from tests.launcher.models import write_branches
 
 
@@ -123,4 +123,5 @@ def test_any_plan_comes_back_as_it_was_saved(
     assert not saved.edited
     text = (folder / "plan" / "plan.json").read_text().splitlines()
     assert all(f'"{layer}"' in text[saved.lines[layer] - 1] for layer in layers)
-    assert Planner(load_cluster(folder / "plan" / "cluster.yaml"), model).saved(saved) == plan
+    planner = Planner(load_cluster(folder / "plan" / "cluster.yaml"), model)
+    assert planner.saved(saved) == as_run(planner.problem(), plan)

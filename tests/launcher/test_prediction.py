@@ -51,7 +51,7 @@ def test_a_plan_that_is_too_large_to_simulate_at_once_stays_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan, profile = plan_of(phase_s=5e-6, message_s=1e-4)
-    monkeypatch.setattr("launcher.plan.prediction.FORESEEN_FIRINGS", 10)
+    monkeypatch.setattr("partition.prediction.foreseen.FORESEEN_FIRINGS", 10)
     assert foreseen(plan, RunFacts("pipelined", HERE), profile) == plan
 
 

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -46,6 +47,10 @@ def recovering(**changes: object) -> Limits:
     recovery = RecoveryConfig(wait_s=120.0, adapt=False).model_copy(update=changes)
     run = RunConfig(deploy_timeout_s=60.0)
     return Limits(run, recovery, start_wait_s=recovery.wait_s, consent="say so")
+
+
+UNEVEN = (1.0, 1.0, 3.0, 0.2)
+"""What nodes take in the rehearsal, in multiples of what was planned."""
 
 
 RECOVERING = recovering()
@@ -111,7 +116,9 @@ class FaultyWorld(World):
             "frames": random.choice((few, random.randint(100, 400) // 4)),
             "delay_s": lambda: random.choice(delays),
             "started_by_us": random.random() < 0.5,
-            "limits": recovering(rebalance=rebalance, adapt=True),
+            "limits": replace(
+                recovering(rebalance=rebalance, adapt=True), searches_on=random.random() < 0.5
+            ),
             "take_s": random.choice((0.0, 0.02, 0.1)),
         }
         plan = spread(self.reads, owner, self._capacity, self.keeps)
@@ -125,6 +132,8 @@ class FaultyWorld(World):
             bytes_each=BLOB_BYTES,
         )
         self.gain = lambda: random.choice((0.9, 1.1, 1.5, 3.0))
+        if random.random() < 0.5:
+            self.slow_in_rehearsal = {name: random.choice(UNEVEN) for name in names}
         for name, node in self.nodes.items():
             node.cached = lambda digest, n=name: self._has(n, digest)
 

@@ -210,7 +210,10 @@ class SimulatedHost:
                 self.redialled(node)
             case lev.Halt():
                 self.halt()
+            case lev.Rehearsed():
+                pass
             case lev.PlanRequest(epoch, left):
+                self.asked.append(action)
                 self.tell_story(f"plan epoch {epoch} for {left}")
                 at_s = self.now_s + PLANNING_S
                 self.launcher_at(at_s, lambda asked=action: self._plan(asked))

@@ -140,6 +140,9 @@ class World(SimulatedHost):
         """Of the plans that are to be better than the one that streams."""
         self.slow: dict[str, float] = {}
         """Nodes that take so many times as long for a firing."""
+        self.slow_in_rehearsal: dict[str, float] = {}
+        """Nodes whose phases take so many times as long in the rehearsal as planned."""
+        self.asked: list[lev.PlanRequest] = []
         self.ahead_s: dict[str, float] = {}
         self._deadline_s: float | None = None
         self._replan = replan
@@ -391,12 +394,16 @@ class World(SimulatedHost):
         total, ahead = len(deployment.phases), node.ahead
         node.load(deployment)
         if ahead is not None and ahead == replace(deployment, dial=()):
-            self.tell(name, nev.Loaded(deployment.epoch, (FIRING_S,) * total, 99))
+            self.tell(name, nev.Loaded(deployment.epoch, self._rehearsed_s(name, total), 99))
             return
         for done in range(1, total + 1):
             loading = nev.LoadProgress(deployment.epoch, done, total, "loading")
             self.later(name, done * LOADING_S, loading)
-        self.later(name, total * LOADING_S, nev.Loaded(deployment.epoch, (FIRING_S,) * total, 99))
+        loaded = nev.Loaded(deployment.epoch, self._rehearsed_s(name, total), 99)
+        self.later(name, total * LOADING_S, loaded)
+
+    def _rehearsed_s(self, name: str, phases: int) -> tuple[float, ...]:
+        return (FIRING_S * self.slow_in_rehearsal.get(name, 1.0),) * phases
 
     def begin_firing(self, name: str, node: SimulatedNode) -> None:
         begun, life = node.firings[0], node.life

@@ -1,0 +1,135 @@
+"""The rehearsal is the last word on the plan before the first frame; a search goes on after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from launcher.core import events as lev
+from launcher.core.improving import MOST_CORRECTIONS
+from tests.launcher_runtime.faults import recovering
+from tests.launcher_runtime.plans import in_a_row
+from tests.launcher_runtime.simulation import Replan, World, no_plan
+from tests.launcher_runtime.test_faults import on_all
+
+ADAPTING = recovering(adapt=True)
+
+
+def world_of(frames: int = 300, replan: Replan | None = None, **slow: float) -> World:
+    """Three nodes, whose phases take so many times as long in the rehearsal as planned."""
+    world = World(
+        in_a_row(3),
+        frames,
+        limits=ADAPTING,
+        replan=replan or on_all(3),
+        take_s=0.0,
+        delay_s=lambda: 0.001,
+    )
+    world.slow_in_rehearsal = dict(slow)
+    return world
+
+
+def ended_well(world: World, frames: int = 300) -> None:
+    assert world.end == lev.End(None)
+    assert world.results == list(range(frames))
+
+
+def test_a_slow_node_changes_the_plan_before_the_first_frame() -> None:
+    world = world_of(n1=10.0)
+    world.gain = lambda: 2.0 if len(world.asked) == 1 else 1.0
+    world.run()
+    ended_well(world)
+    first, *more = world.streams
+    assert first.blueprint.epoch == world.asked[0].epoch
+    assert not more
+    (past,) = world.supervisor.recoveries
+    assert (past.cause, past.nodes, past.frame, past.replayed) == ("rehearsal", ("n1",), 0, 0)
+    assert world.asked[0].effort == "quick"
+    assert any("as its rehearsal shows" in notice for notice in world.notices)
+
+
+def test_what_nodes_took_in_the_rehearsal_is_expected_of_them_in_the_stream() -> None:
+    world = world_of(n1=10.0)
+    world.gain = lambda: 1.0
+    world.run()
+    assert world.supervisor.blueprint.phase_s["n1"] == (pytest.approx(0.1),)
+
+
+@pytest.mark.parametrize("slow", [{}, {"n0": 10.0, "n1": 10.0, "n2": 10.0}])
+def test_nodes_that_are_all_as_slow_keep_the_plan_and_nothing_is_searched(
+    slow: dict[str, float],
+) -> None:
+    world = world_of(**slow)
+    world.run()
+    ended_well(world)
+    assert world.asked == []
+    assert world.supervisor.recoveries == []
+
+
+@pytest.mark.parametrize("replan", [no_plan, on_all(3)])
+def test_where_no_plan_is_better_the_first_one_streams(replan: Replan) -> None:
+    world = world_of(replan=replan, n1=10.0)
+    world.gain = lambda: 1.0
+    world.run()
+    ended_well(world)
+    assert len(world.asked) == 1
+    assert world.supervisor.recoveries == []
+    assert not any("kept" in notice for notice in world.notices)
+
+
+def test_for_a_few_frames_no_other_plan_is_loaded() -> None:
+    world = world_of(frames=2, n1=3.0)
+    world.run()
+    ended_well(world, 2)
+    assert world.asked == []
+
+
+def test_a_plan_is_corrected_a_few_times_and_then_streams() -> None:
+    world = world_of(n1=10.0)
+    world.run()
+    ended_well(world)
+    causes = [past.cause for past in world.supervisor.recoveries]
+    assert causes.count("rehearsal") == MOST_CORRECTIONS
+    assert len(world.streams) == len(causes) - MOST_CORRECTIONS + 1
+
+
+def test_a_node_that_is_lost_while_its_plan_is_corrected_is_done_without() -> None:
+    world = world_of(n1=10.0)
+
+    def lose() -> None:
+        if world.asked and not world.streams:
+            world.silent.add("n1")
+        elif not world.streams:
+            world.at(world.now_s + 0.01, lose)
+
+    world.at(0.01, lose)
+    world.run()
+    ended_well(world)
+    assert world.streams
+    assert any(past.cause == "loss" for past in world.supervisor.recoveries)
+
+
+def test_after_a_first_plan_made_in_a_hurry_the_search_goes_on_while_frames_stream() -> None:
+    world = world_of(frames=3000)
+    world.supervisor._improver._searches_on = True
+    world.run()
+    ended_well(world, 3000)
+    assert [asked.effort for asked in world.asked] == ["whole"]
+    (past,) = world.supervisor.recoveries
+    assert past.cause == "search"
+    assert past.frame > 0
+
+
+def test_the_search_goes_on_only_where_the_limits_say_so() -> None:
+    world = world_of(frames=3000)
+    world.run()
+    assert world.asked == []
+
+
+def test_without_adapting_the_rehearsal_changes_nothing() -> None:
+    world = world_of(n1=10.0)
+    world.supervisor._improver._limits = replace(ADAPTING, recovery=recovering().recovery)
+    world.run()
+    ended_well(world)
+    assert world.asked == []
