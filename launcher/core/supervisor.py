@@ -350,6 +350,8 @@ class Supervisor:
         match message:
             case Failed(epoch=0):  # the failure concerns no deployment
                 return False
+            case Prepared():  # what was given up may be said once nodes turn to another plan
+                return self._preloading is None
             case Progress() | Deployed() | Stopped() | Failed():
                 return self.life.state in WITHOUT_PLAN or message.epoch != self.blueprint.epoch
             case _:
@@ -750,7 +752,11 @@ class Supervisor:
         ]
         failures = [(s, self._watch.reported_failure(s)) for s in broken]
         losses = [*losses, *failures]
-        goodbyes = [a for s, error in failures for a in self._lose(s, error, now_s, failed=True)]
+        goodbyes = [
+            action
+            for s, error in failures
+            for action in self._lose(s, error, now_s, failed=not self._watch.blames_another(s))
+        ]
         self._watch.expect_nothing()
         self._improver.cancel()
         goodbyes += self._give_up_preloading()
@@ -821,7 +827,8 @@ class Supervisor:
 
     def _release(self, now_s: float) -> list[Action]:
         """Stream by the plan that was rehearsed, because it stays; nothing if frames stream."""
-        return self._stream(now_s) if self._is_held_back else []
+        may_stream = self._is_held_back and not self.life.is_down
+        return self._stream(now_s) if may_stream else []
 
     def _give_up_preloading(self) -> list[Action]:
         preloading, self._preloading = self._preloading, None

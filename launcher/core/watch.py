@@ -155,7 +155,7 @@ class Watch:
         self._stalled_at_s: dict[int, float] = {}
         self._inquiry_due_s: dict[int, float] = {}
         self.suspicions: list[Suspicion] = []
-        self._reported: dict[str, LauncherError] = {}
+        self._reported: dict[str, Suspicion] = {}
         self._common_since_s: float | None = None
         self._common_until_s = 0.0
 
@@ -180,7 +180,7 @@ class Watch:
     def suspect(self, suspicion: Suspicion, now_s: float) -> list[str]:
         """Take in an agent's report of a failure; returns the nodes to ping now."""
         self.suspicions.append(suspicion)
-        self._reported[suspicion.session.node] = suspicion.error
+        self._reported[suspicion.session.node] = suspicion
         if self._suspicion_due_s is None:
             self._suspicion_due_s = now_s + CAUSE_GRACE_S
         accused = self._all.get(suspicion.peer)
@@ -191,8 +191,15 @@ class Watch:
 
     def reported_failure(self, session: Session) -> LauncherError:
         """The error that an agent has reported in this epoch."""
-        unsaid = LauncherError(f"node {session.node!r} failed")
-        return self._reported.get(session.node, unsaid)
+        reported = self._reported.get(session.node)
+        return (
+            LauncherError(f"node {session.node!r} failed") if reported is None else reported.error
+        )
+
+    def blames_another(self, session: Session) -> bool:
+        """Whether an agent has reported that its failure is another node's."""
+        reported = self._reported.get(session.node)
+        return reported is not None and bool(reported.peer)
 
     def take_suspicions(self) -> list[Suspicion]:
         """Return the suspicions, which the caller judges now, and forget them."""

@@ -107,6 +107,7 @@ class FaultyWorld(World):
                 for i in members:
                     of_own = [-1 - own, *sorted(j for j in members if j < i)]
                     self.reads[i] = sorted(set(random.choices(of_own, k=random.randint(1, 2))))
+        uneven = Random(repr(self.reads))
         self.keeps = sorted({number % count for number in keeps})
         owner = names[:nodes] + [random.choice(names[:nodes]) for _ in range(count - nodes)]
         delays = (0.0, 0.0, 0.001, 0.02, 0.1)
@@ -117,7 +118,7 @@ class FaultyWorld(World):
             "delay_s": lambda: random.choice(delays),
             "started_by_us": random.random() < 0.5,
             "limits": replace(
-                recovering(rebalance=rebalance, adapt=True), searches_on=random.random() < 0.5
+                recovering(rebalance=rebalance, adapt=True), searches_on=uneven.random() < 0.5
             ),
             "take_s": random.choice((0.0, 0.02, 0.1)),
         }
@@ -132,8 +133,8 @@ class FaultyWorld(World):
             bytes_each=BLOB_BYTES,
         )
         self.gain = lambda: random.choice((0.9, 1.1, 1.5, 3.0))
-        if random.random() < 0.5:
-            self.slow_in_rehearsal = {name: random.choice(UNEVEN) for name in names}
+        if uneven.random() < 0.5:
+            self.slow_in_rehearsal = {name: uneven.choice(UNEVEN) for name in names}
         for name, node in self.nodes.items():
             node.cached = lambda digest, n=name: self._has(n, digest)
 

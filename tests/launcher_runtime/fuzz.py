@@ -189,6 +189,8 @@ WAYS = (
     "used a node again",
     "used one by consent",
     "adapted",
+    "corrected the plan before the first frame",
+    "searched on",
     "ended well",
 )
 """How a history may go; several of these may be."""
@@ -212,6 +214,8 @@ def ways(world: Outages) -> list[str]:
         "return" in causes,
         "return" in causes and not by_itself,
         "slow" in causes,
+        "rehearsal" in causes,
+        "search" in causes,
         world.end is not None and world.end.error is None,
     )
     return [way for way, has in zip(WAYS, happened, strict=True) if has]

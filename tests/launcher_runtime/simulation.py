@@ -282,7 +282,8 @@ class World(SimulatedHost):
                 return
             self.nodes[node].told.append(type(message).__name__)
             self.trace.append((node, type(message).__name__))
-            if isinstance(message, Bye | Shutdown) and self.ends_after_streaming:
+            is_present = self.supervisor.sessions[node].is_present  # others free it at their end
+            if isinstance(message, Bye | Shutdown) and self.ends_after_streaming and is_present:
                 assert self.nodes[node].ahead is None, "what was loaded ahead was not freed"
             self.tell(node, nev.ControlReceived(over.name, message, self.key))
 

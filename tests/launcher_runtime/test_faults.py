@@ -39,14 +39,23 @@ def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     history(seed, NODES_FAIL)
 
 
+@pytest.mark.parametrize("seed", [34, 3861])
+def test_a_node_is_lost_while_others_prepare_another_plan(seed: int) -> None:
+    """One still says that it is prepared when it turns to a third plan; another one reports its
+    broken connection while it is asked what it has."""
+    history(seed)
+
+
 @pytest.mark.parametrize(
     ("seed", "way"),
     [
         (51, "used a node again"),
         (345, "used one by consent"),
-        (280, "used a node again"),
-        (313, "adapted"),
+        (62, "used a node again"),
+        (250, "adapted"),
         (337, "adapted"),
+        (8, "corrected the plan before the first frame"),
+        (41, "searched on"),
     ],
 )
 def test_histories_go_the_ways_that_plans_are_improved(seed: int, way: str) -> None:
