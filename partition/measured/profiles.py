@@ -384,12 +384,15 @@ def fused_phases(plan: Plan, profile: Profile) -> dict[str, float]:
 
 
 def with_profile(plan: Plan, profile: Profile) -> Plan:
-    """Return `plan`, made with measured seconds of layers, marked as measured.
+    """Return `plan`, made with measured seconds of layers, marked as measured unless there is
+    nothing of one of its devices.
 
     Phases that were measured as subnets (`fused_phases`) get these times.
     """
     estimated = {phase.name: phase.predicted_s for phase in plan.phases}
-    return with_measured_phases(plan, estimated | fused_phases(plan, profile))
+    found = with_measured_phases(plan, estimated | fused_phases(plan, profile))
+    is_known = all(phase.device in profile.nodes for phase in plan.phases)
+    return found if is_known else replace(found, times="estimated")
 
 
 def measured_part(plan: Plan, profile: Profile) -> str:

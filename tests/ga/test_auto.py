@@ -114,7 +114,7 @@ def test_for_the_papers_objective_the_network_is_divided_and_equation_2_is_said(
     problem = Problem(model.network, equal(3), objective="paper", model=model)
     solution = Auto((Sequential(), BatchSplit(), QUICK), SPLITTING).solve(problem)
     assert "batch-split" not in solution.explanation
-    plan = plan_solution(problem, solution, model_digest="", strategy="")
+    plan = plan_solution(problem, solution, "")
     assert divides(plan)
     held = max(each.eq2_bytes for each in plan.memory.values())
     assert f"{held / 1e6:.1f} MB by Eq. 2" in solution.explanation

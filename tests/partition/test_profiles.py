@@ -23,6 +23,7 @@ from partition.measured.profiles import (
 )
 from partition.plan import Plan
 from partition.planner import make_plan
+from partition.pricing.compute_time import layer_seconds
 from tests.partition.networks import chain
 
 NETWORK = chain(*[number * 2 * 10**7 for number in range(1, 5)])
@@ -73,11 +74,40 @@ def test_a_subnet_measured_again_has_its_later_time() -> None:
     assert [s.seconds for s in NodeProfile({}).with_subnets(times).subnets] == [2.0]
 
 
-def test_what_was_not_measured_is_named() -> None:
-    with pytest.raises(PartitionError, match="device 'b' was not measured"):
-        measured_costs(NETWORK, (A, B), Profile({"a": NodeProfile(ALONE)}))
+def test_a_device_of_which_nothing_was_measured_is_estimated() -> None:
+    _, seconds = measured_costs(NETWORK, (A, B), Profile({"a": NodeProfile(ALONE)}))
+    assert seconds[:, 1] == pytest.approx(layer_seconds(NETWORK, (A, B))[:, 1])
+    known = Profile({"a": NodeProfile(ALONE)})
+    assert with_profile(plan(), known).times == "estimated"
+
+
+def test_a_layer_that_was_not_measured_beside_others_is_named() -> None:
+    some = NodeProfile({"l1": ALONE["l1"]})
     with pytest.raises(PartitionError, match="layer 'l0' was not measured on 'a'"):
-        measured_costs(NETWORK, (A,), Profile({"a": NodeProfile({})}))
+        measured_costs(NETWORK, (A,), Profile({"a": some}))
+
+
+def test_a_rehearsal_alone_tells_how_fast_a_device_is() -> None:
+    planned = plan()
+    own = [phase for phase in planned.phases if phase.device == "a"]
+    seconds = [10 * phase.predicted_s for phase in own]
+    node = NodeProfile().with_rehearsal(planned, "a", seconds, 1e-4, 1e-9)
+    (a, b), found = measured_costs(NETWORK, (A, B), Profile({"a": node}))
+    estimated = layer_seconds(NETWORK, (A, B))
+    assert (a.name, b.name) == ("a", "b")
+    assert found[:, 0].sum() > 5 * estimated[:, 0].sum()
+    assert found[:, 1] == pytest.approx(estimated[:, 1])
+
+
+def test_what_a_device_has_rehearsed_is_dropped_once_it_has_become_slower() -> None:
+    planned = plan()
+    first = [phase.predicted_s for phase in planned.phases if phase.device == "a"]
+    node = NodeProfile(dict(ALONE)).with_rehearsal(planned, "a", first, 0.0, 0.0)
+    again = node.with_rehearsal(planned, "a", [1.1 * s for s in first], 0.0, 0.0)
+    assert again.layer_s == ALONE
+    slower = node.with_rehearsal(planned, "a", [2 * s for s in first], 0.0, 0.0)
+    assert slower.layer_s == {}
+    assert [s.seconds for s in slower.subnets] == pytest.approx([2 * s for s in first])
 
 
 def test_links_and_watts_replace_assumptions_unless_the_user_gave_them() -> None:
