@@ -52,11 +52,16 @@ if TYPE_CHECKING:
     from csdf.execution.static_orders import Entry, Ordered, ordered, with_orders
     from csdf.formats.files import read, write
     from csdf.formats.networkx_form import from_networkx, to_networkx
+    from csdf.formats.sdf3_scenarios import read_scenarios
     from csdf.model.consistency import repetition_vector
     from csdf.model.generation import generate
     from csdf.model.graph import Actor, Channel, Graph
+    from csdf.model.scenarios import Scenarios
     from csdf.timing.expansion import homogeneous
+    from csdf.timing.k_periodic import KPeriodic, k_periodic_schedule
     from csdf.timing.latency import Latency, latency
+    from csdf.timing.max_plus import MaxPlusMatrix, max_plus_matrix
+    from csdf.timing.scenarios import ScenarioPeriods, scenario_periods
     from csdf.timing.schedule import Schedule, periodic_schedule
     from csdf.timing.slack import slack
     from csdf.timing.throughput import Throughput, actor_periods, throughput
@@ -78,9 +83,11 @@ __all__ = [
     "Graph",
     "GraphError",
     "InconsistentGraphError",
+    "KPeriodic",
     "Latency",
     "Link",
     "Machine",
+    "MaxPlusMatrix",
     "NotProvedError",
     "Ordered",
     "OvertakingError",
@@ -89,6 +96,8 @@ __all__ = [
     "Platform",
     "Point",
     "Proof",
+    "ScenarioPeriods",
+    "Scenarios",
     "Schedule",
     "Smallest",
     "Throughput",
@@ -103,14 +112,18 @@ __all__ = [
     "from_networkx",
     "generate",
     "homogeneous",
+    "k_periodic_schedule",
     "latency",
+    "max_plus_matrix",
     "ordered",
     "periodic_schedule",
     "phase_graph",
     "prove",
     "read",
+    "read_scenarios",
     "repetition_vector",
     "retime",
+    "scenario_periods",
     "simulate",
     "slack",
     "static_orders",
@@ -153,11 +166,16 @@ _MODULES = {
     "execution.static_orders": ("Entry", "Ordered", "ordered", "with_orders"),
     "formats.files": ("read", "write"),
     "formats.networkx_form": ("from_networkx", "to_networkx"),
+    "formats.sdf3_scenarios": ("read_scenarios",),
     "model.consistency": ("repetition_vector",),
     "model.generation": ("generate",),
     "model.graph": ("Actor", "Channel", "Graph"),
+    "model.scenarios": ("Scenarios",),
     "timing.expansion": ("homogeneous",),
+    "timing.k_periodic": ("KPeriodic", "k_periodic_schedule"),
     "timing.latency": ("Latency", "latency"),
+    "timing.max_plus": ("MaxPlusMatrix", "max_plus_matrix"),
+    "timing.scenarios": ("ScenarioPeriods", "scenario_periods"),
     "timing.schedule": ("Schedule", "periodic_schedule"),
     "timing.slack": ("slack",),
     "timing.throughput": ("Throughput", "actor_periods", "throughput"),

@@ -33,19 +33,25 @@ from csdf.errors import (
 )
 from csdf.execution.simulation import simulate
 from csdf.execution.static_orders import Ordered, ordered
-from csdf.formats import drawing, files, gantt
+from csdf.formats import drawing, files, gantt, sdf3_scenarios
 from csdf.model.channels import fold_reverse_channels
 from csdf.model.generation import generate
 from csdf.model.graph import Graph
 from csdf.timing.cycle_ratio import EFFORT as THROUGHPUT_EFFORT
 from csdf.timing.expansion import homogeneous
+from csdf.timing.k_periodic import k_periodic_schedule
 from csdf.timing.latency import latency
+from csdf.timing.max_plus import max_plus_matrix
+from csdf.timing.scenarios import scenario_periods
 from csdf.timing.schedule import periodic_schedule
 from csdf.timing.slack import slack
 from csdf.timing.throughput import throughput
 
 Command = Callable[[argparse.Namespace, Graph], int]
 """A subcommand; it gets the parsed options and the graph, and returns the exit code."""
+
+GRAPH_FILE = "SDF3 XML of type sdf or csdf, or JSON (.json)"
+GRAPH_OR_PLAN = f"{GRAPH_FILE}, or the folder of a saved plan"
 
 EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
 
@@ -128,6 +134,13 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     command.add_argument(
         "--period", type=_period, metavar="P", help="period (default: the shortest)"
     )
+    command.add_argument(
+        "--cycles",
+        type=_cycles,
+        metavar="K",
+        help="compute the fastest K-periodic schedule instead, in which each actor repeats the "
+        "start times of K cycles of its phases: 1, or A=2,B=3 (others: 1)",
+    )
     _add_order(command)
     command = subparsers.add_parser(
         "simulate",
@@ -198,6 +211,22 @@ def _add_files(
         action="store_true",
         help="write the homogeneous graph, with one actor per firing of an iteration",
     )
+    command.add_argument(
+        "--max-plus",
+        action="store_true",
+        help="write the max-plus matrix of an iteration, as JSON: the longest time from each "
+        "initial token to each token after the iteration",
+    )
+    command = subparsers.add_parser(
+        "scenarios",
+        help="find the worst period of a graph with scenarios (FSM-SADF)",
+        description="Print the period of each scenario, and the longest time per iteration of any "
+        "run of the state machine.",
+    )
+    _add_common(
+        command, commands["scenarios"], "SDF3 XML of type fsmsadf: scenarios and a state machine"
+    )
+    _add_effort(command)
     command = subparsers.add_parser(
         "generate",
         help="generate a random graph that is consistent, live and connected",
@@ -236,7 +265,7 @@ def _add_files(
         "it is not. Of a plan that launch saved, it proves the graph live in every order, the "
         "skews the smallest, and how good the best plan could be.",
     )
-    _add_common(command, commands["certify"], speaks_json=False, takes_plan=True)
+    _add_common(command, commands["certify"], GRAPH_OR_PLAN, speaks_json=False)
     command.add_argument(
         "--output", metavar="FILE", help="file to write (default: standard output)"
     )
@@ -249,7 +278,7 @@ def _add_files(
         "not.",
     )
     command.add_argument("certificate", metavar="CERTIFICATE", help="file that certify wrote")
-    _add_common(command, commands["check"], takes_plan=True)
+    _add_common(command, commands["check"], GRAPH_OR_PLAN)
 
 
 def _svg(text: str) -> str:
@@ -271,15 +300,12 @@ class _Version(argparse.Action):
 def _add_common(
     command: argparse.ArgumentParser,
     run: Command,
+    what: str = GRAPH_FILE,
     *,
     speaks_json: bool = True,
-    takes_plan: bool = False,
 ) -> None:
     command.set_defaults(command=run)
-    plan = ", or the folder of a saved plan" if takes_plan else ""
-    command.add_argument(
-        "file", metavar="FILE", help=f"SDF3 XML of type sdf or csdf, or JSON (.json){plan}"
-    )
+    command.add_argument("file", metavar="FILE", help=what)
     if speaks_json:
         command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument(
@@ -322,6 +348,13 @@ def _list(text: str) -> tuple[str, list[str]]:
     return processor, names.split(",")
 
 
+def _cycles(text: str) -> int | dict[str, int]:
+    if "=" not in text:
+        return _positive(text)
+    pairs = [one.rpartition("=") for one in text.split(",")]
+    return {name: _positive(count) for name, _, count in pairs}
+
+
 def _positive(text: str) -> int:
     if not re.fullmatch(r"0*[1-9]\d{0,8}", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
@@ -353,6 +386,9 @@ def _run(options: argparse.Namespace) -> int:
     try:
         if options.file is None or _plan_path(options) is not None:
             graph = Graph("", (), ())
+        elif options.command is _scenarios:
+            graph = Graph("", (), ())
+            options.scenarios = sdf3_scenarios.read_scenarios(options.file, options.processor)
         elif options.command is _analyze:
             graph, options.untimed = files.read_for_analysis(options.file, options.processor)
         else:
@@ -442,11 +478,30 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
 
 def _schedule(options: argparse.Namespace, graph: Graph) -> int:
     orders = _orders(options.order)
+    if options.cycles is not None:
+        return _k_periodic(options, ordered(graph, orders).graph)
     schedule = periodic_schedule(ordered(graph, orders), options.period)
     if options.json:
         _print(_json(report.schedule_json(schedule, orders)))
     else:
         _print(report.schedule_text(schedule, orders))
+    return EXIT_FINE
+
+
+def _k_periodic(options: argparse.Namespace, graph: Graph) -> int:
+    if options.period is not None:
+        raise CsdfError("--cycles finds the shortest period, so --period cannot be given with it")
+    found = k_periodic_schedule(graph, options.cycles)
+    if options.json:
+        _print(_json(None if found is None else found.as_json()))
+    else:
+        _print(report.k_periodic_text(found))
+    return EXIT_FINE if found is not None else EXIT_NOT_LIVE
+
+
+def _scenarios(options: argparse.Namespace, _: Graph) -> int:
+    found = scenario_periods(options.scenarios, options.effort)
+    _print(_json(found.as_json()) if options.json else report.scenarios_text(found))
     return EXIT_FINE
 
 
@@ -488,6 +543,11 @@ def _draw(options: argparse.Namespace, graph: Graph) -> int:
 
 
 def _convert(options: argparse.Namespace, graph: Graph) -> int:
+    if options.max_plus and options.hsdf:
+        raise CsdfError("--hsdf and --max-plus are two things to write; give one")
+    if options.max_plus:
+        _write(options.output, _json(max_plus_matrix(graph).as_json()) + "\n")
+        return EXIT_FINE
     files.write(homogeneous(graph) if options.hsdf else graph, options.output)
     return EXIT_FINE
 
@@ -559,6 +619,7 @@ def _certified_file(options: argparse.Namespace, graph: Graph) -> bytes:
 COMMANDS = {
     "analyze": _analyze,
     "capacities": _capacities,
+    "scenarios": _scenarios,
     "schedule": _schedule,
     "simulate": _simulate,
     "draw": _draw,

@@ -13,7 +13,9 @@ from csdf.buffers.capacities import CapacityProgress, Front, Point, Smallest, Un
 from csdf.execution.liveness import Deadlock
 from csdf.execution.static_orders import Orders
 from csdf.model.graph import Graph
+from csdf.timing.k_periodic import KPeriodic
 from csdf.timing.latency import Latency
+from csdf.timing.scenarios import ScenarioPeriods
 from csdf.timing.schedule import Schedule
 from csdf.timing.throughput import CycleStep
 
@@ -316,3 +318,28 @@ def schedule_text(schedule: Schedule, orders: Orders) -> str:
         lines.append(f"every {schedule.iterations} iterations again after {turn}; they start at")
     lines += [f"{name}: {' '.join(map(str, own))}" for name, own in schedule.starts.items()]
     return "\n".join(lines)
+
+
+def k_periodic_text(found: KPeriodic | None) -> str:
+    """Return a K-periodic schedule as text."""
+    if found is None:
+        return (
+            "There is no such schedule: channels have too little room, or too few initial tokens, "
+            "for firings at even distances. More cycles may help."
+        )
+    lines = [f"period {exact(found.period)} per iteration; actors start at"]
+    lines += [
+        f"{name}: {' '.join(map(str, own))}, again after {found.turns[name]}"
+        for name, own in found.starts.items()
+    ]
+    return "\n".join(lines)
+
+
+def scenarios_text(found: ScenarioPeriods) -> str:
+    """Return the periods of scenarios, and the worst of any run."""
+    lines = [f"{name}: period {exact(period)}" for name, period in found.periods.items()]
+    if not found.critical:
+        return "\n".join([*lines, "any run: nothing bounds the throughput"])
+    lines.append(f"any run: at most {exact(found.worst)} per iteration in the long run")
+    around = _cut(found.critical, " → ")
+    return "\n".join([*lines, f"as slow as that: {around}, repeated"])

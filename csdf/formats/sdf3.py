@@ -271,7 +271,7 @@ def read(path: str | Path, processor: str | None = None) -> Graph:
 
     Raises `Sdf3Error`, which starts with the path.
     """
-    return parse(_contents(path), str(path), processor)
+    return parse(contents(path), str(path), processor)
 
 
 def parse(data: bytes, origin: str = "SDF3 XML", processor: str | None = None) -> Graph:
@@ -294,7 +294,7 @@ def read_for_analysis(
 
     In the graph, these actors have times of 0. Otherwise as `read`.
     """
-    return parse_for_analysis(_contents(path), str(path), processor)
+    return parse_for_analysis(contents(path), str(path), processor)
 
 
 def parse_for_analysis(
@@ -307,13 +307,14 @@ def parse_for_analysis(
 
 def _parse(data: bytes, origin: str, processor: str | None) -> tuple[Graph, dict[str, ReadError]]:
     try:
-        reader = _Reader(safe_xml.parse(data), processor)
+        reader = GraphReader(*_parts(safe_xml.parse(data)), processor)
         return reader.graph(), reader.untimed
     except (safe_xml.XmlError, GraphError, ReadError) as error:
         raise Sdf3Error(f"{origin}: {error}") from None
 
 
-def _contents(path: str | Path) -> bytes:
+def contents(path: str | Path) -> bytes:
+    """Return the bytes of a file, up to one more than may be parsed. Raises `Sdf3Error`."""
     try:
         with Path(path).open("rb") as file:
             return file.read(safe_xml.MAX_BYTES + 1)
@@ -321,13 +322,13 @@ def _contents(path: str | Path) -> bytes:
         raise Sdf3Error(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-class _Reader:
-    """One pass over the tree: `graph` builds the graph from what the other methods read."""
+class GraphReader:
+    """One pass over the elements of a graph and of its properties: `graph` builds the graph."""
 
-    def __init__(self, root: Element, processor: str | None) -> None:
+    def __init__(self, body: Element, properties: Element | None, processor: str | None) -> None:
         self._processor = processor
         self._lists = Lists()
-        self._body, self._properties = _parts(root)
+        self._body, self._properties = body, properties
         self._ports: dict[tuple[str, str], Element] = {}
         self._rates: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._phases: dict[str, int] = {}
@@ -337,6 +338,7 @@ class _Reader:
         """The error of each actor without execution times, for analyses that need them."""
 
     def graph(self) -> Graph:
+        """Return the graph, in which untimed actors have times of 0. Raises as `parse` does."""
         times: dict[str, Element] = {}
         for about in self._about("actorProperties"):
             name = get(about, "actor")
@@ -462,7 +464,10 @@ def _parts(root: Element) -> tuple[Element, Element | None]:
         raise ReadError(root, f"the root element is {root.tag!r}, not 'sdf3'")
     kind = root.attributes.get("type", "")
     if kind not in ("sdf", "csdf"):
-        raise ReadError(root, f"graphs of type {kind!r} cannot be read, only 'sdf' and 'csdf'")
+        more = "; csdf scenarios reads it" if kind == "fsmsadf" else ""
+        raise ReadError(
+            root, f"graphs of type {kind!r} cannot be read, only 'sdf' and 'csdf'{more}"
+        )
     applications = root.all("applicationGraph")
     if len(applications) != 1:
         raise ReadError(root, f"has {len(applications)} application graphs instead of one")

@@ -1,8 +1,7 @@
 """Holds analyses to each other and to plain executions: `python -m tests.csdf.at_large --help`.
 
-What the tests ask of some hundred random graphs, of as many as wanted: remedies of deadlocks,
-bounds on periods, periods of parts and of actors, homogeneous graphs, and certificates. Ends at the
-first disagreement, with the seed of its graph.
+What the tests ask of some hundred random graphs, of as many as wanted: `--only` one of the analyses
+below, or all of them. Ends at the first disagreement, with the seed of its graph.
 """
 
 from __future__ import annotations
@@ -23,7 +22,10 @@ from csdf.timing.expansion import homogeneous
 from csdf.timing.throughput import actor_periods, throughput
 from tests.csdf.graphs import connected_parts, random_graph
 from tests.csdf.test_critical import bounds
+from tests.csdf.test_k_periodic import is_fastest
 from tests.csdf.test_liveness import applied, is_live, smaller_than, together
+from tests.csdf.test_max_plus import follows_executions
+from tests.csdf.test_scenarios import is_worst, random_scenarios
 from tests.fuzz.certificates import holds
 
 
@@ -62,22 +64,56 @@ def certificates(found: Graph, seen: Counter[str]) -> None:
     seen.update(f"certified: {claim}" for claim in claims)
 
 
+def liveness(found: Graph, seen: Counter[str]) -> bool:
+    live = is_live(found)
+    seen["live" if live else "dead"] += 1
+    assert (check_liveness(found) is None) == live
+    return live
+
+
+def basics(found: Graph, seen: Counter[str], _: random.Random) -> None:
+    """Remedies of deadlocks, periods and their bounds, homogeneous graphs."""
+    (periods if liveness(found, seen) else remedies)(found, seen)
+
+
+def certified(found: Graph, seen: Counter[str], _: random.Random) -> None:
+    """Certificates."""
+    certificates(found, seen)
+
+
+def max_plus(found: Graph, seen: Counter[str], draw: random.Random) -> None:
+    """Max-plus matrices."""
+    seen["matrices"] += follows_executions(found, draw)
+
+
+def k_periodic(found: Graph, seen: Counter[str], draw: random.Random) -> None:
+    """K-periodic schedules."""
+    seen["K-periodic schedules"] += is_fastest(found, draw)
+
+
+def scenarios(_: Graph, seen: Counter[str], draw: random.Random) -> None:
+    """Scenarios."""
+    seen["scenarios"] += is_worst(random_scenarios(draw))
+
+
+ANALYSES = {one.__name__: one for one in (basics, certified, max_plus, k_periodic, scenarios)}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.csdf.at_large", description=(__doc__ or "").split(":")[0]
     )
     parser.add_argument("--graphs", type=int, default=100_000, help="number (default: 10^5)")
     parser.add_argument("--seed", type=int, default=0, help="of the first graph (default: 0)")
+    parser.add_argument("--only", choices=ANALYSES, help="analysis (default: all)")
     options = parser.parse_args()
+    chosen = list(ANALYSES.values()) if options.only is None else [ANALYSES[options.only]]
     seen: Counter[str] = Counter()
     for seed in range(options.seed, options.seed + options.graphs):
         found = random_graph(random.Random(seed), bounded=seed % 2 == 0)
-        live = is_live(found)
-        seen["live" if live else "dead"] += 1
         try:
-            assert (check_liveness(found) is None) == live
-            (periods if live else remedies)(found, seen)
-            certificates(found, seen)
+            for one in chosen:
+                one(found, seen, random.Random(seed))
         except Exception:
             sys.stderr.write(f"seed {seed}\n")
             raise
