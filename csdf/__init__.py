@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from csdf.analysis import Analysis, analyze
     from csdf.buffers.capacities import CapacitySearch, Front, Point, Smallest
+    from csdf.buffers.latency_front import LatencyFront, LatencyPoint, latency_front
     from csdf.certificates.certify import Certificate, certify
     from csdf.conversion.dataflow_graphs import device_graph, phase_graph
     from csdf.conversion.from_network import Dataflow, convert
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
         PeriodBoundsError,
         TooLargeError,
     )
-    from csdf.execution.liveness import Deadlock, check_liveness
+    from csdf.execution.liveness import Deadlock, check_liveness, live_actors
     from csdf.execution.shared_machine import Machine, Platform
     from csdf.execution.simulation import (
         Firing,
@@ -64,7 +65,12 @@ if TYPE_CHECKING:
     from csdf.timing.scenarios import ScenarioPeriods, scenario_periods
     from csdf.timing.schedule import Schedule, periodic_schedule
     from csdf.timing.slack import slack
-    from csdf.timing.throughput import Throughput, actor_periods, throughput
+    from csdf.timing.throughput import (
+        Throughput,
+        accumulating_channels,
+        actor_periods,
+        throughput,
+    )
 
 __all__ = [
     "Actor",
@@ -85,6 +91,8 @@ __all__ = [
     "InconsistentGraphError",
     "KPeriodic",
     "Latency",
+    "LatencyFront",
+    "LatencyPoint",
     "Link",
     "Machine",
     "MaxPlusMatrix",
@@ -103,6 +111,7 @@ __all__ = [
     "Throughput",
     "Timeline",
     "TooLargeError",
+    "accumulating_channels",
     "actor_periods",
     "analyze",
     "certify",
@@ -114,6 +123,8 @@ __all__ = [
     "homogeneous",
     "k_periodic_schedule",
     "latency",
+    "latency_front",
+    "live_actors",
     "max_plus_matrix",
     "ordered",
     "periodic_schedule",
@@ -137,6 +148,7 @@ __all__ = [
 _MODULES = {
     "analysis": ("Analysis", "analyze"),
     "buffers.capacities": ("CapacitySearch", "Front", "Point", "Smallest"),
+    "buffers.latency_front": ("LatencyFront", "LatencyPoint", "latency_front"),
     "certificates.certify": ("Certificate", "certify"),
     "conversion.dataflow_graphs": ("device_graph", "phase_graph"),
     "conversion.from_network": ("Dataflow", "convert"),
@@ -153,7 +165,7 @@ _MODULES = {
         "PeriodBoundsError",
         "TooLargeError",
     ),
-    "execution.liveness": ("Deadlock", "check_liveness"),
+    "execution.liveness": ("Deadlock", "check_liveness", "live_actors"),
     "execution.shared_machine": ("Machine", "Platform"),
     "execution.simulation": (
         "Firing",
@@ -178,7 +190,7 @@ _MODULES = {
     "timing.scenarios": ("ScenarioPeriods", "scenario_periods"),
     "timing.schedule": ("Schedule", "periodic_schedule"),
     "timing.slack": ("slack",),
-    "timing.throughput": ("Throughput", "actor_periods", "throughput"),
+    "timing.throughput": ("Throughput", "accumulating_channels", "actor_periods", "throughput"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -13,13 +13,25 @@ from csdf.errors import (
     PeriodBoundsError,
     TooLargeError,
 )
-from csdf.execution.liveness import Deadlock, Remedy, check_liveness, remedies_together
+from csdf.execution.liveness import (
+    Deadlock,
+    Remedy,
+    check_liveness,
+    live_actors,
+    remedies_together,
+)
 from csdf.model.consistency import connected_parts, firings, repetition_vector
 from csdf.model.graph import Graph
 from csdf.timing.cycle_ratio import EFFORT
 from csdf.timing.latency import Latency
 from csdf.timing.slack import slack
-from csdf.timing.throughput import CycleStep, actor_periods, require_live, throughput
+from csdf.timing.throughput import (
+    CycleStep,
+    accumulating_channels,
+    actor_periods,
+    require_live,
+    throughput,
+)
 
 SLACK_WORK = 300_000
 """Work up to which `analyze` computes slack (see `csdf.timing.slack`)."""
@@ -41,6 +53,9 @@ class Analysis:
       actors and its period. Their iterations have nothing to do with each other.
     - `throughput` has, for graphs of several parts or where the caller asks for it, the firings of
       each actor per unit of time in the long run (None: nothing bounds them).
+    - `accumulating` are the channels in which tokens pile up without end in self-timed execution,
+      where `throughput` is known.
+    - `live_actors` are, of a graph that deadlocks, the actors that fire for ever nevertheless.
     - `untimed` are actors without execution times. If there are any, only consistency and liveness
       are analysed.
     """
@@ -58,6 +73,8 @@ class Analysis:
     untimed: Sequence[str] = ()
     parts: Sequence[tuple[Sequence[str], Fraction]] = ()
     throughput: Mapping[str, Fraction | None] | None = None
+    accumulating: Sequence[str] | None = None
+    live_actors: Sequence[str] = ()
 
     @property
     def live(self) -> bool | None:
@@ -93,6 +110,8 @@ class Analysis:
                 {"actors": list(actors), "period": str(period)} for actors, period in self.parts
             ],
             "throughput": _exact(self.throughput),
+            "accumulating": None if self.accumulating is None else list(self.accumulating),
+            "live_actors": list(self.live_actors),
             "deadlock": _deadlock_as_json(self.deadlock),
             "untimed": list(self.untimed),
         }
@@ -147,7 +166,8 @@ def analyze(
     try:
         found = throughput(graph, effort=effort)
     except DeadlockError as error:
-        return Analysis(None, repetitions, count, _diagnosis(graph, str(error)), None, ())
+        dead = Analysis(None, repetitions, count, _diagnosis(graph, str(error)), None, ())
+        return replace(dead, live_actors=_live_actors(graph))
     except TooLargeError as error:
         bounds = (error.at_least, error.at_most) if isinstance(error, PeriodBoundsError) else None
         return Analysis(None, repetitions, count, None, None, (), unknown=str(error), bounds=bounds)
@@ -174,7 +194,12 @@ def analyze(
         for actor in graph.actors
     }
     parts = [(names, max(periods[name] for name in names)) for names in joined]
-    return replace(result, throughput=rates, parts=parts if len(parts) > 1 else ())
+    return replace(
+        result,
+        throughput=rates,
+        accumulating=accumulating_channels(graph, periods),
+        parts=parts if len(parts) > 1 else (),
+    )
 
 
 def _untimed(graph: Graph, consistent: Analysis) -> Analysis:
@@ -182,7 +207,11 @@ def _untimed(graph: Graph, consistent: Analysis) -> Analysis:
     try:
         require_live(graph)
     except DeadlockError as error:
-        return replace(consistent, deadlock=_diagnosis(graph, str(error)))
+        return replace(
+            consistent,
+            deadlock=_diagnosis(graph, str(error)),
+            live_actors=_live_actors(graph),
+        )
     except TooLargeError as error:
         return replace(consistent, unknown=str(error))
     return consistent
@@ -207,6 +236,13 @@ def _diagnosis(graph: Graph, sentence: str) -> Deadlock | str:
     except TooLargeError:
         deadlock = None
     return sentence if deadlock is None else _remedied(graph, deadlock)
+
+
+def _live_actors(graph: Graph) -> list[str]:
+    try:
+        return live_actors(graph)
+    except TooLargeError:
+        return []
 
 
 def _remedied(graph: Graph, deadlock: Deadlock) -> Deadlock:

@@ -19,7 +19,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from csdf.analysis import analyze, stuck
-from csdf.buffers.capacities import EFFORT, CapacitySearch, Unit
+from csdf.buffers.capacities import EFFORT, CapacityProgress, CapacitySearch, Unit
+from csdf.buffers.latency_front import latency_front
 from csdf.buffers.storage import unbounded
 from csdf.cli import report
 from csdf.cli.output import ProgressLine, printable
@@ -116,6 +117,13 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         help="find new capacities for bounded channels too, also for those bounded by a reverse "
         "channel, which has the channel's name with _space or _bp behind it",
     )
+    command.add_argument(
+        "--source",
+        metavar="ACTOR",
+        help="find the smallest capacities for each latency from this actor too, which starts an "
+        "iteration every --period (default: every period of the table)",
+    )
+    command.add_argument("--sink", metavar="ACTOR", help="the latency is that to this actor")
     command.add_argument(
         "--effort",
         type=int,
@@ -436,15 +444,20 @@ def _analyze(options: argparse.Namespace, graph: Graph) -> int:
 
 def _check_analyze(options: argparse.Namespace) -> None:
     """Refuse options that contradict each other or the graph; raises `CsdfError`."""
-    if (options.source is None) != (options.sink is None):
-        raise CsdfError("--source and --sink are given together, or neither")
+    _check_ends(options)
     if options.untimed and (options.slack or options.source is not None):
         raise CsdfError(
             f"actor {options.untimed[0]!r} has no execution time, which --slack and --source need"
         )
 
 
+def _check_ends(options: argparse.Namespace) -> None:
+    if (options.source is None) != (options.sink is None):
+        raise CsdfError("--source and --sink are given together, or neither")
+
+
 def _capacities(options: argparse.Namespace, graph: Graph) -> int:
+    _check_ends(options)
     channels: list[str] | None = None
     if options.channels is not None:
         channels = options.channels.split(",")
@@ -456,13 +469,28 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
         raise CsdfError("no channel lacks a bound; --resize looks for smaller ones")
     unit: Unit = "bytes" if options.bytes else "tokens"
     line = ProgressLine(sys.stderr)
-    search = CapacitySearch(
-        graph,
-        channels,
-        unit,
-        options.effort,
-        lambda progress: line.update(lambda: report.progress_text(progress, unit)),
-    )
+
+    def progress(found: CapacityProgress) -> None:
+        line.update(lambda: report.progress_text(found, unit))
+
+    if options.source is not None:
+        try:
+            latencies = latency_front(
+                graph,
+                options.source,
+                options.sink,
+                options.period,
+                channels,
+                unit,
+                options.effort,
+                progress,
+            )
+        finally:
+            line.clear()
+        as_json = {"unit": unit, **latencies.as_json()}
+        _print(_json(as_json) if options.json else report.latency_front_text(latencies, unit))
+        return EXIT_FINE
+    search = CapacitySearch(graph, channels, unit, options.effort, progress)
     try:
         front = search.front(options.period)
         live = search.smallest_live()

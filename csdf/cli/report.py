@@ -10,6 +10,7 @@ from typing import Any
 
 from csdf.analysis import Analysis
 from csdf.buffers.capacities import CapacityProgress, Front, Point, Smallest, Unit
+from csdf.buffers.latency_front import LatencyFront
 from csdf.execution.liveness import Deadlock
 from csdf.execution.static_orders import Orders
 from csdf.model.graph import Graph
@@ -39,7 +40,10 @@ def analysis_text(graph: Graph, result: Analysis) -> str:
     listed = [f"{name} × {count}" for name, count in result.repetitions.items()]
     lines.append(f"repetitions {_cut(listed, ', ')}")
     if result.deadlock is not None:
-        return "\n".join([*lines, *_deadlock(result.deadlock)])
+        lines += _deadlock(result.deadlock)
+        if result.live_actors:
+            lines.append(f"            For ever fire {_cut(result.live_actors, ', ')}.")
+        return "\n".join(lines)
     lines += ["live        not known" if result.live is None else "live        yes"]
     lines += _period(result)
     lines += _parts(result)
@@ -103,6 +107,10 @@ def _parts(result: Analysis) -> list[str]:
             for name, rate in result.throughput.items()
         ]
         lines.append(f"throughput  {_cut(listed, ', ')} (firings per unit of time)")
+    if result.accumulating:
+        lines.append(
+            f"            Tokens pile up without end in {_cut(result.accumulating, ', ')}."
+        )
     return lines
 
 
@@ -181,6 +189,27 @@ def front_text(front: Front, live: Smallest, unit: Unit) -> str:
     else:
         lines.append(f"There may be more rows from {front.next_at_least} {unit} on.")
         lines += _bounds(f"a period of {exact(front.goal)}", front.rest, unit)
+    return "\n".join(lines)
+
+
+def latency_front_text(front: LatencyFront, unit: Unit) -> str:
+    """Return a table of the points of size, period and latency."""
+    rows = [[f"size ({unit})", "period", "latency", "capacities"]]
+    for point in front.points:
+        listed = ", ".join(f"{name} {count}" for name, count in point.capacities.items())
+        rows.append([str(point.size), exact(point.pace), exact(point.latency), listed])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.rjust(width) for cell, width in zip(row[:3], widths, strict=False))
+        + f"  {row[3]}"
+        for row in rows
+    ]
+    if front.complete:
+        lines.append(
+            "Each row is proved: nothing smaller has its latency at its period or a shorter one."
+        )
+    else:
+        lines.append("The effort did not suffice: rows may not be the smallest, or be missing.")
     return "\n".join(lines)
 
 

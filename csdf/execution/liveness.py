@@ -17,6 +17,7 @@ from csdf.execution.untimed import STEP_LIMIT, Execution, waiting_cycle
 from csdf.model.channels import reverse_channels
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Channel, Graph
+from csdf.model.graph_algorithms import reachable
 from csdf.model.lowered import Arc, Lowered, Origin, lower
 
 SHOWN = 8
@@ -238,6 +239,34 @@ def _needed(
         added += missing
         execution.state.tokens[arc] += missing
     return added
+
+
+def live_actors(graph: Graph, step_limit: int = STEP_LIMIT) -> list[str]:
+    """Return the actors that can fire for ever; in a live graph all of them.
+
+    A graph is deadlock-free if there is one, which is less than that it is live: what waits for
+    none of the actors in a deadlock goes on without them, where channels have no bounds.
+
+    Raises as `check_liveness` does.
+
+    >>> from fractions import Fraction
+    >>> from csdf import Actor, Channel, Graph
+    >>> actors = Actor("a", (Fraction(1),)), Actor("b", (Fraction(1),))
+    >>> channels = Channel("c", "a", "b", (1,), (1,)), Channel("d", "b", "b", (1,), (1,))
+    >>> live_actors(Graph("stuck", actors, channels))
+    ['a']
+    """
+    repetitions = repetition_vector(graph)
+    lowered = lower(graph, concurrency=False)
+    wanted = [repetitions[actor.name] * actor.phases for actor in graph.actors]
+    execution = Execution(lowered, wanted, step_limit)
+    execution.run()
+    behind: list[list[int]] = [[] for _ in wanted]
+    for arc in lowered.arcs:
+        behind[arc.source].append(arc.target)
+    # What cannot complete an iteration never will, and then nothing behind it fires for ever.
+    starved = reachable(behind.__getitem__, execution.stuck)
+    return [name for actor, name in enumerate(lowered.names) if actor not in starved]
 
 
 def _is_capacity(arc: Arc, bounded: Mapping[str, Channel]) -> bool:

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from csdf.errors import CsdfError, TooLargeError
 from csdf.execution.prologue import Slot, State, after_prologue
-from csdf.model.consistency import NODE_LIMIT, firings, repetition_vector
+from csdf.model.consistency import NODE_LIMIT, firings, repetition_vector, unrolled
 from csdf.model.graph import Channel, Graph
 
 T = TypeVar("T")
@@ -128,10 +128,10 @@ def ordered(graph: Graph, orders: Orders) -> Ordered:
         if order
     }
     slots = _slots(graph, repetitions, entries)
-    unrolled = _unrolled(graph, repetitions, slots)
+    whole = _unrolled(graph, repetitions, slots)
     if any(slot.lag for order in slots.values() for slot in order):
-        state = after_prologue(unrolled, slots)
-        unrolled = _rotated(unrolled, state)
+        state = after_prologue(whole, slots)
+        whole = _rotated(whole, state)
         slots = {
             processor: (*order[state.next[processor] :], *order[: state.next[processor]])
             for processor, order in slots.items()
@@ -139,14 +139,14 @@ def ordered(graph: Graph, orders: Orders) -> Ordered:
         fired = dict(state.fired)
     else:
         fired = dict.fromkeys(graph.actor, 0)
-    phases = {actor.name: actor.phases for actor in unrolled.actors}
-    channels = list(unrolled.channels)
-    taken = set(unrolled.channel)
+    phases = {actor.name: actor.phases for actor in whole.actors}
+    channels = list(whole.channels)
+    taken = set(whole.channel)
     for processor, order in slots.items():
         numbered = [(s.actor, (s.firing - fired[s.actor]) % phases[s.actor]) for s in order]
         channels += _order_channels(processor, numbered, phases, taken)
-    turns = frozenset(taken - set(unrolled.channel))
-    return Ordered(Graph(graph.name, unrolled.actors, tuple(channels)), fired, turns)
+    turns = frozenset(taken - set(whole.channel))
+    return Ordered(Graph(graph.name, whole.actors, tuple(channels)), fired, turns)
 
 
 def _slots(
@@ -231,22 +231,10 @@ def _unrolled(
         if len(set(on)) == 1 and len(on) == repetitions[name] * graph.actor[name].phases
     }
     actors = tuple(
-        replace(
-            actor,
-            execution_times=actor.execution_times * times.get(actor.name, 1),
-            concurrency=1 if actor.name in alone else actor.concurrency,
-        )
+        replace(actor, concurrency=1 if actor.name in alone else actor.concurrency)
         for actor in graph.actors
     )
-    channels = tuple(
-        replace(
-            channel,
-            production=channel.production * times.get(channel.source, 1),
-            consumption=channel.consumption * times.get(channel.target, 1),
-        )
-        for channel in graph.channels
-    )
-    return Graph(graph.name, actors, channels)
+    return unrolled(replace(graph, actors=actors), times)
 
 
 def _rotated(graph: Graph, state: State) -> Graph:

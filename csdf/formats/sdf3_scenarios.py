@@ -22,6 +22,10 @@ def read_scenarios(path: str | Path, processor: str | None = None) -> Scenarios:
     """Return the scenarios in an SDF3 file of type `fsmsadf`; see `parse`.
 
     Raises `Sdf3Error`, which starts with the path.
+
+    >>> found = read_scenarios("tests/fixtures/scenarios/decoder.xml")
+    >>> list(found.graphs), found.transitions["S"]
+    (['intra', 'skipped'], ('S', 'I'))
     """
     return parse(contents(path), str(path), processor)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -82,6 +83,23 @@ class _Link(NamedTuple):
 def firings(graph: Graph, repetitions: Mapping[str, int]) -> int:
     """Return the number of phase firings of all actors in one iteration."""
     return sum(repetitions[actor.name] * actor.phases for actor in graph.actors)
+
+
+def unrolled(graph: Graph, times: Mapping[str, int]) -> Graph:
+    """Return `graph` with so many cycles of phases of each actor in `times` as one cycle."""
+    actors = tuple(
+        replace(actor, execution_times=actor.execution_times * times.get(actor.name, 1))
+        for actor in graph.actors
+    )
+    channels = tuple(
+        replace(
+            channel,
+            production=channel.production * times.get(channel.source, 1),
+            consumption=channel.consumption * times.get(channel.target, 1),
+        )
+        for channel in graph.channels
+    )
+    return Graph(graph.name, actors, channels)
 
 
 def _walk(

@@ -17,7 +17,7 @@ Liveness is decided by executing an iteration, or, if that is long, by finding a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -142,6 +142,21 @@ def actor_periods(graph: Graph, effort: int = EFFORT) -> dict[str, Fraction]:
                 found[actor] = period
                 waiting += behind[actor]
     return {name: found.get(actor, Fraction(0)) for actor, name in enumerate(lowered.names)}
+
+
+def accumulating_channels(graph: Graph, periods: Mapping[str, Fraction]) -> list[str]:
+    """Return the channels in which tokens pile up without end if every actor fires when it can.
+
+    `periods` are those of `actor_periods`. A graph without such channels is self-timed bounded: it
+    reaches its throughput with finite memory, and nothing has to slow its sources down.
+
+    >>> from csdf import Actor, Channel
+    >>> actors = Actor("fast", (Fraction(1),), 1), Actor("slow", (Fraction(3),), 1)
+    >>> graph = Graph("g", actors, (Channel("c", "fast", "slow", (1,), (1,)),))
+    >>> accumulating_channels(graph, actor_periods(graph))
+    ['c']
+    """
+    return [c.name for c in graph.channels if periods[c.source] < periods[c.target]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from csdf.timing.throughput import actor_periods, throughput
 from tests.csdf.graphs import connected_parts, random_graph
 from tests.csdf.test_critical import bounds
 from tests.csdf.test_k_periodic import is_fastest
+from tests.csdf.test_latency_front import is_the_front, sizable
+from tests.csdf.test_live_actors import fire_for_ever, pile_up
 from tests.csdf.test_liveness import applied, is_live, smaller_than, together
 from tests.csdf.test_max_plus import follows_executions
 from tests.csdf.test_scenarios import is_worst, random_scenarios
@@ -96,7 +98,22 @@ def scenarios(_: Graph, seen: Counter[str], draw: random.Random) -> None:
     seen["scenarios"] += is_worst(random_scenarios(draw))
 
 
-ANALYSES = {one.__name__: one for one in (basics, certified, max_plus, k_periodic, scenarios)}
+def latency_fronts(_: Graph, seen: Counter[str], draw: random.Random) -> None:
+    """Smallest capacities for latencies."""
+    seen["latency fronts"] += is_the_front(sizable(draw), draw)
+
+
+def live(found: Graph, seen: Counter[str], _: random.Random) -> None:
+    """Actors that fire for ever, and channels in which tokens pile up."""
+    seen["actors that fire for ever"] += fire_for_ever(found)
+    if is_live(found):
+        seen["channels that grow"] += pile_up(found)
+
+
+ANALYSES = {
+    one.__name__: one
+    for one in (basics, certified, max_plus, k_periodic, scenarios, latency_fronts, live)
+}
 
 
 def main() -> int:
