@@ -90,6 +90,8 @@ def test_json_is_one_object_and_nothing_else(capsys: pytest.CaptureFixture[str])
         "latency": None,
         "parts": [],
         "throughput": None,
+        "accumulating": None,
+        "live_actors": [],
         "deadlock": None,
         "untimed": [],
     }
