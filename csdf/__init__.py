@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from csdf.analysis import Analysis, analyze
     from csdf.buffers.capacities import CapacitySearch, Front, Point, Smallest
     from csdf.buffers.latency_front import LatencyFront, LatencyPoint, latency_front
+    from csdf.buffers.shared_memory import Buffer, SharedMemory, shared_memory
     from csdf.certificates.certify import Certificate, certify
     from csdf.conversion.dataflow_graphs import device_graph, phase_graph
     from csdf.conversion.from_network import Dataflow, convert
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from csdf.model.generation import generate
     from csdf.model.graph import Actor, Channel, Graph
     from csdf.model.scenarios import Scenarios
+    from csdf.timing.best_orders import BestOrders, best_orders
     from csdf.timing.expansion import homogeneous
     from csdf.timing.k_periodic import KPeriodic, k_periodic_schedule
     from csdf.timing.latency import Latency, latency
@@ -75,6 +77,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Actor",
     "Analysis",
+    "BestOrders",
+    "Buffer",
     "CapacitySearch",
     "Certificate",
     "Channel",
@@ -107,6 +111,7 @@ __all__ = [
     "ScenarioPeriods",
     "Scenarios",
     "Schedule",
+    "SharedMemory",
     "Smallest",
     "Throughput",
     "Timeline",
@@ -114,6 +119,7 @@ __all__ = [
     "accumulating_channels",
     "actor_periods",
     "analyze",
+    "best_orders",
     "certify",
     "check_liveness",
     "convert",
@@ -135,6 +141,7 @@ __all__ = [
     "repetition_vector",
     "retime",
     "scenario_periods",
+    "shared_memory",
     "simulate",
     "slack",
     "static_orders",
@@ -149,6 +156,7 @@ _MODULES = {
     "analysis": ("Analysis", "analyze"),
     "buffers.capacities": ("CapacitySearch", "Front", "Point", "Smallest"),
     "buffers.latency_front": ("LatencyFront", "LatencyPoint", "latency_front"),
+    "buffers.shared_memory": ("Buffer", "SharedMemory", "shared_memory"),
     "certificates.certify": ("Certificate", "certify"),
     "conversion.dataflow_graphs": ("device_graph", "phase_graph"),
     "conversion.from_network": ("Dataflow", "convert"),
@@ -183,6 +191,7 @@ _MODULES = {
     "model.generation": ("generate",),
     "model.graph": ("Actor", "Channel", "Graph"),
     "model.scenarios": ("Scenarios",),
+    "timing.best_orders": ("BestOrders", "best_orders"),
     "timing.expansion": ("homogeneous",),
     "timing.k_periodic": ("KPeriodic", "k_periodic_schedule"),
     "timing.latency": ("Latency", "latency"),

@@ -21,6 +21,7 @@ from pathlib import Path
 from csdf.analysis import analyze, stuck
 from csdf.buffers.capacities import EFFORT, CapacityProgress, CapacitySearch, Unit
 from csdf.buffers.latency_front import latency_front
+from csdf.buffers.shared_memory import shared_memory
 from csdf.buffers.storage import unbounded
 from csdf.cli import report
 from csdf.cli.output import ProgressLine, printable
@@ -33,11 +34,13 @@ from csdf.errors import (
     TooLargeError,
 )
 from csdf.execution.simulation import simulate
-from csdf.execution.static_orders import Ordered, ordered
+from csdf.execution.static_orders import Ordered, Orders, ordered
 from csdf.formats import drawing, files, gantt, sdf3_scenarios
 from csdf.model.channels import fold_reverse_channels
 from csdf.model.generation import generate
 from csdf.model.graph import Graph
+from csdf.timing.best_orders import EFFORT as ORDERS_EFFORT
+from csdf.timing.best_orders import best_orders
 from csdf.timing.cycle_ratio import EFFORT as THROUGHPUT_EFFORT
 from csdf.timing.expansion import homogeneous
 from csdf.timing.k_periodic import k_periodic_schedule
@@ -148,6 +151,28 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         metavar="K",
         help="compute the fastest K-periodic schedule instead, in which each actor repeats the "
         "start times of K cycles of its phases: 1, or A=2,B=3 (others: 1)",
+    )
+    command.add_argument(
+        "--on",
+        type=_list,
+        action="append",
+        default=[],
+        metavar="P=A,B",
+        help="run actors A and B on processor P, in the static order of the shortest period, which "
+        "is searched for",
+    )
+    command.add_argument(
+        "--memory",
+        action="store_true",
+        help="print addresses for the buffers of channels too, which share memory where their "
+        "lifetimes in the schedule do not overlap",
+    )
+    command.add_argument(
+        "--effort",
+        type=_natural,
+        default=ORDERS_EFFORT,
+        metavar="N",
+        help="most beginnings of orders to examine with --on (default: %(default)s)",
     )
     _add_order(command)
     command = subparsers.add_parser(
@@ -505,14 +530,31 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
 
 
 def _schedule(options: argparse.Namespace, graph: Graph) -> int:
-    orders = _orders(options.order)
+    orders: Orders = _orders(options.order)
+    best = None
+    if options.on and options.order:
+        raise CsdfError("--on searches for orders, so --order cannot be given with it")
+    if options.on:
+        processors = {name: processor for processor, names in options.on for name in names}
+        best = best_orders(graph, processors, options.effort)
+        orders = best.orders
     if options.cycles is not None:
         return _k_periodic(options, ordered(graph, orders).graph)
     schedule = periodic_schedule(ordered(graph, orders), options.period)
+    memory = shared_memory(graph, schedule) if options.memory else None
     if options.json:
-        _print(_json(report.schedule_json(schedule, orders)))
+        found = report.schedule_json(schedule, orders)
+        if best is not None:
+            found["at_least"] = str(best.at_least)
+        if memory is not None:
+            found["memory"] = memory.as_json()
+        _print(_json(found))
     else:
         _print(report.schedule_text(schedule, orders))
+        if best is not None:
+            _print(report.best_orders_text(best))
+        if memory is not None:
+            _print(report.memory_text(memory))
     return EXIT_FINE
 
 

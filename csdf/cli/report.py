@@ -11,9 +11,11 @@ from typing import Any
 from csdf.analysis import Analysis
 from csdf.buffers.capacities import CapacityProgress, Front, Point, Smallest, Unit
 from csdf.buffers.latency_front import LatencyFront
+from csdf.buffers.shared_memory import SharedMemory
 from csdf.execution.liveness import Deadlock
 from csdf.execution.static_orders import Orders
 from csdf.model.graph import Graph
+from csdf.timing.best_orders import BestOrders
 from csdf.timing.k_periodic import KPeriodic
 from csdf.timing.latency import Latency
 from csdf.timing.scenarios import ScenarioPeriods
@@ -347,6 +349,32 @@ def schedule_text(schedule: Schedule, orders: Orders) -> str:
         lines.append(f"every {schedule.iterations} iterations again after {turn}; they start at")
     lines += [f"{name}: {' '.join(map(str, own))}" for name, own in schedule.starts.items()]
     return "\n".join(lines)
+
+
+def memory_text(memory: SharedMemory) -> str:
+    """Return the addresses of buffers."""
+    lines = [
+        f"{name}: {_count(one.size_bytes, 'byte')} at {one.address}, {_count(one.tokens, 'token')}"
+        for name, one in memory.buffers.items()
+    ]
+    least = (
+        "and no less is enough"
+        if memory.at_least_bytes == memory.total_bytes
+        else f"and at least {memory.at_least_bytes} are needed"
+    )
+    separate = f"{memory.separate_bytes} without sharing"
+    lines.append(f"{_count(memory.total_bytes, 'byte')} together, {least}; {separate}")
+    return "\n".join(lines)
+
+
+def best_orders_text(best: BestOrders) -> str:
+    """Return whether the orders are proved to be the best."""
+    if best.exact:
+        return f"No static orders have a shorter period than {exact(best.period)}."
+    return (
+        f"The effort did not suffice: better orders may exist, with a period of at least "
+        f"{exact(best.at_least)}."
+    )
 
 
 def k_periodic_text(found: KPeriodic | None) -> str:

@@ -144,7 +144,7 @@ def ordered(graph: Graph, orders: Orders) -> Ordered:
     taken = set(whole.channel)
     for processor, order in slots.items():
         numbered = [(s.actor, (s.firing - fired[s.actor]) % phases[s.actor]) for s in order]
-        channels += _order_channels(processor, numbered, phases, taken)
+        channels += order_channels(processor, numbered, phases, taken)
     turns = frozenset(taken - set(whole.channel))
     return Ordered(Graph(graph.name, whole.actors, tuple(channels)), fired, turns)
 
@@ -260,7 +260,7 @@ def _rotated(graph: Graph, state: State) -> Graph:
     return Graph(graph.name, actors, channels)
 
 
-def _order_channels(
+def order_channels(
     processor: str,
     order: Sequence[tuple[str, int]],
     phases: Mapping[str, int],

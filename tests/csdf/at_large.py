@@ -21,6 +21,7 @@ from csdf.model.graph import Graph
 from csdf.timing.expansion import homogeneous
 from csdf.timing.throughput import actor_periods, throughput
 from tests.csdf.graphs import connected_parts, random_graph
+from tests.csdf.test_best_orders import are_best
 from tests.csdf.test_critical import bounds
 from tests.csdf.test_k_periodic import is_fastest
 from tests.csdf.test_latency_front import is_the_front, sizable
@@ -28,6 +29,7 @@ from tests.csdf.test_live_actors import fire_for_ever, pile_up
 from tests.csdf.test_liveness import applied, is_live, smaller_than, together
 from tests.csdf.test_max_plus import follows_executions
 from tests.csdf.test_scenarios import is_worst, random_scenarios
+from tests.csdf.test_shared_memory import is_smallest
 from tests.fuzz.certificates import holds
 
 
@@ -110,9 +112,29 @@ def live(found: Graph, seen: Counter[str], _: random.Random) -> None:
         seen["channels that grow"] += pile_up(found)
 
 
+def orders(found: Graph, seen: Counter[str], draw: random.Random) -> None:
+    """The best static orders."""
+    seen["best orders"] += are_best(found, draw)
+
+
+def memory(found: Graph, seen: Counter[str], draw: random.Random) -> None:
+    """Buffers that share memory."""
+    seen["shared memory"] += is_smallest(found, draw)
+
+
 ANALYSES = {
     one.__name__: one
-    for one in (basics, certified, max_plus, k_periodic, scenarios, latency_fronts, live)
+    for one in (
+        basics,
+        certified,
+        max_plus,
+        k_periodic,
+        scenarios,
+        latency_fronts,
+        live,
+        orders,
+        memory,
+    )
 }
 
 
