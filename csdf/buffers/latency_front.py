@@ -99,7 +99,7 @@ def latency_front(
     >>> arcs = tuple(Channel(name, s, t, (1,), (1,)) for name, s, t in ends)
     >>> found = latency_front(Graph("g", actors, arcs), "a", "c")
     >>> [(point.size, str(point.pace), str(point.latency)) for point in found.points]
-    [(2, '5', '6'), (3, '4', '6')]
+    [(2, '5', '6'), (4, '4', '6')]
     """
     names = unbounded(graph) if channels is None else list(dict.fromkeys(channels))
     search = CapacitySearch(graph, names, unit, effort, progress)
