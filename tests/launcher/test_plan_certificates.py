@@ -48,30 +48,61 @@ def test_random_plans_are_certified_and_all_claims_are_true(plans: int) -> None:
     assert seen["dealt"] > plans // 10
 
 
-def test_bounds_are_nearly_those_of_the_linear_program() -> None:
-    """Layers that can be shared out evenly: the bound is what an even share holds."""
-    costs = {
-        "rooms": [[1, 0], [1, 0], [2, 0]],
-        "nodes": [[0], [1, 2], [2]],
-        "layers": {f"l{i}": [1000, 1000, 2000] for i in range(400)},
-    }
-    data = json.loads(random_plan_text(3))
-    data["assignment"] = {"n": [f"l{i}" for i in range(400)]}
-    data["derived"]["phases"][0] |= {"layers": data["assignment"]["n"], "node": "n"}
-    del data["derived"]["phases"][1:]
-    data["derived"]["channels"] = [
-        {"tensor": t, "source": s, "targets": [e], "from": a, "to": b, "bytes": 4, "copy": 0}
-        | {"capacity_frames": 3}
-        for t, s, e, a, b in (
-            ("x", "@source", data["derived"]["phases"][0]["name"], "@host", "n"),
-            ("y", data["derived"]["phases"][0]["name"], "@sink", "n", "@host"),
+def by_hand(costs: Content, capacity_frames: int = 1) -> Content:
+    """The part of a `plan.json` that certificates are about: two phases of one node."""
+    phases = [
+        {"name": name, "node": "n", "skew": 1, "predicted_s": 0.5, "layers": layers}
+        for name, layers in (("n/0", list(costs["layers"])), ("n/1", []))
+    ]
+    channels = [
+        {
+            "tensor": tensor,
+            "source": source,
+            "targets": [target],
+            "from": "n" if source in ("n/0", "n/1") else "@host",
+            "to": "n" if target in ("n/0", "n/1") else "@host",
+            "bytes": 4,
+            "copy": 0,
+            "capacity_frames": capacity_frames if tensor == "b" else 3,
+        }
+        for tensor, source, target in (
+            ("a", "@source", "n/0"),
+            ("b", "n/0", "n/1"),
+            ("c", "n/1", "@sink"),
         )
     ]
-    data["derived"] |= {"dealing": [0], "costs": {"nanoseconds": costs}}
-    data["derived"]["phases"][0]["skew"] = 1
-    file = json.dumps(data).encode()
-    claims = check(json.dumps(certify_plan(file).content).encode(), file)
-    assert 159_999 <= claims["nanoseconds"] <= 160_000
+    derived = {"phases": phases, "channels": channels, "dealing": [0], "costs": {"time": costs}}
+    return {"assignment": {"n": list(costs["layers"])}, "model_digest": "d", "derived": derived}
+
+
+def certified(plan: Content) -> Content:
+    file = json.dumps(plan).encode()
+    return check(json.dumps(certify_plan(file).content).encode(), file)
+
+
+EVEN = {
+    "rooms": [[1, 0], [1, 0], [1, 0], [2, 0]],
+    "nodes": [[0], [1, 3], [2, 3]],
+    "layers": {f"l{i}": [1000, 1000, 2000] for i in range(400)},
+}
+"""Layers that can be shared out evenly, over a node and a machine of two nodes and two cores."""
+
+
+def test_bounds_are_nearly_those_of_the_linear_program() -> None:
+    """Shares of 400 layers: x on the first, y on the second, z on the third at half the speed."""
+    claims = certified(by_hand(EVEN))
+    assert claims["period"] == 1
+    assert 159_999 <= claims["time"] <= 160_000
+
+
+def test_a_layer_that_fits_nowhere_below_it_is_a_bound() -> None:
+    layers = EVEN["layers"] | {"long": [900_000, 900_000, 600_000]}
+    assert 599_000 <= certified(by_hand(EVEN | {"layers": layers}))["time"] <= 600_000
+
+
+def test_a_deadlock_is_certified_and_is_none_of_a_plan() -> None:
+    with pytest.raises(RefusedError, match="any: the graph is not live"):
+        certified(by_hand(EVEN, capacity_frames=0))
 
 
 def _plan_of_two() -> Content:
@@ -148,6 +179,22 @@ def test_a_lie_about_a_plan_is_refused(
     certificate["plan"] = sha256(file).hexdigest()
     with pytest.raises(RefusedError, match=sentence):
         check(json.dumps(certificate).encode(), file)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (_too_early, "is too early"),
+        (_later, "other skews might do with less"),
+    ],
+)
+def test_a_wrong_plan_that_is_certified_as_it_is_is_refused(
+    change: Callable[[Content, Content], None], sentence: str
+) -> None:
+    plan = _plan_of_two()
+    change({}, plan)
+    with pytest.raises(RefusedError, match=sentence):
+        certified(plan)
 
 
 @pytest.fixture
