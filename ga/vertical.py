@@ -1,4 +1,4 @@
-"""The vertical strategy: any layer on any device, by NSGA-II and annealing.
+"""The vertical strategy: any layer on any device, by annealing from what NSGA-II found.
 
 The search assigns genes, groups of layers (`ga.genes`):
 
@@ -12,6 +12,10 @@ The search assigns genes, groups of layers (`ga.genes`):
 The solution is the assignment that the preference ranks first, among those within the memory limits
 if there are any. The Pareto front of everything found is returned with it, and an optimality gap
 that follows from lower bounds (`ga.nsga.gap_of`).
+
+NSGA-II prices a thirtieth of all states, and annealing finds the solution: without any generation
+its score is the same within the noise of seeds. What NSGA-II adds is the front
+(`benchmarks.genetic`). The explanation says which of them found the solution.
 
 Effort is counted in steps, not seconds, so a seed determines the result on any machine.
 """
@@ -138,15 +142,23 @@ class Vertical:
             return Solution(problem.assignment(numbers), "no layer has a choice of device"), True
         preference = self._preference or PREFERENCES[problem.objective]
         found, generations = self._search(problem, grouped, preference)
-        layers = grouped.layers(found)
+        finders = {name: grouped.layers(population) for name, population in found.items()}
         exact = Objectives(problem, problem.costs, layer_beta_bytes(problem.network))
-        layers = np.unique(np.concatenate([layers, self._fastest(problem, exact, layers)]), axis=0)
+        fastest = self._fastest(problem, exact, np.concatenate([*finders.values()]))
+        finders["annealing towards the period"] = fastest.astype(np.intp)
+        layers = np.unique(np.concatenate([*finders.values()]), axis=0)
         priced = exact.price(layers)
         chosen = int(exact.score(priced, preference, smooth=False).argmin())
         fits = bool(priced.costs.overrun_bytes[chosen] <= 0)
         front = front_of(problem, layers, priced)
         gap = gap_of(problem, priced, chosen)
-        explanation = _explanation(problem, grouped, priced.costs, chosen, len(front))
+        finder = next(
+            name for name, own in finders.items() if (own == layers[chosen]).all(axis=1).any()
+        )
+        explanation = (
+            f"found by {finder}, over {grouped.count} groups of layers ({self._states(grouped)}); "
+            + _explanation(problem, priced.costs, chosen, len(front))
+        )
         if gap is not None:
             bounded = "memory" if problem.objective == "memory" else "period"
             explanation += f"; no assignment betters its {bounded} by more than {gap:.1%}"
@@ -165,10 +177,18 @@ class Vertical:
         )
         return solution, fits
 
+    def _states(self, grouped: Genes) -> str:
+        effort, devices = self._effort, grouped.costs.layer_s.shape[1]
+        bred = effort.nsga.individuals * effort.nsga.generations
+        annealed = effort.chains * effort.steps(grouped.network, devices)
+        annealed += effort.fast_chains * effort.fast(grouped.network, devices)
+        return f"NSGA-II priced {bred:,} states, annealing {annealed:,}"
+
     def _search(
         self, problem: Problem, grouped: Genes, preference: Preference
-    ) -> tuple[Population, tuple[Mapping[str, float], ...]]:
-        """Return all assignments that the search has found, and the record of each generation."""
+    ) -> tuple[Mapping[str, Population], tuple[Mapping[str, float], ...]]:
+        """Return what each part of the search has found, in its order, and the record of each
+        generation."""
         devices, effort = len(problem.devices), self._effort
         rng = np.random.default_rng(problem.seed)
         objectives = Objectives(problem, grouped.costs, grouped.sums(_beta(problem)))
@@ -227,7 +247,12 @@ class Vertical:
             descend(rng, state, grouped.pinned, sizes, score, effort.descent, neighbours)
             for state in leading[: effort.descents]
         ]
-        found = np.concatenate([seeds, evolved.population, refined, np.array(relieved)])
+        found = {
+            "a rule that seeds the search": seeds,
+            "NSGA-II": evolved.population,
+            "annealing": refined,
+            "descent": np.array(relieved),
+        }
         return found, evolved.generations
 
     def _fastest(
@@ -271,16 +296,15 @@ def _beta(problem: Problem) -> NDArray[np.float64]:
     return layer_beta_bytes(problem.network)
 
 
-def _explanation(problem: Problem, grouped: Genes, costs: Costs, chosen: int, front: int) -> str:
+def _explanation(problem: Problem, costs: Costs, chosen: int, front: int) -> str:
     ideal = 1 / (1 / problem.costs.layer_s.sum(axis=0)).sum()
     balance = ideal / max(costs.compute_s[chosen].max(), ideal)
     weights = costs.weight_bytes[chosen]
     heaviest = len(weights) * weights.max() / weights.sum() if weights.any() else 1.0
     costs_first = "period and memory" if problem.objective in WITHIN_PERIOD else problem.objective
     return (
-        f"NSGA-II and annealing over {grouped.count} groups of layers; from a front of {front} "
-        f"solutions the best compromise for {costs_first}: {balance:.0%} of perfect balance "
-        f"in work, heaviest weights {heaviest:.2f} times the fair share"
+        f"from a front of {front} solutions the best compromise for {costs_first}: {balance:.0%} "
+        f"of perfect balance in work, heaviest weights {heaviest:.2f} times the fair share"
     )
 
 

@@ -2,10 +2,11 @@
 
     python -m benchmarks.papers [--papers 000,002] [--quick] [--json]
 
-One row for each figure, with a verdict: reproduced, better, differs because …, not possible because
-…. What follows from networks, rules and searches is computed now. What needs a laboratory run (both
-columns of Table 3 of Tang & Stefanov) is read from the stored results of `benchmarks.table3`, and
-the row gives its date. `--quick` computes a small part of everything.
+One row for each figure, with what a null model gives and a verdict (`benchmarks.papers.rows`). What
+follows from networks, rules and searches is computed now. What needs a laboratory run (both columns
+of Table 3 of Tang & Stefanov, measured) is read from the stored results of `benchmarks.table3`, and
+the row gives its date. `--quick` computes a small part of everything. The five strategies of
+Table 3 take most of the time: half an hour.
 
 Published figures are facts from the papers, which docs/papers.md names.
 """
@@ -19,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks.papers import batches, exact, segments, stages, vertical
-from benchmarks.papers.rows import Section
+from benchmarks.papers.rows import NOTHING, Section
 from benchmarks.report import Figure, Table, print_json, report
 
 PAPERS: Mapping[str, Callable[..., Iterator[Section]]] = {
@@ -29,7 +30,7 @@ PAPERS: Mapping[str, Callable[..., Iterator[Section]]] = {
     "003": exact.sections,
     "004": batches.sections,
 }
-COLUMNS = ("what", "theirs", "ours", "verdict")
+COLUMNS = ("what", "theirs", "ours", "null model", "verdict")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,9 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(section: Section) -> None:
-    print(f"\n{section.paper}, {section.title}")
+    print(f"\n{section.paper}, {section.head}")
     for row in section.rows:
-        print(f"  {row.what}: theirs {row.theirs} | ours {row.ours} | {row.verdict}", flush=True)
+        null = "" if row.null in ("", NOTHING) else f" | null model {row.null}"
+        shown = f"theirs {row.theirs} | ours {row.ours}{null} | {row.verdict}"
+        print(f"  {row.what}: {shown}", flush=True)
 
 
 def _report(sections: Sequence[Section], seconds: float) -> dict[str, object]:
@@ -80,14 +83,17 @@ def _report(sections: Sequence[Section], seconds: float) -> dict[str, object]:
         "The tables of five papers, ours beside theirs",
         figures,
         notes=[
-            "Published figures are taken from the papers that docs/papers.md names. A verdict is "
-            "computed from both figures; a reason says what keeps them apart."
+            "Published figures are taken from the papers that docs/papers.md names; it also says "
+            "what each verdict means. A number of rows is no score: most rows of some papers are "
+            "arithmetic on the paper's own numbers."
         ],
         tables=[
             Table(
-                f"{section.paper}: {section.title}",
+                f"{section.paper}: {section.head}",
                 COLUMNS,
-                tuple((row.what, row.theirs, row.ours, row.verdict) for row in section.rows),
+                tuple(
+                    (row.what, row.theirs, row.ours, row.null, row.verdict) for row in section.rows
+                ),
             )
             for section in sections
         ],

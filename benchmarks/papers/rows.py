@@ -1,8 +1,16 @@
 """Rows that compare a published figure with ours, each with a verdict.
 
-A verdict is computed from both numbers: **reproduced** within a tolerance, **better** beyond it on
-the better side, **differs because …** otherwise. The reason of a row that may differ is given with
-the comparison. **Not possible because …** stands where nothing of ours can be put beside a figure.
+A verdict says where our figure comes from if both agree within a tolerance:
+
+- **measured here**: on this machine or its emulated boards;
+- **computed here**: from the networks, by rules or by a search;
+- **recomputed from the paper's own numbers**: our part is arithmetic, so agreement says little;
+- **fitted**: a constant of ours was chosen so that such figures come out.
+
+Otherwise it is **differs because …**. **Better** is said only of the same network, the same
+quantity and one strategy, which the head of the table names. **Not possible because …** stands
+where nothing of ours can be put beside a figure. A **null model** has what no method at all would
+give: random assignments, longest-first, equal counts of layers, random times.
 """
 
 from __future__ import annotations
@@ -11,20 +19,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["reproduced", "better", "differs", "not possible"]
+Source = Literal[
+    "measured here", "computed here", "recomputed from the paper's own numbers", "fitted"
+]
+Kind = Source | Literal["better", "differs", "not possible"]
+
+COMPUTED: Source = "computed here"
+MEASURED: Source = "measured here"
+RECOMPUTED: Source = "recomputed from the paper's own numbers"
+FITTED: Source = "fitted"
 
 NOTHING = "–"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One comparison: `theirs` and `ours` are texts with units, `because` is a verdict's reason."""
+    """One comparison: `theirs`, `ours` and `null` are texts with units.
+
+    `because` is the reason of a verdict, `null` what a null model gives.
+    """
 
     what: str
     theirs: str
     ours: str
     kind: Kind
     because: str = ""
+    null: str = NOTHING
 
     @property
     def verdict(self) -> str:
@@ -36,11 +56,25 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table or figure of a paper, and our rows for it."""
+    """One table or figure of a paper, and our rows for it, all by `strategy` if there is one.
+
+    Raises `ValueError` if a row is called better and the section names no strategy.
+    """
 
     paper: str
     title: str
     rows: tuple[Row, ...]
+    strategy: str = ""
+
+    def __post_init__(self) -> None:
+        better = [row.what for row in self.rows if row.kind == "better"]
+        if better and not self.strategy:
+            raise ValueError(f"{self.title}: {better[0]!r} is better by a strategy without a name")
+
+    @property
+    def head(self) -> str:
+        """The title with the strategy."""
+        return f"{self.title}, by {self.strategy}" if self.strategy else self.title
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +94,39 @@ def compared(
     what: str,
     theirs: Values,
     ours: Values,
+    source: Source,
     *,
     within: Sequence[float],
     better: Literal["more", "less"] | None = None,
     because: str,
+    null: str = NOTHING,
 ) -> Row:
     """Return a row whose verdict follows from the numbers.
 
-    Numbers that differ by at most `within` [numbers] count as equal. "better" requires that none of
-    ours is worse. `because` is the reason if ours differ.
+    Numbers that differ by at most `within` [numbers] agree. "better" requires that none of ours is
+    worse. `because` is the reason if ours differ.
 
-    >>> theirs, ours = Values.of([4.0], "{:.1f} s"), Values.of([3.0], "{:.1f} s")
-    >>> compared("time", theirs, ours, within=[0.1], better="less", because="").verdict
-    'better'
+    >>> theirs, ours = Values.of([4.0], "{:.1f} s"), Values.of([4.05], "{:.2f} s")
+    >>> compared("time", theirs, ours, COMPUTED, within=[0.1], because="").verdict
+    'computed here'
     """
     pairs = list(zip(theirs.numbers, ours.numbers, strict=True))
     close = [abs(a - b) <= most + 1e-9 for (a, b), most in zip(pairs, within, strict=True)]
     ahead = [(b > a) if better == "more" else (b < a) for a, b in pairs]
     if all(close):
-        return Row(what, theirs.shown, ours.shown, "reproduced")
+        return Row(what, theirs.shown, ours.shown, source, null=null)
     if better and all(c or a for c, a in zip(close, ahead, strict=True)):
-        return Row(what, theirs.shown, ours.shown, "better")
-    return Row(what, theirs.shown, ours.shown, "differs", because)
+        return Row(what, theirs.shown, ours.shown, "better", null=null)
+    return Row(what, theirs.shown, ours.shown, "differs", because, null)
+
+
+def checked(
+    what: str, theirs: str, ours: str, source: Source, *, agrees: bool, because: str
+) -> Row:
+    """Return a row whose verdict is `source` if `agrees`, else that it differs `because` …"""
+    return (
+        Row(what, theirs, ours, source) if agrees else Row(what, theirs, ours, "differs", because)
+    )
 
 
 def impossible(what: str, theirs: str, because: str, ours: str = NOTHING) -> Row:

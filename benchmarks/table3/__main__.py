@@ -24,7 +24,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import onnxruntime as ort
 
@@ -45,7 +45,7 @@ from ga.strategies import STRATEGIES
 from launcher.config.units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, BadInputError, LauncherError
 from launcher.progress import open_progress
-from partition.objective import DEFAULT_OBJECTIVE, WITHIN
+from partition.objective import DEFAULT_OBJECTIVE, WITHIN, Objective
 
 USUAL: dict[str, Any] = {
     "networks": list(NETWORKS),
@@ -64,7 +64,7 @@ QUICK: dict[str, Any] = {
 }
 """What fits into 25 minutes."""
 
-OBJECTIVES = ("both", "period", "memory", "latency", "energy")
+OBJECTIVES = get_args(Objective)
 NAME = "table3"
 
 

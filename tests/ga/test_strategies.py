@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ga import nsga, paper
@@ -37,6 +39,16 @@ class TestVertical(StrategyContract):
         generations = self.strategy.solve(Problem(residual(3), equal(3))).generations
         assert [row["generation"] for row in generations] == [*range(1, 11)]
         assert all(row["least_period_s"] > 0 for row in generations)
+
+    def test_what_found_the_solution_is_said(self) -> None:
+        problem = Problem(residual(6), equal(3))
+        bred = self.strategy.solve(problem).explanation
+        assert bred.startswith(("found by annealing", "found by descent", "found by NSGA-II"))
+        assert "NSGA-II priced 160 states, annealing " in bred
+        effort = replace(QUICK, nsga=replace(QUICK.nsga, generations=0))
+        annealed = Vertical(effort=effort).solve(problem).explanation
+        assert not annealed.startswith("found by NSGA-II")
+        assert "NSGA-II priced 0 states" in annealed
 
     def test_one_fast_device_does_a_tiny_network_alone(self) -> None:
         network = chain(1000, 1000, 1000)
