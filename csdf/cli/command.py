@@ -20,8 +20,6 @@ from pathlib import Path
 
 from csdf.analysis import analyze, stuck
 from csdf.buffers.capacities import EFFORT, CapacityProgress, CapacitySearch, Unit
-from csdf.buffers.latency_front import latency_front
-from csdf.buffers.shared_memory import shared_memory
 from csdf.buffers.storage import unbounded
 from csdf.cli import report
 from csdf.cli.output import ProgressLine, printable
@@ -35,18 +33,13 @@ from csdf.errors import (
 )
 from csdf.execution.simulation import simulate
 from csdf.execution.static_orders import Ordered, Orders, ordered
-from csdf.formats import drawing, files, gantt, sdf3_scenarios
+from csdf.formats import drawing, files, gantt
 from csdf.model.channels import fold_reverse_channels
 from csdf.model.generation import generate
 from csdf.model.graph import Graph
-from csdf.timing.best_orders import EFFORT as ORDERS_EFFORT
-from csdf.timing.best_orders import best_orders
 from csdf.timing.cycle_ratio import EFFORT as THROUGHPUT_EFFORT
 from csdf.timing.expansion import homogeneous
-from csdf.timing.k_periodic import k_periodic_schedule
 from csdf.timing.latency import latency
-from csdf.timing.max_plus import max_plus_matrix
-from csdf.timing.scenarios import scenario_periods
 from csdf.timing.schedule import periodic_schedule
 from csdf.timing.slack import slack
 from csdf.timing.throughput import throughput
@@ -170,9 +163,8 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     command.add_argument(
         "--effort",
         type=_natural,
-        default=ORDERS_EFFORT,
         metavar="N",
-        help="most beginnings of orders to examine with --on (default: %(default)s)",
+        help="most beginnings of orders to examine with --on (default: 3000)",
     )
     _add_order(command)
     command = subparsers.add_parser(
@@ -420,8 +412,10 @@ def _run(options: argparse.Namespace) -> int:
         if options.file is None or _plan_path(options) is not None:
             graph = Graph("", (), ())
         elif options.command is _scenarios:
+            from csdf.cli import on_demand  # noqa: PLC0415 (few need it)
+
             graph = Graph("", (), ())
-            options.scenarios = sdf3_scenarios.read_scenarios(options.file, options.processor)
+            options.scenarios = on_demand.read_scenarios(options.file, options.processor)
         elif options.command is _analyze:
             graph, options.untimed = files.read_for_analysis(options.file, options.processor)
         else:
@@ -495,25 +489,19 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
     unit: Unit = "bytes" if options.bytes else "tokens"
     line = ProgressLine(sys.stderr)
 
-    def progress(found: CapacityProgress) -> None:
-        line.update(lambda: report.progress_text(found, unit))
+    def progress(so_far: CapacityProgress) -> None:
+        line.update(lambda: report.progress_text(so_far, unit))
 
     if options.source is not None:
+        from csdf.cli import on_demand  # noqa: PLC0415 (few need it)
+
+        ends = options.source, options.sink
+        bounds = options.period, channels, unit, options.effort
         try:
-            latencies = latency_front(
-                graph,
-                options.source,
-                options.sink,
-                options.period,
-                channels,
-                unit,
-                options.effort,
-                progress,
-            )
+            found, text = on_demand.capacities_for_latencies(graph, ends, *bounds, progress)
         finally:
             line.clear()
-        as_json = {"unit": unit, **latencies.as_json()}
-        _print(_json(as_json) if options.json else report.latency_front_text(latencies, unit))
+        _print(_json(found) if options.json else text)
         return EXIT_FINE
     search = CapacitySearch(graph, channels, unit, options.effort, progress)
     try:
@@ -530,48 +518,40 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
 
 
 def _schedule(options: argparse.Namespace, graph: Graph) -> int:
-    orders: Orders = _orders(options.order)
-    best = None
+    from csdf.cli import on_demand  # noqa: PLC0415 (few need it)
+
     if options.on and options.order:
         raise CsdfError("--on searches for orders, so --order cannot be given with it")
+    orders: Orders = _orders(options.order)
+    more = []
     if options.on:
-        processors = {name: processor for processor, names in options.on for name in names}
-        best = best_orders(graph, processors, options.effort)
-        orders = best.orders
+        orders, best = on_demand.searched_orders(graph, options.on, options.effort)
+        more.append(best)
+    placed = ordered(graph, orders)
     if options.cycles is not None:
-        return _k_periodic(options, ordered(graph, orders).graph)
-    schedule = periodic_schedule(ordered(graph, orders), options.period)
-    memory = shared_memory(graph, schedule) if options.memory else None
+        if options.period is not None or options.memory:
+            raise CsdfError("--cycles can be given neither with --period nor with --memory")
+        found, text = on_demand.k_periodic(placed.graph, options.cycles)
+        _print(_json(found) if options.json else text)
+        return EXIT_FINE if found is not None else EXIT_NOT_LIVE
+    schedule = periodic_schedule(placed, options.period)
+    if options.memory:
+        more.append(on_demand.memory(graph, schedule))
     if options.json:
         found = report.schedule_json(schedule, orders)
-        if best is not None:
-            found["at_least"] = str(best.at_least)
-        if memory is not None:
-            found["memory"] = memory.as_json()
+        for own, _ in more:
+            found |= own
         _print(_json(found))
     else:
-        _print(report.schedule_text(schedule, orders))
-        if best is not None:
-            _print(report.best_orders_text(best))
-        if memory is not None:
-            _print(report.memory_text(memory))
+        _print("\n".join([report.schedule_text(schedule, orders), *(text for _, text in more)]))
     return EXIT_FINE
 
 
-def _k_periodic(options: argparse.Namespace, graph: Graph) -> int:
-    if options.period is not None:
-        raise CsdfError("--cycles finds the shortest period, so --period cannot be given with it")
-    found = k_periodic_schedule(graph, options.cycles)
-    if options.json:
-        _print(_json(None if found is None else found.as_json()))
-    else:
-        _print(report.k_periodic_text(found))
-    return EXIT_FINE if found is not None else EXIT_NOT_LIVE
-
-
 def _scenarios(options: argparse.Namespace, _: Graph) -> int:
-    found = scenario_periods(options.scenarios, options.effort)
-    _print(_json(found.as_json()) if options.json else report.scenarios_text(found))
+    from csdf.cli import on_demand  # noqa: PLC0415 (few need it)
+
+    found, text = on_demand.worst_period(options.scenarios, options.effort)
+    _print(_json(found) if options.json else text)
     return EXIT_FINE
 
 
@@ -616,7 +596,9 @@ def _convert(options: argparse.Namespace, graph: Graph) -> int:
     if options.max_plus and options.hsdf:
         raise CsdfError("--hsdf and --max-plus are two things to write; give one")
     if options.max_plus:
-        _write(options.output, _json(max_plus_matrix(graph).as_json()) + "\n")
+        from csdf.cli import on_demand  # noqa: PLC0415 (few need it)
+
+        _write(options.output, _json(on_demand.matrix(graph)) + "\n")
         return EXIT_FINE
     files.write(homogeneous(graph) if options.hsdf else graph, options.output)
     return EXIT_FINE

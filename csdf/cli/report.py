@@ -10,15 +10,10 @@ from typing import Any
 
 from csdf.analysis import Analysis
 from csdf.buffers.capacities import CapacityProgress, Front, Point, Smallest, Unit
-from csdf.buffers.latency_front import LatencyFront
-from csdf.buffers.shared_memory import SharedMemory
 from csdf.execution.liveness import Deadlock
 from csdf.execution.static_orders import Orders
 from csdf.model.graph import Graph
-from csdf.timing.best_orders import BestOrders
-from csdf.timing.k_periodic import KPeriodic
 from csdf.timing.latency import Latency
-from csdf.timing.scenarios import ScenarioPeriods
 from csdf.timing.schedule import Schedule
 from csdf.timing.throughput import CycleStep
 
@@ -33,24 +28,24 @@ def analysis_text(graph: Graph, result: Analysis) -> str:
     """Return `result`, the analysis of `graph`, in a few lines."""
     phases = sum(actor.phases for actor in graph.actors)
     lines = [
-        f"{graph.name or 'graph'}: {_count(len(graph.actors), 'actor')} with "
-        f"{_count(phases, 'phase')}, {_count(len(graph.channels), 'channel')}"
+        f"{graph.name or 'graph'}: {counted(len(graph.actors), 'actor')} with "
+        f"{counted(phases, 'phase')}, {counted(len(graph.channels), 'channel')}"
     ]
     if result.repetitions is None:
         return "\n".join([*lines, f"consistent  no: {result.inconsistency}"])
-    lines.append(f"consistent  yes, {_count(result.phase_firings or 0, 'firing')} per iteration")
+    lines.append(f"consistent  yes, {counted(result.phase_firings or 0, 'firing')} per iteration")
     listed = [f"{name} × {count}" for name, count in result.repetitions.items()]
-    lines.append(f"repetitions {_cut(listed, ', ')}")
+    lines.append(f"repetitions {cut(listed, ', ')}")
     if result.deadlock is not None:
         lines += _deadlock(result.deadlock)
         if result.live_actors:
-            lines.append(f"            For ever fire {_cut(result.live_actors, ', ')}.")
+            lines.append(f"            For ever fire {cut(result.live_actors, ', ')}.")
         return "\n".join(lines)
     lines += ["live        not known" if result.live is None else "live        yes"]
     lines += _period(result)
     lines += _parts(result)
     if result.critical:
-        lines.append(f"held by     {_cut(_steps(result.critical), ' → ')}")
+        lines.append(f"held by     {cut(_steps(result.critical), ' → ')}")
     if result.slack is not None:
         lines.append(f"slack       {_slack(result.slack)}")
     if result.latency is not None:
@@ -81,7 +76,7 @@ def _column(lines: list[str]) -> list[str]:
 
 def _period(result: Analysis) -> list[str]:
     if result.untimed:
-        names = _cut(list(result.untimed), ", ")
+        names = cut(list(result.untimed), ", ")
         return [f"period      not known: there is no execution time of {names}"]
     if result.period == 0:
         return ["period      0: nothing bounds the throughput"]
@@ -102,24 +97,22 @@ def _parts(result: Analysis) -> list[str]:
             f"parts       {len(result.parts)} that no channel joins, each with its own iteration; "
             "the period of each:"
         )
-        lines += _column([f"{_cut(own, ', ')}: {exact(time)}" for own, time in result.parts])
+        lines += _column([f"{cut(own, ', ')}: {exact(time)}" for own, time in result.parts])
     if result.throughput is not None:
         listed = [
             f"{name} {'unlimited' if rate is None else rate}"
             for name, rate in result.throughput.items()
         ]
-        lines.append(f"throughput  {_cut(listed, ', ')} (firings per unit of time)")
+        lines.append(f"throughput  {cut(listed, ', ')} (firings per unit of time)")
     if result.accumulating:
-        lines.append(
-            f"            Tokens pile up without end in {_cut(result.accumulating, ', ')}."
-        )
+        lines.append(f"            Tokens pile up without end in {cut(result.accumulating, ', ')}.")
     return lines
 
 
 def _latency(found: Latency) -> list[str]:
     way = f"from {found.source} to {found.sink}"
     if found.distance:
-        way += f", {_count(found.distance, 'iteration')} later"
+        way += f", {counted(found.distance, 'iteration')} later"
     lines = [f"latency     {exact(found.first)} for the first iteration {way}"]
     if found.steady is None or found.worst is None:
         lines.append(f"            self-timed: {found.reason}")
@@ -140,7 +133,7 @@ def _slack(slack: Mapping[str, Fraction | None]) -> str:
     """Return the slack of actors, the smallest first."""
     ordered = sorted(slack.items(), key=lambda item: (item[1] is None, item[1] or 0))
     listed = [f"{name} {'unlimited' if one is None else one}" for name, one in ordered]
-    return _cut(listed, ", ")
+    return cut(listed, ", ")
 
 
 def _steps(critical: Sequence[CycleStep]) -> list[str]:
@@ -157,7 +150,8 @@ def _steps(critical: Sequence[CycleStep]) -> list[str]:
     return shown
 
 
-def _cut(parts: Sequence[str], separator: str) -> str:
+def cut(parts: Sequence[str], separator: str) -> str:
+    """Return a list, shortened if it is long."""
     more = f"{separator}… {len(parts) - MOST} more" if len(parts) > MOST else ""
     return separator.join(parts[:MOST]) + more
 
@@ -173,7 +167,8 @@ def exact(value: Fraction) -> str:
     return f"{value} ≈ {about:.6g}"
 
 
-def _count(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
@@ -191,27 +186,6 @@ def front_text(front: Front, live: Smallest, unit: Unit) -> str:
     else:
         lines.append(f"There may be more rows from {front.next_at_least} {unit} on.")
         lines += _bounds(f"a period of {exact(front.goal)}", front.rest, unit)
-    return "\n".join(lines)
-
-
-def latency_front_text(front: LatencyFront, unit: Unit) -> str:
-    """Return a table of the points of size, period and latency."""
-    rows = [[f"size ({unit})", "period", "latency", "capacities"]]
-    for point in front.points:
-        listed = ", ".join(f"{name} {count}" for name, count in point.capacities.items())
-        rows.append([str(point.size), exact(point.pace), exact(point.latency), listed])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.rjust(width) for cell, width in zip(row[:3], widths, strict=False))
-        + f"  {row[3]}"
-        for row in rows
-    ]
-    if front.complete:
-        lines.append(
-            "Each row is proved: nothing smaller has its latency at its period or a shorter one."
-        )
-    else:
-        lines.append("The effort did not suffice: rows may not be the smallest, or be missing.")
     return "\n".join(lines)
 
 
@@ -305,7 +279,7 @@ def claims_text(claims: Mapping[str, Any]) -> str:
         lines.append(f"Proved: its period is {exact(Fraction(claims['period']))}.")
     if names := claims.get("capacities"):
         worse = "a deadlock or a longer period" if "period" in claims else "a deadlock"
-        lines.append(f"Proved: one place less means {worse} in {_cut(names, ', ')}.")
+        lines.append(f"Proved: one place less means {worse} in {cut(names, ', ')}.")
     return "\n".join(lines)
 
 
@@ -349,54 +323,3 @@ def schedule_text(schedule: Schedule, orders: Orders) -> str:
         lines.append(f"every {schedule.iterations} iterations again after {turn}; they start at")
     lines += [f"{name}: {' '.join(map(str, own))}" for name, own in schedule.starts.items()]
     return "\n".join(lines)
-
-
-def memory_text(memory: SharedMemory) -> str:
-    """Return the addresses of buffers."""
-    lines = [
-        f"{name}: {_count(one.size_bytes, 'byte')} at {one.address}, {_count(one.tokens, 'token')}"
-        for name, one in memory.buffers.items()
-    ]
-    least = (
-        "and no less is enough"
-        if memory.at_least_bytes == memory.total_bytes
-        else f"and at least {memory.at_least_bytes} are needed"
-    )
-    separate = f"{memory.separate_bytes} without sharing"
-    lines.append(f"{_count(memory.total_bytes, 'byte')} together, {least}; {separate}")
-    return "\n".join(lines)
-
-
-def best_orders_text(best: BestOrders) -> str:
-    """Return whether the orders are proved to be the best."""
-    if best.exact:
-        return f"No static orders have a shorter period than {exact(best.period)}."
-    return (
-        f"The effort did not suffice: better orders may exist, with a period of at least "
-        f"{exact(best.at_least)}."
-    )
-
-
-def k_periodic_text(found: KPeriodic | None) -> str:
-    """Return a K-periodic schedule as text."""
-    if found is None:
-        return (
-            "There is no such schedule: channels have too little room, or too few initial tokens, "
-            "for firings at even distances. More cycles may help."
-        )
-    lines = [f"period {exact(found.period)} per iteration; actors start at"]
-    lines += [
-        f"{name}: {' '.join(map(str, own))}, again after {found.turns[name]}"
-        for name, own in found.starts.items()
-    ]
-    return "\n".join(lines)
-
-
-def scenarios_text(found: ScenarioPeriods) -> str:
-    """Return the periods of scenarios, and the worst of any run."""
-    lines = [f"{name}: period {exact(period)}" for name, period in found.periods.items()]
-    if not found.critical:
-        return "\n".join([*lines, "any run: nothing bounds the throughput"])
-    lines.append(f"any run: at most {exact(found.worst)} per iteration in the long run")
-    around = _cut(found.critical, " → ")
-    return "\n".join([*lines, f"as slow as that: {around}, repeated"])

@@ -105,7 +105,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     found = json.loads(capsys.readouterr().out)
     assert (found["period"], found["cycles"]) == ("11", {"A": 2, "B": 3})
     assert main(["schedule", str(file), "--cycles", "1", "--period", "20"]) == 2
-    assert "--period cannot be given with it" in capsys.readouterr().err
+    assert "neither with --period nor with --memory" in capsys.readouterr().err
     file.write_text(json_format.write(NO_SCHEDULE))
     assert main(["schedule", str(file), "--cycles", "1"]) == 1
     assert "There is no such schedule" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -244,3 +245,19 @@ def test_scenarios_that_do_not_fit_are_refused() -> None:
     stuck = graph({"A": (1,)}, ("A", "A", (1,), (1,), 0))
     with pytest.raises(DeadlockError, match="scenario 'x': "):
         scenario_periods(Scenarios("s", {"x": stuck}, {"q": "x"}, {"q": ("q",)}, "q"))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_damaged_files_end_in_a_sentence(seed: int) -> None:
+    draw, good = random.Random(seed), DECODER.read_bytes()
+    for _ in range(30):
+        data = bytearray(good)
+        for _ in range(draw.randint(1, 3)):
+            place = draw.randrange(len(data))
+            if draw.random() < 0.5:
+                data[place] = draw.choice(b'0123456789"<>/=')
+            else:
+                other = draw.randrange(len(good) - 20)
+                data[place : place + draw.randint(0, 8)] = good[other : other + draw.randint(0, 20)]
+        with contextlib.suppress(CsdfError):
+            scenario_periods(parse(bytes(data)))
