@@ -67,7 +67,7 @@ def plans(networks: list[str]) -> None:
                 solution = Solution(problem.assignment(numbers), "each layer on the next node")
             else:
                 solution = find_strategy(strategy).solve(problem)
-            plan = plan_solution(problem, solution, model_digest=model.digest, strategy=strategy)
+            plan = plan_solution(problem, solution, strategy)
             file = plan_text(plan, name).encode()
             certify_s, check_s = list[float](), list[float]()
             for _ in range(5):

@@ -145,8 +145,8 @@ class _Bound:
 
     def proved(self, prices: NDArray[np.float64]) -> float:
         """Return the largest bound that these prices [rooms] prove, in floating point."""
-        low = float((self._held / self._places).max())
-        high = low + float(self._rows.sum(axis=1) @ self._count) + 1.0
+        low = 0.0  # where no layer fits anywhere
+        high = float(self._held.max() + self._rows.sum(axis=1) @ self._count) + 1.0
         while high - low > 0.25 and high - low > 1e-12 * high:
             middle = (low + high) / 2
             low, high = (middle, high) if self._holds(middle, prices) else (low, middle)
@@ -215,7 +215,7 @@ def _bound(costs: Mapping[str, Any]) -> dict[str, Any] | None:
             break
         best, prices = proved, other
     whole = [int(price) for price in prices]
-    for bound in (math.floor(best), math.floor(best * (1 - 1e-9)) - 1):
+    for bound in (math.ceil(best), math.floor(best), math.floor(best * (1 - 1e-9)) - 1):
         if _is_proved(costs, bound, whole):
             return {"bound": bound, "prices": whole}
     return None

@@ -100,6 +100,18 @@ def test_a_layer_that_fits_nowhere_below_it_is_a_bound() -> None:
     assert 599_000 <= certified(by_hand(EVEN | {"layers": layers}))["time"] <= 600_000
 
 
+@pytest.mark.parametrize(("bound", "prices"), [(1001, [0, 0]), (1500, [10**6, 1])])
+def test_prices_that_prove_nothing(bound: int, prices: list[int]) -> None:
+    """None at all, and one for a room that has less than no place left."""
+    costs = {"rooms": [[1, 0], [1, 10**9]], "nodes": [[0], [1]], "layers": {"l": [1000, 1000]}}
+    file = json.dumps(by_hand(costs)).encode()
+    certificate = json.loads(json.dumps(certify_plan(file).content))
+    assert check(json.dumps(certificate).encode(), file)["time"] == 1000
+    certificate["bounds"]["time"] = {"bound": bound, "prices": prices}
+    with pytest.raises(RefusedError, match="all rooms might hold less"):
+        check(json.dumps(certificate).encode(), file)
+
+
 def test_a_deadlock_is_certified_and_is_none_of_a_plan() -> None:
     with pytest.raises(RefusedError, match="any: the graph is not live"):
         certified(by_hand(EVEN, capacity_frames=0))
