@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from csdf.timing.scenarios import ScenarioPeriods, scenario_periods
     from csdf.timing.schedule import Schedule, periodic_schedule
     from csdf.timing.slack import slack
+    from csdf.timing.tdma import Slice, with_slices
     from csdf.timing.throughput import (
         Throughput,
         accumulating_channels,
@@ -112,6 +113,7 @@ __all__ = [
     "Scenarios",
     "Schedule",
     "SharedMemory",
+    "Slice",
     "Smallest",
     "Throughput",
     "Timeline",
@@ -149,6 +151,7 @@ __all__ = [
     "to_networkx",
     "with_links",
     "with_orders",
+    "with_slices",
     "write",
 ]
 
@@ -199,6 +202,7 @@ _MODULES = {
     "timing.scenarios": ("ScenarioPeriods", "scenario_periods"),
     "timing.schedule": ("Schedule", "periodic_schedule"),
     "timing.slack": ("slack",),
+    "timing.tdma": ("Slice", "with_slices"),
     "timing.throughput": ("Throughput", "accumulating_channels", "actor_periods", "throughput"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

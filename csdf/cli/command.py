@@ -83,6 +83,15 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         help="report the firings per unit of time of each actor, which may exceed those that the "
         "period allows where channels are unbounded",
     )
+    command.add_argument(
+        "--slice",
+        type=_slice,
+        action="append",
+        default=[],
+        metavar="A=S/W",
+        help="actor A executes only for S of every W units of time, one firing at a time (TDMA); "
+        "times are then the worst for any position of the slice",
+    )
     _add_order(command)
     _add_effort(command)
     command = subparsers.add_parser(
@@ -373,6 +382,17 @@ def _list(text: str) -> tuple[str, list[str]]:
     return processor, names.split(",")
 
 
+def _slice(text: str) -> tuple[str, Fraction, Fraction]:
+    name, _, times = text.rpartition("=")
+    own, _, wheel = times.partition("/")
+    number = r"\d{1,30}(\.\d{1,30})?"
+    if not (name and all(re.fullmatch(number, one, re.ASCII) for one in (own, wheel))):
+        raise argparse.ArgumentTypeError(f"{text!r} should be like A=2/10")
+    if not Fraction(wheel):
+        raise argparse.ArgumentTypeError(f"{text!r} has a wheel of 0")
+    return name, Fraction(own), Fraction(wheel)
+
+
 def _cycles(text: str) -> int | dict[str, int]:
     if "=" not in text:
         return _positive(text)
@@ -434,6 +454,10 @@ def _run(options: argparse.Namespace) -> int:
 
 def _analyze(options: argparse.Namespace, graph: Graph) -> int:
     _check_analyze(options)
+    if options.slice:
+        from csdf.cli import on_demand  # noqa: PLC0415 (few need it)
+
+        graph = on_demand.with_worst_times(graph, options.slice)
     placed: Graph | Ordered = graph
     try:
         if options.order:

@@ -22,6 +22,7 @@ from csdf.timing.k_periodic import KPeriodic, k_periodic_schedule
 from csdf.timing.max_plus import max_plus_matrix
 from csdf.timing.scenarios import ScenarioPeriods, scenario_periods
 from csdf.timing.schedule import Schedule
+from csdf.timing.tdma import Slice, with_slices
 
 Printed = tuple[dict[str, object], str]
 
@@ -40,6 +41,11 @@ def capacities_for_latencies(
     """Find the smallest capacities for each latency between `ends`."""
     found = latency_front(graph, *ends, period, channels, unit, effort, progress)
     return {"unit": unit, **found.as_json()}, _latency_front_text(found, unit)
+
+
+def with_worst_times(graph: Graph, given: Sequence[tuple[str, Fraction, Fraction]]) -> Graph:
+    """Return `graph` with the worst times of actors that have slices of a time wheel."""
+    return with_slices(graph, {name: Slice(time, wheel) for name, time, wheel in given})
 
 
 def k_periodic(

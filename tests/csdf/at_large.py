@@ -30,6 +30,7 @@ from tests.csdf.test_liveness import applied, is_live, smaller_than, together
 from tests.csdf.test_max_plus import follows_executions
 from tests.csdf.test_scenarios import is_worst, random_scenarios
 from tests.csdf.test_shared_memory import is_smallest
+from tests.csdf.test_tdma import none_is_later
 from tests.fuzz.certificates import holds
 
 
@@ -122,6 +123,11 @@ def memory(found: Graph, seen: Counter[str], draw: random.Random) -> None:
     seen["shared memory"] += is_smallest(found, draw)
 
 
+def tdma(found: Graph, seen: Counter[str], draw: random.Random) -> None:
+    """Slices of a time wheel."""
+    seen["slices"] += none_is_later(found, draw)
+
+
 ANALYSES = {
     one.__name__: one
     for one in (
@@ -134,6 +140,7 @@ ANALYSES = {
         live,
         orders,
         memory,
+        tdma,
     )
 }
 
