@@ -101,7 +101,9 @@ class Auto:
     @classmethod
     def in_a_hurry(cls) -> Auto:
         """Return the strategy without its long searches: it takes about a second."""
-        return cls((Sequential(), SequentialBalanced(), BatchSplit()), splitting=None)
+        hurried = cls((Sequential(), SequentialBalanced(), BatchSplit()), splitting=None)
+        hurried.name = "auto, quickly"
+        return hurried
 
     def candidates(self, problem: Problem) -> tuple[Strategy, ...]:
         """Return the strategies to try on a problem; those that keep layers whole come first."""

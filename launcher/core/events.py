@@ -291,10 +291,14 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """Learn from what the nodes of this epoch have measured in their rehearsal."""
+    """Learn from what the nodes of this epoch have measured in their rehearsal.
+
+    `welcomes` has the nodes' answers to the greeting.
+    """
 
     epoch: int
     deployed: Mapping[str, Deployed]
+    welcomes: Mapping[str, Welcome]
 
 
 @dataclass(frozen=True, slots=True)

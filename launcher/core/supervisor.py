@@ -544,7 +544,8 @@ class Supervisor:
         deployed = {s.node: s.deployed for s in self._members if s.deployed is not None}
         planned = self.blueprint
         self.blueprint = planned.rehearsed({n: each.phase_s for n, each in deployed.items()})
-        actions.append(Rehearsed(planned.epoch, deployed))
+        welcomes = {s.node: s.welcome for s in self._members if s.welcome is not None}
+        actions.append(Rehearsed(planned.epoch, deployed, welcomes))
         actions += self._recoverer.finish(now_s)
         self._improver.begin_epoch(self.blueprint, now_s)
         if is_first or self._is_held_back:

@@ -9,10 +9,13 @@ place of a search.
 from __future__ import annotations
 
 import fnmatch
+import hashlib
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.metadata import version
 from types import MappingProxyType
 
 from cnn.errors import CnnError
@@ -31,11 +34,12 @@ from launcher.plan.devices import NO_FACTS, Facts, devices_of
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for
 from launcher.plan.machines import THIS_MACHINE
 from launcher.plan.planning import read_model, wire_of
-from launcher.profile.choice import Decided, made_for
-from launcher.profile.file import ProfileFile
+from launcher.profile.choice import Choice, Decided, made_for, measured_plan
+from launcher.profile.file import KeptPlan, NodeTimes, ProfileCache, ProfileFile
+from launcher.profile.links import identities
 from launcher.profile.use import engine_reasons, profile_file, profiled, with_own_watts
 from launcher.progress import ProgressDisplay
-from nodes.protocol.messages import Deployed
+from nodes.protocol.messages import Deployed, Welcome
 from partition.errors import DoesNotFitError, PartitionError
 from partition.measured.profiles import NodeProfile, Profile, measured_part
 from partition.plan import Plan
@@ -44,6 +48,9 @@ from partition.prediction.foreseen import RunFacts
 from partition.pricing.compute_time import slowed
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
 
+WORTH_KEEPING_S = 1.0
+"""What is found within this time is found again as quickly, and is not kept."""
+
 
 @dataclass(frozen=True)
 class Planner:
@@ -51,7 +58,9 @@ class Planner:
 
     `model` is that of a single frame. `file` is the profile that the cluster names, if it names
     one. `batch` is how many frames nodes compute at once, once that is chosen for `batch: auto`.
-    `learned` are the measurements of single nodes, where they are newer than the profile's.
+    `learned` are the measurements of single nodes, where they are newer than the profile's. `store`
+    keeps plans and measurements; plans that it has are used unless the planner `searches_again`. A
+    planner that `hurries` takes about a second where the strategy is `auto`.
     """
 
     cluster: Cluster
@@ -60,6 +69,9 @@ class Planner:
     facts: Facts = NO_FACTS
     batch: int | None = None
     learned: Mapping[str, NodeProfile] = field(default_factory=dict)
+    store: ProfileCache | None = None
+    searches_again: bool = False
+    hurries: bool = False
 
     @cached_property
     def planned(self) -> Model:
@@ -79,6 +91,27 @@ class Planner:
         known = Profile({}) if self.file is None else self.file.profile()
         known = replace(known, nodes={**known.nodes, **self.learned})
         return known.in_batches(self.planned.network.batch) if known.nodes else None
+
+    def remembering(self, welcomes: Mapping[str, Welcome]) -> Planner:
+        """Return the planner with what earlier runs of the model have measured on these nodes."""
+        if self.store is None or self.file is not None:
+            return self
+        known = {
+            node: times.profile()
+            for node, who in identities(self.nodes, welcomes).items()
+            if (times := self.store.node(self.model.digest, who)) is not None
+        }
+        return replace(self, learned={**known, **self.learned})
+
+    def remember(self, welcomes: Mapping[str, Welcome]) -> None:
+        """Keep what was measured of the nodes that have answered so, for later runs."""
+        if self.store is None:
+            return
+        with suppress(BadInputError):  # without a cache, every run begins with estimates
+            for node, who in identities(self.nodes, welcomes).items():
+                if node in self.learned:
+                    times = NodeTimes.of(self.learned[node])
+                    self.store.keep_node(self.model.digest, who, times)
 
     def after(self, plan: Plan, deployed: Mapping[str, Deployed]) -> Planner:
         """Return the planner that knows as well what nodes have measured of a plan's phases."""
@@ -156,17 +189,30 @@ class Planner:
             return Decided(choice)
         return configured(self.cluster.config.ga, name)
 
-    def question(self, problem: Problem, name: str) -> str:
+    def question(self, problem: Problem, name: str, nodes: Collection[str] | None = None) -> str:
         """Return a digest of all that a choice by measurements depends on, for strategy `name`."""
         settings = self.cluster.config.ga.model_dump(exclude_none=True)
-        return made_for(problem, name, devices_of(self.cluster, facts=self.facts), settings)
+        return made_for(problem, name, devices_of(self.cluster, nodes, self.facts), settings)
 
     def find(
         self, problem: Problem, progress: ProgressDisplay, strategy: Strategy | None = None
     ) -> Planned:
-        """Search for a plan by a strategy, or by that of the cluster; raises `BadInputError`."""
+        """Search for a plan by a strategy, or by that of the cluster; raises `BadInputError`.
+
+        In place of a search by the cluster's strategy, what an earlier one has found is used.
+        """
+        if strategy is None and (kept := self._kept(problem)) is not None:
+            with suppress(PartitionError):  # it does not fit, or this version reads it otherwise
+                found = search(problem, kept, progress)
+                progress.say("the plan is that of an earlier search; --search again makes another")
+                return found
+        began_s = time.monotonic()
         with self._no_plan():
-            return search(problem, strategy or self.strategy(problem), progress)
+            strategy = strategy or self.strategy(problem)
+            found = search(problem, quick(strategy) if self.hurries else strategy, progress)
+        if time.monotonic() - began_s > WORTH_KEEPING_S and not self.hurries:
+            self.keep(problem, found.plan)
+        return found
 
     def plan(
         self,
@@ -179,10 +225,37 @@ class Planner:
 
         Raises `BadInputError` if there is none.
         """
-        problem = self.problem(nodes)
-        with self._no_plan():
-            by = self.strategy(problem, strategy)
+        problem, by = self.problem(nodes), None
+        if strategy is not None:
+            with self._no_plan():
+                by = self.strategy(problem, strategy)
         return self.find(problem, progress, by).plan
+
+    def _kept(self, problem: Problem) -> Strategy | None:
+        """Return the strategy that repeats what an earlier search has found for this problem."""
+        if self.store is None or self.searches_again:
+            return None
+        kept = self.store.plan(self._kept_for(problem))
+        if kept is None or not kept.holds(facts_of(problem)):
+            return None
+        return Decided(kept.choice, "; found by an earlier search")
+
+    def keep(self, problem: Problem, plan: Plan) -> None:
+        """Keep the plan that the cluster's strategy has found, for later runs."""
+        if self.store is None:
+            return
+        question = self._kept_for(problem)
+        plans = (measured_plan(plan, plan.period_s),)
+        choice = Choice(made_for=question, strategy=plan.strategy, plans=plans)
+        with suppress(BadInputError):  # without a cache, every run searches
+            self.store.keep_plan(question, KeptPlan(choice=choice, facts=facts_of(problem)))
+
+    def _kept_for(self, problem: Problem) -> str:
+        """Return a digest of what a plan depends on, apart from measured times."""
+        devices = [device.name for device in problem.devices]
+        question = self.question(problem, self.cluster.config.strategy, devices)
+        parts = (question, self.planned.digest, version("csdf-edge"))
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def with_batch(
         self,
@@ -258,6 +331,17 @@ class Planner:
         except PartitionError as error:
             kind = LacksRoomError if isinstance(error, DoesNotFitError) else BadInputError
             raise kind(f"{self.cluster.source.name}: {error}") from error
+
+
+def facts_of(problem: Problem) -> dict[str, float]:
+    """Return the times by which a search for the problem goes: the seconds of all layers on each
+    device, and those of a byte of its wire."""
+    totals = problem.costs.layer_s.sum(axis=0)
+    found = {}
+    for device, total_s in zip(problem.devices, totals, strict=True):
+        found[device.name] = float(total_s)
+        found[f"{device.name}'s wire"] = device.wire_s_per_byte + 1 / device.link_bytes_per_s
+    return found
 
 
 def quick(strategy: Strategy) -> Strategy:

@@ -16,16 +16,16 @@ from pathlib import Path
 
 from cnn.errors import CnnError
 from ga.ranking import is_preferred
-from launcher.core.events import PlanRequest
+from launcher.core.events import PlanRequest, Rehearsed
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.plan.background import IsWanted
 from launcher.plan.engines import split_by_engine, with_declared_memory
 from launcher.plan.files import certified
-from launcher.plan.planner import Planner, quick
+from launcher.plan.planner import Planner
 from launcher.plan.reported_memory import reported_limits, within_limits
 from launcher.plan.subnet_files import cut_subnets
 from launcher.run.runtime import CutPlan
-from nodes.protocol.messages import Deployed, Welcome
+from nodes.protocol.messages import Welcome
 from partition.plan import Plan
 
 QUICK = "sequential"
@@ -96,10 +96,12 @@ class Replanner:
         self._newcomers: set[str] = set()
         self._is_over = threading.Event()
 
-    def learn(self, plan: Plan, deployed: Mapping[str, Deployed]) -> None:
-        """Plan from now on by what nodes have measured in the rehearsal of a plan as well."""
+    def learn(self, plan: Plan, rehearsed: Rehearsed) -> None:
+        """Plan from now on by what nodes have measured in the rehearsal of a plan as well, and keep
+        that for later runs."""
         with self._knowing:
-            self._planner = self._planner.after(plan, deployed)
+            self._planner = self._planner.after(plan, rehearsed.deployed)
+        self._planner.remember(rehearsed.welcomes)
 
     def close(self) -> None:
         """Stop a search and wait for subnets being written: the run's folder will be deleted."""
@@ -159,10 +161,13 @@ class Replanner:
         endless = SearchLimit(float("inf"), is_wanted)
         if to_beat is not None and request.effort != "bounded":
             problem = planner.problem(_without_standby(planner, request.nodes, to_beat))
-            strategy = planner.strategy(problem)
-            if request.effort == "quick":
-                strategy = quick(strategy)
-            return planner.find(problem, endless, strategy).plan
+            hurried = replace(planner, hurries=request.effort == "quick", searches_again=True)
+            found = hurried.find(problem, endless).plan
+            if request.effort == "whole" and not is_preferred(
+                problem, found, planner.made_again(problem, to_beat)
+            ):
+                planner.keep(problem, to_beat)
+            return found
         until_s = time.monotonic() + SEARCH_SHARE * planner.cluster.config.recovery.recovery_s
         failed: LauncherError | None = None
         problem = planner.problem(request.nodes, request.slower)

@@ -146,9 +146,11 @@ def measured_plan(plan: Plan, before_s: float) -> MeasuredPlan:
 class Decided:
     """The strategy that returns the plan chosen by measurements."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: Choice, remark: str = "") -> None:
+        """The explanation ends with `remark`."""
         self.name = choice.strategy
         self._choice = choice
+        self._remark = remark
 
     def solve(self, problem: Problem) -> Solution:
         """Return the chosen solution (`Strategy.solve`).
@@ -172,7 +174,7 @@ class Decided:
             )
         return Solution(
             best.assignment,
-            best.explanation + _among(best, others),
+            best.explanation + _among(best, others) + self._remark,
             rewrites=rewrites,
             network=network if rewrites else None,
             optimal=best.optimal,

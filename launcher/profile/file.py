@@ -11,6 +11,7 @@ that is damaged or has another format counts as missing.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
@@ -290,6 +291,12 @@ def write_atomically(path: Path, model: BaseModel) -> None:
         raise BadInputError(f"{path}: {cannot_write(error)}") from None
 
 
+ALIKE = 1.25
+"""By which factor times may differ from those that a kept plan was found with."""
+
+MOST_KEPT = 1000
+"""The most entries of a cache; one has some tens of kilobytes."""
+
 Kept = TypeVar("Kept", bound=BaseModel)
 
 
@@ -302,8 +309,31 @@ class LinkTimes(BaseModel):
     bytes_per_s: float | None
 
 
+class KeptPlan(BaseModel):
+    """The plan that a search has found, and what it knew.
+
+    `choice` answers the question by whose digest the plan is found. `facts` are the times that the
+    search went by: seconds of all layers on each device, and what its wire takes per byte.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    choice: Choice
+    facts: dict[str, float]
+
+    def holds(self, facts: Mapping[str, float]) -> bool:
+        """Return whether the times are now about what they were."""
+        return self.facts.keys() == facts.keys() and all(
+            abs(math.log(max(facts[name], LEAST_S) / max(was, LEAST_S))) <= math.log(ALIKE)
+            for name, was in self.facts.items()
+        )
+
+
 class ProfileCache:
-    """A cache of measurements in one folder."""
+    """A cache of measurements, and of plans that were found with them, in one folder.
+
+    Of more than `MOST_KEPT` entries, those go that were written first.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -314,8 +344,15 @@ class ProfileCache:
 
     def keep_node(self, model_digest: str, identity: NodeIdentity, times: NodeTimes) -> None:
         """Store the measurements of a model on a node."""
-        key = ("node", model_digest, identity.model_dump_json())
-        write_atomically(self._path(*key), times)
+        self._keep(times, "node", model_digest, identity.model_dump_json())
+
+    def plan(self, question: str) -> KeptPlan | None:
+        """Return the plan that a search has found for a question (`Planner.question`), or None."""
+        return self._read(KeptPlan, "plan", question)
+
+    def keep_plan(self, question: str, plan: KeptPlan) -> None:
+        """Store the plan that a search has found."""
+        self._keep(plan, "plan", question)
 
     def engines(
         self, model_digest: str, identity: NodeIdentity, choices: Sequence[EngineChoice]
@@ -331,7 +368,7 @@ class ProfileCache:
         found: ComparedEngines,
     ) -> None:
         """Store how engines compare that compute a model on a node."""
-        write_atomically(self._path(*_engines_key(model_digest, identity, choices)), found)
+        self._keep(found, *_engines_key(model_digest, identity, choices))
 
     def link(self, one: NodeIdentity, other: NodeIdentity) -> LinkTimes | None:
         """Return the measured times of the link between two nodes, or None."""
@@ -339,8 +376,14 @@ class ProfileCache:
 
     def keep_link(self, one: NodeIdentity, other: NodeIdentity, times: LinkTimes) -> None:
         """Store the measured times of the link between two nodes."""
-        key = ("link", one.model_dump_json(), other.model_dump_json())
-        write_atomically(self._path(*key), times)
+        self._keep(times, "link", one.model_dump_json(), other.model_dump_json())
+
+    def _keep(self, entry: BaseModel, *key: str) -> None:
+        write_atomically(self._path(*key), entry)
+        entries = list(self._folder.glob("*.json"))
+        if len(entries) > MOST_KEPT:
+            for path in sorted(entries, key=_written_s)[: len(entries) - MOST_KEPT]:
+                path.unlink(missing_ok=True)
 
     def _read(self, kind: type[Kept], *key: str) -> Kept | None:
         try:
@@ -351,6 +394,13 @@ class ProfileCache:
     def _path(self, *key: str) -> Path:
         digest = hashlib.sha256("\n".join((str(CACHE_FORMAT), *key)).encode()).hexdigest()
         return self._folder / f"{digest}.json"
+
+
+def _written_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # another process has removed it
+        return 0.0
 
 
 def _engines_key(

@@ -177,6 +177,7 @@ class Profiling:
                 kind: times.profile()
                 for kind in self._kind.values()
                 if (times := self.cache.node(self._model.digest, kind)) is not None
+                and times.layer_s  # or else only rehearsals of runs have been measured
             }
         for device in self._devices([node.name for node in self.planner.nodes]):
             kind = self._kind[device.name]

@@ -49,7 +49,7 @@ from nodes.core.events import DataReceived, Tick
 from nodes.core.reactor import Reactor
 from nodes.net.waiter import Readable
 from nodes.protocol.errors import RemoteProtocolError
-from nodes.protocol.messages import Control, Deployed, Put, Traced, Welcome
+from nodes.protocol.messages import Control, Put, Traced, Welcome
 
 FoundPlan = tuple[PlanReply, Mapping[str, Path]]
 """A plan that was found, and the files of its blobs by digest."""
@@ -86,7 +86,7 @@ class Drive:
         files: Mapping[str, Path],
         on_update: OnUpdate,
         replan: PlanSearch | None = None,
-        learn: Callable[[int, Mapping[str, Deployed]], None] = lambda _epoch, _deployed: None,
+        learn: Callable[[Rehearsed], None] = lambda _: None,
         tracer: TraceRequests | None = None,
         consent: Consent | None = None,
         pushed: Sequence[int] = (),
@@ -307,8 +307,8 @@ class Drive:
                 self._handle(self._host.halt())
             case PlanRequest(epoch):
                 self._search(epoch, action)
-            case Rehearsed(epoch, deployed):
-                self._learn(epoch, deployed)
+            case Rehearsed():
+                self._learn(action)
             case StageProgress(stage, done, total, note):
                 self._on_update(Update(stage, done, total, note))
             case Notice(text, level, nodes):

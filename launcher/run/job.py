@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
+from ga.auto import Auto
 from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RunConfig
@@ -61,6 +62,7 @@ from launcher.plan.reported_memory import (
 from launcher.plan.simplified import check_simplified, default_cache
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.bench import Bench, bench_options
+from launcher.profile.file import default_cache as profile_cache
 from launcher.profile.links import greeted, identities
 from launcher.profile.use import check_agents, with_profile_option
 from launcher.progress import ProgressDisplay
@@ -438,7 +440,12 @@ def _read(
     wire_of(cluster)  # it refuses what changes results unasked, before anything is read
     if not request.plan_only:
         nodes_of(cluster)  # it refuses missing keys before the model is read
-    planner = read_planner(cluster, progress)
+    planner = replace(
+        read_planner(cluster, progress),
+        store=profile_cache(),
+        searches_again=request.search == "again",
+        hurries=_may_hurry(request, cluster, saved),
+    )
     for part in planner.model.parts or (planner.model,):
         progress.say(summary(part.network, part.filled_seed))
     _ = planner.planned  # it refuses networks that cannot be in batches, before agents start
@@ -449,6 +456,12 @@ def _read(
         () if request.plan_only else nodes_of(cluster, planner.facts),
         is_pushed=is_pushed or cluster.config.is_stream,
     )
+
+
+def _may_hurry(request: Request, cluster: Cluster, saved: SavedPlan | None) -> bool:
+    """Whether a first plan may be made in a hurry, because the search can go on in the run."""
+    is_for_now = not (request.plan_only or request.save or saved) and request.search != "again"
+    return is_for_now and cluster.config.recovery.enabled and cluster.config.recovery.adapt
 
 
 def _ready(
@@ -487,11 +500,18 @@ def _ready(
         run_options(cluster), check_phases=cluster.config.check == "phases", absent=job.absent
     )
     if options.recovery.enabled:
-        replan = Replanner(job.planner, folder)
+        replan = Replanner(replace(job.planner, hurries=False), folder)
         stack.callback(replan.close)
         adapt = options.recovery.adapt and job.saved is None
         recovery = options.recovery.model_copy(update={"adapt": adapt})
-        options = replace(options, replan=replan, learn=replan.learn, recovery=recovery)
+        searches_on = plan.strategy == Auto.in_a_hurry().name
+        options = replace(
+            options,
+            replan=replan,
+            learn=replan.learn,
+            searches_on=searches_on,
+            recovery=recovery,
+        )
         if recovery.rebalance == "ask":
             options = replace(options, consent=stack.enter_context(hearing_consent()))
     return _Ready(runner, job.nodes, plan, subnets, options, full=job.full, choice=job.choice)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from launcher.console import print_version
 from launcher.core.watch import Rebalance, Start
 from nodes.protocol.messages import Order
+
+Search = Literal["again"]
 
 MOST_FRAMES = 1_000_000_000
 MOST_SEED = 2**32 - 1
@@ -111,6 +113,12 @@ class Request:
         typer.Option(
             help="Measured times for the search, from csdf-edge partition profile; by default "
             "estimates"
+        ),
+    ] = None
+    search: Annotated[
+        Search | None,
+        typer.Option(
+            help="again: search for a plan, and use none that an earlier search has found"
         ),
     ] = None
     journal: Annotated[

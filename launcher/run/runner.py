@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from cnn.blocked_layout import borders_in_blocks
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import PlanReply, PlanRequest
+from launcher.core.events import PlanReply, PlanRequest, Rehearsed
 from launcher.core.intake import ENDLESS
 from launcher.core.roll import Roll
 from launcher.core.session import Contact, Session
@@ -43,7 +43,7 @@ from launcher.view.frame_trace import FrameTracer
 from launcher.view.observer import Observer
 from nodes.core.engines import EngineLackingError, resolve
 from nodes.net.sockets import AddressError
-from nodes.protocol.messages import HOST, BlobInfo, Deployed, EngineChoice
+from nodes.protocol.messages import HOST, BlobInfo, EngineChoice
 from partition.plan import Plan
 from partition.prediction.two_plans import with_room
 
@@ -138,9 +138,9 @@ def run(
         share = replace(share, slower=request.slower, with_room=room)
         return PlanReply(share, found.gain, found.note), _blob_files(found.subnets)
 
-    def learn(epoch: int, deployed: Mapping[str, Deployed]) -> None:
+    def learn(rehearsed: Rehearsed) -> None:
         if options.learn is not None:
-            options.learn(plans[epoch], deployed)
+            options.learn(plans[rehearsed.epoch], rehearsed)
 
     with contextlib.ExitStack() as stack:
         if agents is None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from numpy.typing import NDArray
 
 from launcher.config.run import RecoveryConfig, RunConfig
-from launcher.core.events import PlanRequest
+from launcher.core.events import PlanRequest, Rehearsed
 from launcher.core.recovery import Recovery
 from launcher.core.roll import Absence, Roll
 from launcher.core.watch import START_WAIT_S
@@ -21,7 +21,7 @@ from launcher.view.frame_trace import FrameTrace
 from launcher.view.observation import Observation
 from nodes.core.engines import AUTO
 from nodes.protocol.addresses import slot_address
-from nodes.protocol.messages import Deployed, EngineChoice, Stats, Welcome
+from nodes.protocol.messages import EngineChoice, Stats, Welcome
 from partition.plan import Plan
 
 Array: TypeAlias = NDArray[Any]
@@ -158,7 +158,7 @@ class CutPlan:
     note: str = ""
 
 
-Learn = Callable[[Plan, Mapping[str, Deployed]], None]
+Learn = Callable[[Plan, Rehearsed], None]
 """Learns from what nodes have measured in the rehearsal of a plan."""
 
 Replan = Callable[[PlanRequest, Plan | None, IsWanted], CutPlan]

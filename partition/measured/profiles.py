@@ -39,6 +39,9 @@ from partition.pricing.linear_models import LinearTime, fit
 AGENTS_PART = 0.4
 """The part of the usual `Device.firing_s` that the agent takes; the rest is that of `run_s`."""
 
+MOST_SUBNETS = 200
+"""How many subnets are remembered of a device that rehearses again and again."""
+
 CHANGED = 1.5
 """By which factor a device's times must differ from earlier ones for these to be dropped."""
 
@@ -159,7 +162,8 @@ class NodeProfile:
             known, message_s=message_s or known.message_s, byte_s=byte_s or known.byte_s
         )
         if at == 1:
-            return known.with_subnets(times)
+            found = known.with_subnets(times)
+            return replace(found, subnets=found.subnets[-MOST_SUBNETS:])
         return known.with_batched(BatchTimes(at, {}, tuple(times)))
 
     def in_batches(self, frames: int) -> NodeProfile:
