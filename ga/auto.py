@@ -6,6 +6,7 @@ leave a device more than its share of work or weights, the hybrid strategy is tr
 for the objectives `both` and `paper`, comes the search over runs, which knows the shortest period
 that the others have found. Every candidate becomes a plan, because only plans can be compared
 whatever they rewrite: for `both` and `paper` by `ga.both`, for other objectives by `ga.ranking`.
+Where it is known how plans are run, their periods are those of simulated runs.
 
 One device alone is planned too. It is chosen where no candidate uses several devices, or where its
 objective is better than the best candidate's by more than `ALONE_MARGIN`. Where it is better by
@@ -33,7 +34,7 @@ from partition.devices import machines
 from partition.errors import PartitionError
 from partition.objective import PERIOD_FIRST, WITHIN_PERIOD
 from partition.plan import Plan
-from partition.planner import plan_solution
+from partition.planner import foreseen_plan, plan_solution
 from partition.prediction.memory_budget import fair_memory
 from partition.prediction.timing import energy_j
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
@@ -41,10 +42,10 @@ from partition.strategies.batch_split import BatchSplit
 from partition.strategies.contiguous.segm import SequentialBalanced
 from partition.strategies.contiguous.sequential import Sequential
 
-ALONE_MARGIN = 0.2
+ALONE_MARGIN = 0.02
 """The relative margin by which one device's period must be shorter than that of all devices
-together for one device to be chosen: distributing a network saves memory, so it may cost a little
-time. For other objectives there is no margin."""
+together for one device to be chosen: distributing a network saves memory, and predictions are not
+better than that. For other objectives there is no margin."""
 
 UNEVEN = 1.1
 """The multiple of the fair share of work or weights above which layers are split."""
@@ -177,7 +178,7 @@ class Auto:
             except PartitionError as error:
                 refusals.append(error)
             else:
-                found.append(replace(chosen, shortest_s=_shortest_s(chosen)))
+                found.append(replace(chosen, shortest_s=_shortest_s(problem, chosen)))
         problem.on_progress(SearchProgress(total * _PROGRESS_STEPS, total * _PROGRESS_STEPS, ""))
         return found, refusals
 
@@ -201,10 +202,17 @@ def _ranked(problem: Problem, found: Sequence[_Candidate]) -> list[_Candidate]:
     return [found[number] for number in order(problem, figures, known)]
 
 
-def _shortest_s(runs: _Candidate) -> float:
-    """Return the shortest period on the front of the search over runs if it divides the network."""
-    periods_s = [each.period_s for each in runs.solution.front] if divides(runs.plan) else []
-    return min(periods_s, default=math.inf)
+def _shortest_s(problem: Problem, runs: _Candidate) -> float:
+    """Return the shortest period on the front of the search over runs if it divides the network.
+
+    The search prices by closed forms, so its periods are lengthened as that of its choice is when
+    its run is foreseen.
+    """
+    if not divides(runs.plan):
+        return math.inf
+    priced_s = plan_solution(problem, runs.solution, runs.name).period_s
+    shortest_s = min((each.period_s for each in runs.solution.front), default=math.inf)
+    return shortest_s * (runs.plan.period_s / priced_s if priced_s else 1.0)
 
 
 def _devices(plan: Plan) -> int:
@@ -232,7 +240,7 @@ def _candidate(problem: Problem, strategy: Strategy, number: int, total: int) ->
 
     watched = replace(problem, on_progress=show)
     solution = strategy.solve(watched)
-    return _Candidate(strategy.name, solution, plan_solution(problem, solution, strategy.name))
+    return _Candidate(strategy.name, solution, foreseen_plan(problem, solution, strategy.name))
 
 
 def _applies(strategy: Strategy, problem: Problem) -> bool:
@@ -278,7 +286,7 @@ def _alone(problem: Problem) -> _Candidate | None:
     plans = []
     for solution in solutions_alone(problem):
         with contextlib.suppress(PartitionError):  # its memory does not suffice
-            plan = plan_solution(problem, solution, Auto.name)
+            plan = foreseen_plan(problem, solution, Auto.name)
             plans.append(_Candidate("one device alone", solution, plan))
     return min(plans, key=lambda candidate: _value(problem, candidate.plan), default=None)
 
