@@ -334,12 +334,12 @@ class Planner:
 
 
 def facts_of(problem: Problem) -> dict[str, float]:
-    """Return the times by which a search for the problem goes: the seconds of all layers on each
-    device, and those of a byte of its wire."""
+    """Return the times by which a search for the problem goes: the seconds of a run of all layers
+    on each device, and those of a byte of its wire."""
     totals = problem.costs.layer_s.sum(axis=0)
     found = {}
     for device, total_s in zip(problem.devices, totals, strict=True):
-        found[device.name] = float(total_s)
+        found[device.name] = float(total_s) + device.run_s
         found[f"{device.name}'s wire"] = device.wire_s_per_byte + 1 / device.link_bytes_per_s
     return found
 

@@ -1,0 +1,176 @@
+"""Plans that were found, and what nodes have measured in rehearsals, serve later runs."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cnn.model import Model, read
+from launcher.config.load import Cluster, load_cluster
+from launcher.plan import planner as planning
+from launcher.plan.planner import Planner
+from launcher.profile import file as profile_file
+from launcher.profile.choice import Decided
+from launcher.profile.file import ProfileCache, ProfileFile
+from launcher.progress import LineProgress
+from nodes.protocol.messages import PROTOCOL, Deployed, Welcome
+from partition.errors import PartitionError
+from partition.plan import Plan
+from partition.strategies.base import Problem, Solution
+from tests.launcher.models import write_branches
+
+NODES = "nodes: [{name: a}, {name: b}]\n"
+FOUND = "; found by an earlier search"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    return read(write_branches(tmp_path / "branches.onnx"))
+
+
+def cluster_of(folder: Path, more: str = "") -> Cluster:
+    path = folder / "cluster.yaml"
+    path.write_text(f"model: branches.onnx\n{NODES}strategy: sequential\n{more}")
+    return load_cluster(path)
+
+
+def planner_of(folder: Path, model: Model, more: str = "") -> Planner:
+    return Planner(cluster_of(folder, more), model, store=ProfileCache(folder / "cache"))
+
+
+def kept_by(planner: Planner, progress: LineProgress) -> Plan:
+    plan = planner.plan(progress)
+    planner.keep(planner.problem(), plan)
+    return plan
+
+
+def rehearsed(plan: Plan, factor: float) -> dict[str, Deployed]:
+    """What nodes measure that take so many times as long as planned."""
+    found: dict[str, tuple[float, ...]] = {}
+    for phase in sorted(plan.phases, key=lambda phase: phase.index):
+        found[phase.device] = (*found.get(phase.device, ()), factor * phase.predicted_s)
+    return {node: Deployed(1, seconds, 1) for node, seconds in found.items()}
+
+
+def is_found(planner: Planner, progress: LineProgress) -> bool:
+    """Whether a plan is found without a search."""
+    return planner.plan(progress).explanation.endswith(FOUND)
+
+
+def test_a_plan_that_was_found_is_used_again(tmp_path: Path, model: Model) -> None:
+    said = io.StringIO()
+    progress = LineProgress(said)
+    planner = planner_of(tmp_path, model)
+    plan = kept_by(planner, progress)
+    again = planner.plan(progress)
+    assert again.assignment == plan.assignment
+    assert again.explanation == plan.explanation + FOUND
+    assert "--search again" in said.getvalue()
+
+
+def test_it_is_not_used_by_those_who_search_again(tmp_path: Path, model: Model) -> None:
+    planner = planner_of(tmp_path, model)
+    kept_by(planner, LineProgress(io.StringIO()))
+    assert not is_found(replace(planner, searches_again=True), LineProgress(io.StringIO()))
+
+
+@pytest.mark.parametrize(
+    "more", ["seed: 7\n", "objective: memory\n", "pins: {stem: a}\n", "slack_frames: 3\n"]
+)
+def test_it_is_for_the_same_question_only(tmp_path: Path, model: Model, more: str) -> None:
+    kept_by(planner_of(tmp_path, model), LineProgress(io.StringIO()))
+    assert not is_found(planner_of(tmp_path, model, more), LineProgress(io.StringIO()))
+
+
+def test_it_is_for_the_same_nodes_only(tmp_path: Path, model: Model) -> None:
+    planner = planner_of(tmp_path, model)
+    kept_by(planner, LineProgress(io.StringIO()))
+    assert not planner.plan(LineProgress(io.StringIO()), ["a"]).explanation.endswith(FOUND)
+
+
+@pytest.mark.parametrize(("factor", "is_used"), [(1.1, True), (2.0, False)])
+def test_it_is_for_nodes_that_are_about_as_fast(
+    tmp_path: Path, model: Model, factor: float, is_used: bool
+) -> None:
+    planner = planner_of(tmp_path, model)
+    plan = planner.plan(LineProgress(io.StringIO()))
+    kept_by(planner.after(plan, rehearsed(plan, 1.0)), LineProgress(io.StringIO()))
+    later = planner.after(plan, rehearsed(plan, factor))
+    assert is_found(later, LineProgress(io.StringIO())) is is_used
+
+
+def test_a_damaged_entry_is_made_anew(tmp_path: Path, model: Model) -> None:
+    planner = planner_of(tmp_path, model)
+    kept_by(planner, LineProgress(io.StringIO()))
+    for path in (tmp_path / "cache").iterdir():
+        path.write_bytes(path.read_bytes()[:40])
+    assert not is_found(planner, LineProgress(io.StringIO()))
+    kept_by(planner, LineProgress(io.StringIO()))
+    assert is_found(planner, LineProgress(io.StringIO()))
+
+
+def test_a_plan_that_does_not_fit_any_more_is_searched_anew(
+    tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planner = planner_of(tmp_path, model)
+    kept_by(planner, LineProgress(io.StringIO()))
+
+    def refuse(self: Decided, problem: Problem) -> Solution:
+        raise PartitionError("this version reads it otherwise")
+
+    monkeypatch.setattr(Decided, "solve", refuse)
+    assert not is_found(planner, LineProgress(io.StringIO()))
+
+
+def test_what_takes_a_search_some_time_is_kept_and_nothing_else(
+    tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planner = planner_of(tmp_path, model)
+    planner.plan(LineProgress(io.StringIO()))
+    assert not is_found(planner, LineProgress(io.StringIO()))
+    monkeypatch.setattr(planning, "WORTH_KEEPING_S", 0.0)
+    replace(planner, hurries=True).plan(LineProgress(io.StringIO()))
+    assert not (tmp_path / "cache").exists()
+    planner.plan(LineProgress(io.StringIO()))
+    assert is_found(planner, LineProgress(io.StringIO()))
+
+
+def test_the_cache_is_bounded(
+    tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile_file, "MOST_KEPT", 3)
+    for seed in range(6):
+        kept_by(planner_of(tmp_path, model, f"seed: {seed}\n"), LineProgress(io.StringIO()))
+    assert len(list((tmp_path / "cache").iterdir())) == 3
+    assert is_found(planner_of(tmp_path, model, "seed: 5\n"), LineProgress(io.StringIO()))
+
+
+def welcome(name: str) -> Welcome:
+    return Welcome(PROTOCOL, name, "1", "tcp://x:1", "E", "machine", 4, 1)
+
+
+def test_what_nodes_have_rehearsed_is_known_to_the_next_run(tmp_path: Path, model: Model) -> None:
+    planner = planner_of(tmp_path, model)
+    plan = planner.plan(LineProgress(io.StringIO()))
+    first = plan.phases[0]
+    welcomes = {first.device: welcome(first.device)}
+    planner.after(plan, rehearsed(plan, 50.0)).remember(welcomes)
+    later = planner.remembering(welcomes)
+    again = later.made_again(later.problem(), plan)
+    assert again.phases[0].predicted_s == pytest.approx(50 * first.predicted_s)
+    other = replace(welcome(first.device), machine="another")
+    assert planner.remembering({first.device: other}).learned == {}
+
+
+def test_a_profile_that_the_user_names_counts_more_than_rehearsals(
+    tmp_path: Path, model: Model
+) -> None:
+    planner = planner_of(tmp_path, model)
+    plan = planner.plan(LineProgress(io.StringIO()))
+    welcomes = {phase.device: welcome(phase.device) for phase in plan.phases}
+    planner.after(plan, rehearsed(plan, 50.0)).remember(welcomes)
+    empty = ProfileFile(model="branches", model_digest=model.digest, energy="", nodes={})
+    assert replace(planner, file=empty).remembering(welcomes).learned == {}
