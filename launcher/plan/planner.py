@@ -40,6 +40,7 @@ from launcher.profile.links import identities
 from launcher.profile.use import engine_reasons, profile_file, profiled, with_own_watts
 from launcher.progress import ProgressDisplay
 from nodes.protocol.messages import Deployed, Welcome
+from partition.alone import fullest_bytes, plan_alone
 from partition.errors import DoesNotFitError, PartitionError
 from partition.measured.profiles import NodeProfile, Profile, measured_part
 from partition.plan import Plan
@@ -288,6 +289,27 @@ class Planner:
             plan.assignment, plan.explanation, plan.rewrites, self._rewritten(plan.rewrites)
         )
         return foreseen_plan(problem, solution, plan.strategy)
+
+    def alone(self, nodes: Collection[str], plan: Plan) -> tuple[Plan, str]:
+        """Return the plan of the best of these nodes alone; if it is faster than `plan`, why others
+        are used and what would help, in a clause, or else an empty text."""
+        problem = self.problem(nodes)
+        alone = plan_alone(problem)
+        used = {phase.device for phase in plan.phases}
+        is_slower = alone.frame_s < plan.frame_s and len(used) > 1
+        return alone, self._why_not_alone(problem, alone) if is_slower else ""
+
+    def _why_not_alone(self, problem: Problem, alone: Plan) -> str:
+        """Return why a plan that is slower than one node alone was made, and what would help."""
+        node, strategy = alone.phases[0].device, self.cluster.config.strategy
+        room = {device.name: device.memory_bytes for device in problem.devices}[node]
+        if problem.pins:
+            return "`pins` have layers elsewhere: without them, `auto` would use it alone"
+        if room is not None and fullest_bytes(alone) > room:
+            return f"it may hold {room / 1e6:.0f} MB, so the others are needed"
+        if strategy != Auto.name:
+            return f"`strategy: {strategy}` uses the others all the same; `auto` would not"
+        return "the others were expected to be faster; the next run knows what they take"
 
     def saved(self, saved: SavedPlan, measured: Profile | None = None) -> Plan:
         """Make a plan from a saved and perhaps edited assignment.

@@ -103,6 +103,11 @@ class Replanner:
             self._planner = self._planner.after(plan, rehearsed.deployed)
         self._planner.remember(rehearsed.welcomes)
 
+    @property
+    def planner(self) -> Planner:
+        """The planner, with what was learned."""
+        return self._planner
+
     def close(self) -> None:
         """Stop a search and wait for subnets being written: the run's folder will be deleted."""
         self._is_over.set()

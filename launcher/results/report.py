@@ -186,6 +186,19 @@ class NonFiniteResults:
 
 
 @dataclass(frozen=True, slots=True)
+class AloneReport:
+    """What the node would do, by prediction, on which the whole network has the shortest period.
+
+    `why_not` says why the plan uses others though it is slower; it is empty where it is not.
+    """
+
+    node: str
+    period_s: float
+    memory_bytes: int
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A finished run."""
 
@@ -237,6 +250,7 @@ class Report:
     """How `batch` was chosen; None if the user has."""
     max_latency_s: float | None = None
     """The bound on a frame's latency that the plan had to meet."""
+    alone: AloneReport | None = None
 
     @property
     def agrees(self) -> bool:
@@ -356,6 +370,7 @@ def make_report(
     reasons: Mapping[str, str] = MappingProxyType({}),
     batch: BatchChoice | None = None,
     max_latency_s: float | None = None,
+    alone: AloneReport | None = None,
 ) -> Report:
     """Make the report of a run of `plan`.
 
@@ -364,7 +379,7 @@ def make_report(
     this machine to the CPUs to which their agents are bound. Nodes of the same machine have the
     same value in `machines`. `reasons` says why measurements chose a node's engine. `batch` says
     how the number of frames in a batch was chosen, if it was, and `max_latency_s` is the bound that
-    the plan had to meet.
+    the plan had to meet. `alone` says what one node alone would do.
     """
     frames = len(result.received_s)
     seconds = result.received_s[-1] - result.sent_s[0]
@@ -415,6 +430,7 @@ def make_report(
         batch=plan.batch,
         batch_choice=batch,
         max_latency_s=max_latency_s,
+        alone=alone,
     )
 
 

@@ -24,7 +24,7 @@ from launcher.plan.batch_size import BatchChoice
 from launcher.quantities import megabytes, seconds
 from launcher.results.comparison.tolerance import Rule
 from launcher.results.energy_text import energy_lines, energy_text
-from launcher.results.report import NodeReport, RecoveryReport, Report, removal_text
+from launcher.results.report import AloneReport, NodeReport, RecoveryReport, Report, removal_text
 from nodes.protocol.fields import printable
 from partition.plan import Plan, PlannedChannel
 
@@ -141,6 +141,7 @@ def report_lines(report: Report) -> list[str]:
         f"first result {report.first_result_s:.1f} s after the start",
         f"{megabytes(report.bytes_per_frame)} per frame between nodes; at most "
         f"{megabytes(held)} in FIFOs, predicted {megabytes(expected)}",
+        *alone_lines(report.alone),
         *choice_lines(report.batch_choice),
         *energy_lines(report.nodes),
         *(
@@ -164,6 +165,15 @@ def report_lines(report: Report) -> list[str]:
     lines.append(f"proof: {report.proof}")
     lines.append(f"strategy: {report.strategy}: {report.explanation}")
     return lines
+
+
+def alone_lines(alone: AloneReport | None) -> list[str]:
+    """Return a line on what one node alone would do."""
+    if alone is None:
+        return []
+    text = f"{alone.node} alone would make {_rate(alone.period_s)} and hold "
+    why = f"; {alone.why_not}" if alone.why_not else ""
+    return [text + megabytes(alone.memory_bytes) + why]
 
 
 def choice_lines(choice: BatchChoice | None) -> list[str]:

@@ -74,7 +74,7 @@ from launcher.results.journal.opening import CompletedRun, check_room, journal_p
 from launcher.results.page.comparison import of_run, run_problems
 from launcher.results.page.page import RunRecord
 from launcher.results.page.recording import RunRecorder, check_report_file
-from launcher.results.report import Report, make_report, pace_report, removal_text
+from launcher.results.report import AloneReport, Report, make_report, pace_report, removal_text
 from launcher.results.report_text import report_lines
 from launcher.run.consent import hearing_consent
 from launcher.run.feed import Feed
@@ -100,6 +100,7 @@ from launcher.sources.looks import is_source, is_video_file
 from launcher.streaming.batches import stream_in_batches
 from nodes.core.engines import described as described_offers
 from nodes.protocol.messages import EngineChoice
+from partition.alone import fullest_bytes
 from partition.errors import PartitionError
 from partition.plan import Plan
 
@@ -259,6 +260,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             reasons=job.planner.reasons,
             batch=ready.choice,
             max_latency_s=cluster.config.max_latency,
+            alone=_alone(job, ready, plan, result),
         )
         if request.report is not None:
             record = replace(
@@ -272,6 +274,17 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             recorder.write(record, request.trace)
             progress.say(f"report: {request.report}")
     return Outcome(plan, report)
+
+
+def _alone(job: _Job, ready: _Ready, plan: Plan, result: RunResult) -> AloneReport:
+    """Return what one node alone would do, by what was learned in the run."""
+    replan = ready.options.replan
+    planner = replan.planner if isinstance(replan, Replanner) else job.planner
+    standby = {node.name for node in planner.nodes if node.standby}
+    nodes = {device.name for device in plan.devices}
+    nodes |= {node.name for node in ready.nodes} - job.absent.keys() - standby
+    alone, why_not = planner.alone(nodes, with_warmup(plan, result))
+    return AloneReport(alone.phases[0].device, alone.frame_s, fullest_bytes(alone), why_not)
 
 
 def run_record(cluster: Cluster, plan: Plan, models: Sequence[str]) -> RunRecord:

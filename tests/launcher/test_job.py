@@ -16,6 +16,7 @@ from PIL import Image
 
 from launcher.errors import BadInputError, RunFailedError
 from launcher.progress import LineProgress
+from launcher.results.report_text import report_lines
 from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
 from launcher.run.runtime import RunResult
@@ -77,6 +78,16 @@ def test_a_run_agrees_with_the_whole_model_and_says_everything(cluster: Path) ->
     for stage in ("reading branches.onnx", "searching (sequential)", "cutting subnets",
                   "streaming: 5 of 5", "comparing with the whole model: 5 of 5"):  # fmt: skip
         assert stage in said
+
+
+def test_a_report_says_what_one_node_alone_would_do_and_why_others_are_used(cluster: Path) -> None:
+    report = run(Request(cluster, verify=False))[0].report
+    assert report is not None
+    assert report.alone is not None
+    assert report.alone.node in "ab"
+    (line,) = (line for line in report_lines(report) if "alone would make" in line)
+    assert report.alone.period_s < report.period_measured_s
+    assert "`pins` have layers elsewhere" in line
 
 
 def test_the_predicted_period_comes_from_the_warm_up(cluster: Path) -> None:
