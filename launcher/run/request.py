@@ -115,12 +115,6 @@ class Request:
             "estimates"
         ),
     ] = None
-    search: Annotated[
-        Search | None,
-        typer.Option(
-            help="again: search for a plan, and use none that an earlier search has found"
-        ),
-    ] = None
     journal: Annotated[
         Path | None, typer.Option(help="Folder that keeps results and progress, for --resume")
     ] = None
@@ -168,3 +162,9 @@ class Request:
         bool,
         typer.Option("--version", callback=print_version, is_eager=True, help="Print the version"),
     ] = False
+    search: Annotated[
+        Search | None,
+        typer.Option(
+            help="again: search for a plan, and use none that an earlier search has found"
+        ),
+    ] = None
