@@ -213,7 +213,7 @@ def _check_bound(costs: Any, layers: Any, bound: int, prices: Any) -> int:
     there, asked = sum(_number(p) * max(0, n) for p, n in zip(prices, spare, strict=True)), 0
     for own in _fields(costs["layers"], *layers).values():
         nodes = zip(map(_number, own), costs["nodes"], strict=True)
-        fits = (c * sum(prices[i] for i in r) for c, r in nodes if all(c < spare[i] for i in r))
+        fits = (c * sum(prices[i] for i in r) for c, r in nodes if c < min(spare[i] for i in r))
         asked += min(fits, default=there)
     _require(0 < there <= asked, "all rooms might hold less")
     return bound

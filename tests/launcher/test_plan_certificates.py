@@ -112,6 +112,18 @@ def test_prices_that_prove_nothing(bound: int, prices: list[int]) -> None:
         check(json.dumps(certificate).encode(), file)
 
 
+def test_a_room_that_is_not_there_is_refused() -> None:
+    """Also of a node on which no layer fits."""
+    costs = {"rooms": [[1, 0], [1, 10**9]], "nodes": [[0], [1]], "layers": {"l": [1000, 1000]}}
+    plan = by_hand(costs)
+    certificate = json.loads(json.dumps(certify_plan(json.dumps(plan).encode()).content))
+    plan["derived"]["costs"]["time"]["nodes"][1].append(2)
+    file = json.dumps(plan).encode()
+    certificate["plan"] = sha256(file).hexdigest()
+    with pytest.raises(RefusedError, match="malformed: IndexError"):
+        check(json.dumps(certificate).encode(), file)
+
+
 def test_a_deadlock_is_certified_and_is_none_of_a_plan() -> None:
     with pytest.raises(RefusedError, match="any: the graph is not live"):
         certified(by_hand(EVEN, capacity_frames=0))
