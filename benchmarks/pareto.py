@@ -3,12 +3,6 @@
 A point is (period in seconds, largest memory share in bytes, bytes between devices per frame), all
 to be minimised. The memory share is a device's weights divided by its room, where rooms are 1 on
 average.
-
-Of two sets of points, the one with the larger **hypervolume** is better: the volume of all that its
-points are no worse than, up to a reference point that is worse than all of them.
-
-Source: E. Zitzler, L. Thiele, "Multiobjective evolutionary algorithms: a comparative case study and
-the strength Pareto approach", IEEE Transactions on Evolutionary Computation, 1999.
 """
 
 from __future__ import annotations
@@ -20,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ga.nsga import hypervolume
 from partition.errors import PartitionError
 from partition.prediction.memory_budget import fair_memory
 from partition.pricing.cost import Costs
@@ -92,24 +87,6 @@ def true_front(problem: Problem, groups: Sequence[int] | None = None) -> Front:
     return Front(best_points, best_rows)
 
 
-def hypervolume(points: Floats, reference: Sequence[float]) -> float:
-    """The volume between `points` [points, 3] and a `reference` point; what is not better than it
-    in every objective counts for nothing."""
-    limit = np.asarray(reference, dtype=np.float64)
-    inside = points[(points < limit).all(axis=1)]
-    if not len(inside):
-        return 0.0
-    ordered = inside[np.argsort(inside[:, 2], kind="stable")]
-    heights = np.append(ordered[:, 2], limit[2])
-    return float(
-        sum(
-            _area(ordered[: number + 1, :2], limit[:2]) * (heights[number + 1] - heights[number])
-            for number in range(len(ordered))
-            if heights[number + 1] > heights[number]
-        )
-    )
-
-
 def share_of_hypervolume(found: Floats, true: Floats) -> float:
     """How much of the hypervolume of the `true` front [points, 3] the points `found` have, in
     0..1; extents of the true front count as equally long, whatever their units."""
@@ -119,16 +96,6 @@ def share_of_hypervolume(found: Floats, true: Floats) -> float:
     reference = np.where(extent > 0, reference, BEYOND).tolist()
     whole = hypervolume((true - least) / scale, reference)
     return hypervolume((found - least) / scale, reference) / whole
-
-
-def _area(points: Floats, limit: Floats) -> float:
-    """The same for two objectives."""
-    area, lowest = 0.0, float(limit[1])
-    for first, second in points[np.lexsort((points[:, 1], points[:, 0]))]:
-        if second < lowest:
-            area += float((limit[0] - first) * (lowest - second))
-            lowest = float(second)
-    return area
 
 
 def _options(problem: Problem, of_layer: NDArray[np.integer]) -> list[tuple[int, ...]]:

@@ -106,6 +106,19 @@ def price(toolbox: base.Toolbox, individuals: Sequence[Any]) -> int:
     return len(invalid)
 
 
+Register = Callable[[base.Toolbox], None]
+"""Registers a caller's operators in a toolbox, after ours: `select`, `mate` or `mutate`, with the
+arguments and results that DEAP gives them. Genes are device numbers."""
+
+
+def pin(individuals: Sequence[Any], pinned: NDArray[np.integer]) -> None:
+    """Set pinned genes, in place; `pinned` [genes] are device numbers, −1 for free genes."""
+    decided = [(gene, int(device)) for gene, device in enumerate(pinned) if device >= 0]
+    for individual in individuals:
+        for gene, device in decided:
+            individual[gene] = device
+
+
 @contextmanager
 def seeded(rng: np.random.Generator) -> Iterator[None]:
     """Seed the global generator of `random` from `rng`, and restore its state at the end."""

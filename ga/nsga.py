@@ -5,16 +5,22 @@ two-point crossover and moving a run of genes (`ga.operators.move_run`) make chi
 keeps the better half of parents and children. Fitnesses follow the rule for memory limits in
 `ga.objectives`.
 
+The record of a generation has the **hypervolume** of the population's front: the volume of all that
+it is no worse than, up to a reference point, as a part of the box from 0 to that point. The
+reference is the worst of the first population. Of two fronts, the one with the larger hypervolume
+is better.
+
 `front_of` filters the assignments that a search has found, and `gap_of` bounds how much better any
 assignment could be.
 
-Source: K. Deb et al., "A fast and elitist multiobjective genetic algorithm: NSGA-II", IEEE
-Transactions on Evolutionary Computation, 2002.
+Sources: K. Deb et al., "A fast and elitist multiobjective genetic algorithm: NSGA-II", IEEE
+Transactions on Evolutionary Computation, 2002; E. Zitzler, L. Thiele, "Multiobjective evolutionary
+algorithms: a comparative case study and the strength Pareto approach", the same, 1999.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +32,11 @@ from ga.objectives import Priced
 from ga.operators import Population, move_run
 from partition.devices import machines
 from partition.objective import PERIOD_FIRST
+from partition.pricing.traffic import Floats
 from partition.strategies.base import Candidate, Problem
 
 if TYPE_CHECKING:
-    from ga.individuals import Evaluate
+    from ga.individuals import Evaluate, Register
 
 
 def front_of(problem: Problem, layers: NDArray[np.intp], priced: Priced) -> tuple[Candidate, ...]:
@@ -54,6 +61,36 @@ def front_of(problem: Problem, layers: NDArray[np.intp], priced: Priced) -> tupl
 def _always(_one: object, _other: object) -> bool:
     """Treat assignments with the same objectives as equal, so that the front keeps one of them."""
     return True
+
+
+def hypervolume(points: Floats, reference: Sequence[float]) -> float:
+    """Return the volume between `points` [points, 3] and a `reference` point.
+
+    A point that is not better than the reference in every objective counts for nothing.
+    """
+    limit = np.asarray(reference, dtype=np.float64)
+    inside = points[(points < limit).all(axis=1)]
+    if not len(inside):
+        return 0.0
+    ordered = inside[np.argsort(inside[:, 2], kind="stable")]
+    heights = np.append(ordered[:, 2], limit[2])
+    return float(
+        sum(
+            _area(ordered[: number + 1, :2], limit[:2]) * (heights[number + 1] - heights[number])
+            for number in range(len(ordered))
+            if heights[number + 1] > heights[number]
+        )
+    )
+
+
+def _area(points: Floats, limit: Floats) -> float:
+    """Return the area between `points` [points, 2], by the third objective, and a `limit`."""
+    area, lowest = 0.0, float(limit[1])
+    for first, second in points[np.lexsort((points[:, 1], points[:, 0]))]:
+        if second < lowest:
+            area += float((limit[0] - first) * (lowest - second))
+            lowest = float(second)
+    return area
 
 
 def gap_of(problem: Problem, priced: Priced, chosen: int) -> float | None:
@@ -110,12 +147,14 @@ def evolve(
     parameters: Parameters,
     on_generation: Callable[[int, float], None],
     move: Move | None = None,
+    register: Register | None = None,
 ) -> Evolved:
     """Run the algorithm; `on_generation` gets (generations done, least period of the population).
 
     `population` is the first population, of any size ≥ 1; it is filled up or cut to `individuals`.
     `evaluate` prices [individuals, genes] as [individuals, 4]: the excess over memory limits, then
     three objectives, of which the period is the first. `move` mutates; it is to keep the pins.
+    `register` may replace operators of the toolbox.
     """
     from deap import algorithms, tools  # noqa: PLC0415 (takes 0.1 s to import)
 
@@ -131,6 +170,8 @@ def evolve(
     toolbox.register("select", tools.selNSGA2, k=parameters.individuals)
     toolbox.register("mate", tools.cxTwoPoint)
     toolbox.register("mutate", mutate)
+    if register is not None:
+        register(toolbox)
     statistics = tools.Statistics(lambda individual: individual.fitness.values)
     for column, name in enumerate(("excess_bytes", "period_s", "memory", "wire_bytes")):
         statistics.register(f"least_{name}", _least, column)
@@ -143,15 +184,27 @@ def evolve(
         parents += [toolbox.mutate(toolbox.mutate(mutant)[0])[0] for mutant in mutants]
         individuals.price(toolbox, parents)
         parents = toolbox.select(parents)
+        reference = np.array([each.fitness.values for each in parents])[:, 1:].max(axis=0)
         for generation in range(1, parameters.generations + 1):
             chosen = tools.selTournamentDCD(parents, parameters.individuals)
             children = algorithms.varAnd(chosen, toolbox, crossover, mutpb=1.0)
+            if register is not None:
+                individuals.pin(children, pinned)
             evaluations = individuals.price(toolbox, children)
             parents = toolbox.select(parents + children)
             found = statistics.compile(parents)
-            logbook.record(generation=generation, evaluations=evaluations, **found)
+            volume = _volume(parents, reference)
+            logbook.record(
+                generation=generation, evaluations=evaluations, hypervolume=volume, **found
+            )
             on_generation(generation, found["least_period_s"])
     return Evolved(individuals.genes_of(parents), individuals.records(logbook))
+
+
+def _volume(parents: Sequence[Any], reference: Floats) -> float:
+    values = np.array([each.fitness.values for each in parents])
+    points = values[values[:, 0] <= values[:, 0].min(), 1:] / np.maximum(reference, 1e-300)
+    return hypervolume(np.unique(points, axis=0), [1.0] * points.shape[1])
 
 
 def _least(column: int, values: tuple[tuple[float, ...], ...]) -> float:

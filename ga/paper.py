@@ -21,8 +21,10 @@ memory limit, the algorithm runs once more, with everything that exceeds a limit
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +38,9 @@ from partition.strategies.base import Problem, SearchProgress, Solution
 
 if TYPE_CHECKING:
     from deap import base
+
+    from ga.checkpoint import Checkpoint
+    from ga.individuals import Register
 
 Excess = Callable[[Population], NDArray[np.float64]]
 """[individuals, genes] → the excess over the devices' memory limits, in bytes: [individuals]."""
@@ -90,11 +95,15 @@ def evolve(
     parameters: PaperParameters,
     on_generation: Callable[[int, NDArray[np.intp], float], None],
     excess: Excess | None = None,
+    register: Register | None = None,
+    checkpoint: Path | None = None,
 ) -> Evolution:
     """Run the algorithm; `on_generation` gets (generations done, best so far, its φ).
 
     With `excess`, an assignment that exceeds memory limits is worse than any that does not
-    (`ga.objectives`). Without it, limits play no part, as in the paper.
+    (`ga.objectives`). Without it, limits play no part, as in the paper. `register` may replace
+    operators of the toolbox. The evolution continues from the file `checkpoint` if it exists, also
+    for more generations, and is kept there; see `ga.checkpoint` for the errors.
     """
     from deap import algorithms, tools  # noqa: PLC0415 (takes 0.1 s to import)
 
@@ -104,6 +113,8 @@ def evolve(
     beta = layer_beta_bytes(problem.network)
     bound = phi_lower_bound(beta, len(problem.devices))
     toolbox = _toolbox(rng, problem, parameters, beta, excess)
+    if register is not None:
+        register(toolbox)
     statistics = tools.Statistics(lambda individual: individual.fitness.values[1])
     statistics.register("least", np.min)
     statistics.register("mean", np.mean)
@@ -111,23 +122,49 @@ def evolve(
     elite = tools.HallOfFame(1)
     crossover = parameters.crossover if len(beta) > 1 else 0.0
     with individuals.seeded(rng):
-        population = toolbox.population(_first_population(rng, problem, parameters, beta))
-        generation = 0
+        file = None if checkpoint is None else _checkpoint(checkpoint, problem, parameters, beta)
+        kept = None if file is None else file.read(rng, individuals.PaperIndividual)
+        if kept is None:
+            population = toolbox.population(_first_population(rng, problem, parameters, beta))
+            generation = 0
+        else:
+            population, best_kept, records = kept
+            elite.update([best_kept])
+            logbook.extend(records[:-1])
+            generation = int(records[-1]["generation"])
         while True:
             evaluations = individuals.price(toolbox, population)
+            if kept is not None:
+                evaluations, kept = int(kept[2][-1]["evaluations"]), None
             elite.update(population)
             best, least = np.array(elite[0], dtype=np.intp), elite[0].fitness.values[1]
             found = statistics.compile(population)
             logbook.record(generation=generation, evaluations=evaluations, **found)
             on_generation(generation, best, least)
             optimal = parameters.stop_when_optimal and least <= bound
-            if generation == parameters.generations or optimal:
+            ends = generation >= parameters.generations or optimal
+            if file is not None and (ends or generation % file.every == 0):
+                file.write(rng, population, elite[0], individuals.records(logbook))
+            if ends:
                 rows = individuals.records(logbook)
                 return Evolution(best, least, bound, generation, rows)
             chosen = toolbox.select(population)
             population = algorithms.varAnd(chosen, toolbox, crossover, parameters.mutation)
+            if register is not None:
+                individuals.pin(population, problem.pinned)
             population[0] = toolbox.clone(elite[0])
             generation += 1
+
+
+def _checkpoint(
+    path: Path, problem: Problem, parameters: PaperParameters, beta: NDArray[np.float64]
+) -> Checkpoint:
+    from ga.checkpoint import Checkpoint  # noqa: PLC0415 (imports DEAP)
+
+    search = {**asdict(parameters), "seed": problem.seed, "devices": len(problem.devices)}
+    del search["generations"]
+    layers = hashlib.sha256(beta.tobytes() + problem.pinned.astype(np.int64).tobytes())
+    return Checkpoint(path, {**search, "layers": layers.hexdigest()[:16]})
 
 
 def _toolbox(
@@ -175,10 +212,17 @@ class VerticalPaper:
     """The strategies `vertical-paper` and `vertical-paper-seeded`; see the module's docstring."""
 
     def __init__(
-        self, parameters: PaperParameters | None = None, name: str = "vertical-paper"
+        self,
+        parameters: PaperParameters | None = None,
+        name: str = "vertical-paper",
+        register: Register | None = None,
+        checkpoint: Path | None = None,
     ) -> None:
+        """For `register` and `checkpoint` see `evolve`."""
         self.name = name
         self._parameters = parameters or PaperParameters()
+        self._register = register
+        self._checkpoint = checkpoint
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`."""
@@ -212,7 +256,8 @@ class VerticalPaper:
                 SearchProgress(done, parameters.generations, f"Eq. 2 saves {saving:.2f} %")
             )
 
-        return evolve(problem, parameters, on_generation, excess)
+        checkpoint = self._checkpoint if excess is None else None
+        return evolve(problem, parameters, on_generation, excess, self._register, checkpoint)
 
 
 def saving_percent(problem: Problem, numbers: NDArray[np.integer]) -> float:

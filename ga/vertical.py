@@ -27,6 +27,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,9 @@ from partition.strategies.balancing import longest_first
 from partition.strategies.base import Problem, SearchProgress, Solution, ignore_progress
 from partition.strategies.contiguous.segm import SequentialBalanced
 from partition.strategies.contiguous.sequential import contiguous_cut
+
+if TYPE_CHECKING:
+    from ga.individuals import Register
 
 HEAT = 0.03
 """The initial temperature of annealing: a worsening by 3 % is kept with probability 1/e."""
@@ -121,10 +125,13 @@ class Vertical:
         preference: Preference | None = None,
         effort: Effort | None = None,
         watch: Watch | None = None,
+        register: Register | None = None,
     ) -> None:
-        """`preference` replaces that of the problem's objective."""
+        """`preference` replaces that of the problem's objective; `register` may replace operators
+        of NSGA-II's toolbox."""
         self._preference = preference
         self._effort = effort or Effort()
+        self._register = register
         self._watch = watch or (lambda _part, _score: None)
 
     def solve(self, problem: Problem) -> Solution:
@@ -225,7 +232,14 @@ class Vertical:
 
         seeds = _seeds(rng, problem, grouped)
         evolved = nsga.evolve(
-            rng, seeds, grouped.pinned, devices, evaluate, effort.nsga, on_generation
+            rng,
+            seeds,
+            grouped.pinned,
+            devices,
+            evaluate,
+            effort.nsga,
+            on_generation,
+            register=self._register,
         )
         ranked = np.concatenate([seeds, evolved.population])
         ranked = ranked[np.argsort(score(ranked), kind="stable")]

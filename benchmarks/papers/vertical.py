@@ -169,7 +169,7 @@ def _reaches(published: Published, saving: float, speedup: float) -> str:
 def _predicted(name: str, count: int, strategy: str, objective: Objective) -> Row:
     problem = problem_of(name, count, objective)
     solution = find_strategy(strategy).solve(problem)
-    plan = plan_solution(problem, solution, model_digest="", strategy=strategy)
+    plan = plan_solution(problem, solution, strategy)
     alone = plan_alone(problem)
     saving = saved_percent(fullest_eq2_bytes(plan), fullest_eq2_bytes(alone))
     speedup = alone.period_s / plan.period_s
@@ -298,7 +298,7 @@ def _others(counts: Sequence[int]) -> Iterator[Row]:
         for count in counts:
             problem = problem_of("yolov2", count)
             solution = find_strategy(strategy).solve(problem)
-            plan = plan_solution(problem, solution, model_digest="", strategy=strategy)
+            plan = plan_solution(problem, solution, strategy)
             alone = plan_alone(problem)
             saving = saved_percent(fullest_eq2_bytes(plan), fullest_eq2_bytes(alone))
             yield Row(
