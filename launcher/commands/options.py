@@ -106,6 +106,12 @@ class SolveOptions(SearchOptions):
             "subnet for tensorrt, and none is run"
         ),
     ] = None
+    convergence: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for a plot of each generation of a genetic search; its name ends in .svg"
+        ),
+    ] = None
     as_json: AsJson = False
 
 

@@ -1,5 +1,5 @@
 """Writes the results of `partition compare` and of `ga sweep` as HTML pages with plots, and the
-picture of a front.
+pictures of a front and of the generations of a search.
 
 A page is one file, with its plots as SVG elements, and is the same for the same data. That of a
 comparison shows memory saving and speed-up against the number of devices, with their limits
@@ -13,7 +13,7 @@ from __future__ import annotations
 import html
 import io
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,20 @@ _PLOTS_PER_ROW = 3
 
 _LOGARITHMIC_FROM = 30
 """A parameter has a logarithmic axis if its largest value exceeds its smallest by this factor."""
+
+
+def write_convergence(records: Sequence[Mapping[str, float]], path: Path) -> None:
+    """Write a picture of the generations of a genetic search, a plot of each quantity; raises
+    `BadInputError`."""
+    shown = [name for name in records[0] if name not in ("generation", "evaluations")]
+    drawing = Figure(figsize=(4 * len(shown), 3.2), layout="constrained")
+    panels = drawing.subplots(1, len(shown), squeeze=False)[0]
+    generations = [record["generation"] for record in records]
+    for name, panel in zip(shown, panels, strict=True):
+        panel.plot(generations, [record[name] for record in records])
+        panel.set(title=name.replace("_", " "), xlabel="generation")
+        panel.grid(alpha=0.3)
+    write_text(path, as_svg(drawing), f"--convergence {str(path)!r}")
 
 
 def write_sweep(result: Result, path: Path) -> None:

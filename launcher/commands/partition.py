@@ -72,7 +72,12 @@ def _performed(options: Options) -> Printable:
         case SolveOptions():
             from launcher.commands.solve import perform as solve  # noqa: PLC0415
 
-            return solve(options)
+            solved = solve(options)
+            if options.convergence is not None:
+                from launcher.commands.pages import write_convergence  # noqa: PLC0415
+
+                write_convergence(solved.found.solution.generations, options.convergence)
+            return solved
         case FrontOptions():
             from launcher.commands.front import PICTURE  # noqa: PLC0415
             from launcher.commands.front import perform as find_front  # noqa: PLC0415

@@ -199,12 +199,19 @@ def perform(options: SolveOptions) -> Solved:
         if options.cluster is None:
             raise BadInputError("--save needs --cluster: name the cluster that will run the plan")
         check_save_folder(options.save)
+    if options.convergence is not None and options.convergence.suffix != ".svg":
+        raise BadInputError(f"--convergence {str(options.convergence)!r}: must end in .svg")
     unchecked = tensorrt_unchecked()
     if options.engine == "tensorrt" and unchecked is not None:
         raise BadInputError(f"--engine tensorrt: {unchecked}")
     with open_progress() as progress:
         asked = read_search(options, progress, options.objective)
         solved = solve(asked, progress)
+        if options.convergence is not None and not solved.found.solution.generations:
+            raise BadInputError(
+                f"--convergence: the plan of {solved.plan.strategy} has no generations to plot; "
+                "choose --strategy vertical, vertical-paper or vertical-paper-seeded"
+            )
         cluster = None if asked.planner is None else asked.planner.cluster
         if cluster is not None:
             fill = fill_s(cluster, is_pushed=cluster.config.is_stream)

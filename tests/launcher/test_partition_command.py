@@ -292,3 +292,20 @@ def test_a_picture_is_svg_or_html(model: str, capsys: pytest.CaptureFixture[str]
     code, _, err = run(capsys, "show", "plan", "--output", "plan.png")
     assert code == 2
     assert ".svg or .html" in err
+
+
+def test_the_generations_of_a_search_are_drawn(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--devices", "2", "--convergence", "grown.svg")
+    data = solved(capsys, model, *options, "--strategy", "vertical")
+    assert [row["generation"] for row in data["generations"]] == [*range(1, 51)]
+    assert all(0 <= row["hypervolume"] <= 1 for row in data["generations"])
+    text = Path("grown.svg").read_text("utf-8")
+    ElementTree.fromstring(text)
+    assert "least period s" in text or text.count('<g id="axes_') == 5
+    code, _, err = run(capsys, "solve", model, *options, "--strategy", "sequential")
+    assert code == 2
+    assert "the plan of sequential has no generations to plot; choose --strategy vertical" in err
+    code, _, err = run(capsys, "solve", model, "--devices", "2", "--convergence", "grown.png")
+    assert (code, "'grown.png': must end in .svg" in err) == (2, True)
