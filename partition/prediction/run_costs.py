@@ -130,7 +130,9 @@ class RunCosts:
         `host` names the machine that the launcher runs on. `cpus` are the CPUs that a device (or
         the launcher, as `HOST`) is bound to; the others use all CPUs of their machine. A device
         without a `host` has a machine of its own with one CPU. `message_s` and `byte_s` are by
-        device name; those of the launcher are taken to be the mean of those on its machine.
+        device name; where an agent has not measured them, both ends of a message take what the
+        device takes for one (`Device.wire_s_per_message`). Those of the launcher are taken to be
+        the mean of those measured on its machine.
         """
         bound = {name: tuple(map(str, own)) for name, own in (cpus or {}).items() if own}
         machines: dict[str | None, list[Device]] = {host: []}
@@ -144,8 +146,8 @@ class RunCosts:
         messages, bytes_ = message_s or {}, byte_s or {}
         threads = {
             device.name: ThreadCosts.measured(
-                messages.get(device.name, 0.0),
-                bytes_.get(device.name, 0.0),
+                messages.get(device.name) or 2 * device.wire_s_per_message,
+                bytes_.get(device.name) or 2 * device.wire_s_per_byte,
                 wire_is_free=device.wire_is_free,
             )
             for device in devices

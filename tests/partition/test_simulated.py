@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from csdf.conversion.from_network import HOST
-from partition.devices import Device
+from partition.devices import Device, slower
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.planner import make_plan
@@ -165,12 +165,27 @@ def test_a_small_message_costs_what_its_parts_do() -> None:
     assert found.sent_byte_s + found.received_byte_s == pytest.approx(1e-9)
 
 
-def test_costs_that_were_not_measured_are_the_usual_ones() -> None:
-    devices = (Device("a", host="box"), Device("b", host="box"))
+def test_costs_that_were_not_measured_are_those_of_the_device() -> None:
+    b = slower(Device("b", host="box"), 8.0)
+    devices = (Device("a", host="box", wire_s_per_byte=3e-10), b)
     known = RunCosts.known(devices, host="box", message_s={"a": 3e-4, "b": 0.0})
-    assert known.of("a") == ThreadCosts.measured(3e-4)
-    assert known.of("b") == ThreadCosts.measured()
+    assert known.of("a") == ThreadCosts.measured(3e-4, 6e-10)
+    assert known.of("b") == ThreadCosts.measured(2 * b.wire_s_per_message, 2 * b.wire_s_per_byte)
     assert known.of(HOST) == ThreadCosts.measured(3e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 40), st.sampled_from(["ab", "aab", "abab"]))
+def test_slow_boards_that_nobody_measured_take_as_many_times_as_long(
+    factor: int, assignment: str
+) -> None:
+    """Also for serving the wire: to slow boards it costs more, and not what it costs a usual one."""
+    of = plan(tuple(slower(Device(name), factor) for name in "ab"), assignment, elements=10**6)
+    usual = plan((Device("a"), Device("b")), assignment, elements=10**6)
+    fast, slow = (predict(each, frames=60, even=True) for each in (usual, of))
+    for name in "ab":
+        assert slow.io_s[name] == pytest.approx(factor * fast.io_s[name], rel=0.02)
+        assert slow.executor_s[name] == pytest.approx(factor * fast.executor_s[name], rel=0.02)
 
 
 def test_thousands_of_phases() -> None:
