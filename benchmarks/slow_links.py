@@ -124,7 +124,8 @@ class Boards:
             lambda _: None,
             run_options(self.cluster),
         )
-        return steady_rate(result.sent_s, result.received_s, filled), compared.worst
+        cycle = len(plan.dealing)
+        return steady_rate(result.sent_s, result.received_s, filled, cycle), compared.worst
 
 
 def at_rate(

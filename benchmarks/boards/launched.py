@@ -94,7 +94,7 @@ def _told(plan: Plan, report: Report, result: RunResult, said: Said) -> Launched
         explanation=plan.explanation,
         agrees=report.agrees,
         frames=report.frames,
-        rate=steady_rate(result.sent_s, result.received_s, skipped),
+        rate=steady_rate(result.sent_s, result.received_s, skipped, len(plan.dealing)),
         period_planned_s=report.period_planned_s,
         period_predicted_s=report.period_predicted_s,
         period_measured_s=report.period_measured_s,

@@ -125,7 +125,7 @@ def pipeline_turn(
         lambda _: None,
         run_options(cluster),
     )
-    rate = steady_rate(result.sent_s, result.received_s, skipped)
+    rate = steady_rate(result.sent_s, result.received_s, skipped, len(plan.dealing))
     computed = dict.fromkeys(lab.layout.places, float(count - skipped - 1))
     return started[0].round(rate, computed), result, compared.worst
 
@@ -151,13 +151,18 @@ def depth(plan: Plan) -> int:
     return max((phase.skew for phase in plan.phases), default=0) + 1
 
 
-def steady_rate(sent_s: Sequence[float], received_s: Sequence[float], skipped: int) -> float:
+def steady_rate(
+    sent_s: Sequence[float], received_s: Sequence[float], skipped: int, cycle: int = 1
+) -> float:
     """Results per second after `skipped` of them and until the last frame departed.
 
     Where fewer than two results lie between (a pipeline deeper than the run is long), until the
-    last result.
+    last result. Results of copies of the network, to which frames are dealt out in cycles of so
+    many, come in bursts; so whole cycles count, if there is one.
     """
     last = bisect.bisect_right(received_s, sent_s[-1]) - 1
-    if last - skipped < 2:
+    if last - skipped < max(2, cycle):
         last = len(received_s) - 1
+    if last - skipped > cycle:
+        last -= (last - skipped) % cycle
     return (last - skipped) / (received_s[last] - received_s[skipped])

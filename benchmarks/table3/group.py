@@ -135,7 +135,9 @@ def _pipeline(
     return {
         "rate": one.rate,
         "latency_s": times_of(result.sent_s, result.received_s).latency_s,
-        "foreseen_rate": steady_rate(expected.sent_s, expected.received_s, skipped),
+        "foreseen_rate": steady_rate(
+            expected.sent_s, expected.received_s, skipped, len(plan.dealing)
+        ),
         "foreseen_latency_s": times_of(expected.sent_s, expected.received_s).latency_s,
         "sent_bytes_per_frame": received / count + sum(a.nbytes for a in whole.outputs.values()),
         "busiest_slice": max(one.slice_use.values()),

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.lab.turns import steady_rate
 from benchmarks.table3.log import Log
@@ -159,6 +161,16 @@ def test_a_pipelines_rate_leaves_out_filling_and_draining() -> None:
 
 def test_a_pipeline_deeper_than_its_run_is_measured_to_its_end() -> None:
     assert steady_rate([0.0] * 5, [1.0, 2.0, 3.0, 4.0, 5.0], skipped=1) == pytest.approx(1.0)
+
+
+@given(st.integers(2, 10), st.integers(4, 12), st.integers(0, 12), st.floats(0.0, 0.05))
+def test_results_that_come_in_bursts_count_in_whole_cycles(cycle, rounds, skipped, apart_s):
+    """Copies that began together end together: a burst more or less would be a wrong rate."""
+    count = cycle * rounds
+    received = [k // cycle + 1.0 + k % cycle * apart_s for k in range(count)]
+    sent = [max(0.0, k // cycle - 2.0) for k in range(count)]
+    skipped = min(skipped, count - 2 * cycle)
+    assert steady_rate(sent, received, skipped, cycle) == pytest.approx(cycle)
 
 
 def test_medians_and_spread_of_turns() -> None:

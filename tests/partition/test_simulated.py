@@ -179,7 +179,7 @@ def test_costs_that_were_not_measured_are_those_of_the_device() -> None:
 def test_slow_boards_that_nobody_measured_take_as_many_times_as_long(
     factor: int, assignment: str
 ) -> None:
-    """Also for serving the wire: to slow boards it costs more, and not what it costs a usual one."""
+    """Also for serving the wire, which costs a slow board more than a usual one."""
     of = plan(tuple(slower(Device(name), factor) for name in "ab"), assignment, elements=10**6)
     usual = plan((Device("a"), Device("b")), assignment, elements=10**6)
     fast, slow = (predict(each, frames=60, even=True) for each in (usual, of))
