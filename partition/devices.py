@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Literal, TypeAlias
 
 from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
@@ -28,6 +28,33 @@ _NOT_NEGATIVE = {
 
 
 @dataclass(frozen=True, slots=True)
+class LayerRates:
+    """What a board has measured of the parts of layers, in seconds per multiply-accumulate and per
+    byte (`partition.pricing.compute_time`).
+
+    `dense` are convolutions with kernels of several rows and all that is not named otherwise,
+    `pointwise` those of 1 × 1 and products of matrices, `depthwise` those of one channel each.
+    `integer` is a dense one of 8 bits; other kinds gain as much by 8 bits. All are above 0.
+    """
+
+    dense_s_per_mac: float
+    pointwise_s_per_mac: float
+    depthwise_s_per_mac: float
+    integer_s_per_mac: float
+    weight_s_per_byte: float
+    tensor_s_per_byte: float
+
+    def __post_init__(self) -> None:
+        for key, seconds in asdict(self).items():
+            if not 0 < seconds < math.inf:
+                raise PartitionError(f"{key} is {seconds}; give seconds above 0")
+
+    def slower(self, factor: float) -> LayerRates:
+        """Return the rates of a board that takes `factor` times as long."""
+        return LayerRates(*(seconds * factor for seconds in astuple(self)))
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One device: its speed, memory, link, power and costs per firing and per message.
 
@@ -36,10 +63,11 @@ class Device:
 
     `memory_bytes` bounds what its agent may hold (None: no bound). `macs_per_s` and
     `memory_bytes_per_s` are its speed in multiply-accumulates and in bytes of tensors touched per
-    second, estimates until measured times replace them. `host` names the machine it runs on:
-    devices of one host share `host_cores` cores. `link_bytes_per_s` is its network interface's
-    rate in each direction, `launcher_bytes_per_s` that of the launcher's own, which the frames and
-    results of all devices pass (None: no bound).
+    second, estimates until measured times replace them; where the board has measured itself,
+    `layer_rates` stand in place of both (`partition.measured.board`). `host` names the machine it
+    runs on: devices of one host share `host_cores` cores. `link_bytes_per_s` is its network
+    interface's rate in each direction, `launcher_bytes_per_s` that of the launcher's own, which the
+    frames and results of all devices pass (None: no bound).
 
     `cut_s_per_byte` is what a byte of a tensor that enters or leaves a phase costs the engine
     (`partition.prediction.timing`). The default is the time of six multiply-accumulates, as
@@ -93,6 +121,7 @@ class Device:
     encode_s_per_byte: float = 1e-9
     engine_overhead: EngineOverhead = ONNX_RUNTIME
     run_s: float = 0.0
+    layer_rates: LayerRates | None = None
 
     def __post_init__(self) -> None:
         for key in ("macs_per_s", "memory_bytes_per_s", "link_bytes_per_s"):
@@ -159,6 +188,7 @@ def slower(device: Device, factor: float) -> Device:
         wire_s_per_message=device.wire_s_per_message * serving,
         wire_s_per_byte=device.wire_s_per_byte * serving,
         encode_s_per_byte=device.encode_s_per_byte * serving,
+        layer_rates=None if device.layer_rates is None else device.layer_rates.slower(factor),
     )
 
 

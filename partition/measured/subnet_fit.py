@@ -57,7 +57,7 @@ from numpy.typing import NDArray
 from cnn.network import Network
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.pricing.compute_time import layer_seconds, layer_work
+from partition.pricing.compute_time import layer_parts, layer_seconds, layer_work
 
 Floats = NDArray[np.float64]
 
@@ -114,18 +114,19 @@ def fit_to_subnets(
             member[index, [row[name] for name in subnet.layers]] = 1.0
         sizes = np.array([_cut_bytes(network, subnet) for subnet in own], dtype=np.float64)
         seconds = np.array([subnet.seconds for subnet in own])
-        fitted[number], found[:, number] = _most_likely(device, work, member, sizes, seconds)
+        parts = layer_parts(network, work, device)
+        fitted[number], found[:, number] = _most_likely(device, work, parts, member, sizes, seconds)
     return tuple(fitted), found
 
 
 def _most_likely(
-    device: Device, work: Floats, member: Floats, sizes: Floats, seconds: Floats
+    device: Device, work: Floats, parts: Floats, member: Floats, sizes: Floats, seconds: Floats
 ) -> tuple[Device, Floats]:
     """Return a device with its most likely figures, and the most likely seconds [layers].
 
-    `work` [layers, 3] is that of `layer_work`. Subnet i has the layers of row i of `member`
-    [subnets, layers]; `sizes` [subnets] are the bytes that enter or leave it, and `seconds`
-    [subnets] its measured time.
+    `work` [layers, 3] is that of `layer_work`, `parts` that of `layer_parts`. Subnet i has the
+    layers of row i of `member` [subnets, layers]; `sizes` [subnets] are the bytes that enter or
+    leave it, and `seconds` [subnets] its measured time.
     """
     alone = member.sum(axis=1) == 1
     informative = ~alone | (member @ work.sum(axis=1) > 0)  # excludes free layers measured alone
@@ -134,7 +135,7 @@ def _most_likely(
     member, sizes, seconds, alone = (
         array[informative] for array in (member, sizes, seconds, alone)
     )
-    parts, cut, run = _as_described(device, work, sizes, alone)
+    parts, cut, run = _as_described(device, parts, sizes, alone)
     scaled_by = np.ones_like(alone) if alone.all() else ~alone
     described = member @ parts.sum(axis=1) + cut + run
     scale = seconds[scaled_by].sum() / described[scaled_by].sum()
@@ -184,12 +185,11 @@ def _most_likely(
 
 
 def _as_described(
-    device: Device, work: Floats, sizes: Floats, alone: NDArray[np.bool_]
+    device: Device, parts: Floats, sizes: Floats, alone: NDArray[np.bool_]
 ) -> tuple[Floats, Floats, Floats]:
     """Return the seconds of layers by figure [layers, 3], and of cutting and of the run [subnets],
     by the device's own figures."""
-    per_byte = 1 / device.memory_bytes_per_s
-    parts = work * [1 / device.macs_per_s, per_byte, per_byte]
+    parts = parts.copy()
     least = FREE * float(parts.sum(axis=1).mean()) or 1.0
     parts[:, 0] += np.maximum(least - parts.sum(axis=1), 0.0)
     return parts, device.cut_s_per_byte * sizes, np.where(alone, 0.0, _run_s(device))

@@ -10,10 +10,16 @@ out of a tensor touches that region only.
 Layers between 8-bit tensors multiply integers, `INTEGER_SPEED` times as fast. An element of 8 bits
 takes as long as one of 32 bits, because arithmetic and not bytes bound the time.
 
-Measured with ONNX Runtime 1.31 on x86-64 with AVX-512 (`python -m benchmarks.stage_times`): the
-standard deviation of measured ÷ predicted over contiguous stages is 0.012 for ResNet50 (0.047 for
-the roofline of before, the larger one of arithmetic with weights and of bytes), 0.023 for VGG19
-(0.097) and DenseNet121 (0.038), 0.065 for SqueezeNet (0.030) and 0.084 for ShuffleNet (0.056).
+Where a board has measured itself (`Device.layer_rates`), a multiply-accumulate takes the seconds of
+the layer's kind, and bytes of weights and of tensors those of their own; `INTEGER_SPEED` is
+then measured, too. On the processor of decision 072 predicted ÷ measured is 0.94 to 1.10 for six of
+seven networks, and the standard deviation over their stages 0.03 to 0.10.
+
+Without that, measured with ONNX Runtime 1.31 on x86-64 with AVX-512 (`python -m
+benchmarks.stage_times`): the standard deviation of measured ÷ predicted over contiguous stages is
+0.012 for ResNet50 (0.047 for the roofline of before, the larger one of arithmetic with weights and
+of bytes), 0.023 for VGG19 (0.097) and DenseNet121 (0.038), 0.065 for SqueezeNet (0.030) and 0.084
+for ShuffleNet (0.056).
 `planner.with_measured_phases` replaces the estimate by the measured times of a plan's own subnets,
 and `slowed` scales it for devices that turned out slower than assumed.
 """
@@ -22,12 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Layer, Network, Tensor
-from partition.devices import Device, slower
+from partition.devices import Device, LayerRates, slower
 
 
 def slowed(
@@ -57,6 +64,11 @@ FUSED = frozenset(
 FUSED_SUMS = frozenset({"Add", "Sum"})
 """The same for operators of two inputs, one of which was just computed."""
 
+CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "FusedConv", "QLinearConv"})
+PRODUCTS = frozenset(
+    {"Gemm", "MatMul", "MatMulInteger", "QGemm", "QLinearMatMul", "FusedMatMul", "MatMulNBits"}
+)
+
 MACS_PER_ELEMENT: Mapping[str, float] = MappingProxyType({"LRN": 1300.0})
 """Operators that compute powers: one element takes as long as this many multiply-accumulates,
 measured with ONNX Runtime on Inception v1."""
@@ -72,9 +84,50 @@ EIGHT_BITS = frozenset({"int8", "uint8"})
 
 def layer_seconds(network: Network, devices: Sequence[Device]) -> NDArray[np.float64]:
     """Estimate the seconds per frame of every layer on every device: float64 [layers, devices]."""
-    per_byte = [1 / device.memory_bytes_per_s for device in devices]
-    figures = np.array([[1 / device.macs_per_s for device in devices], per_byte, per_byte])
-    return np.asarray(layer_work(network) @ figures)
+    work = layer_work(network)
+    found = np.zeros((len(work), len(devices)))
+    for number, device in enumerate(devices):
+        found[:, number] = layer_parts(network, work, device).sum(axis=1)
+    return found
+
+
+def layer_parts(network: Network, work: NDArray[np.float64], device: Device) -> NDArray[np.float64]:
+    """Return the seconds of every layer on a device for its arithmetic, its weights and the bytes
+    that it touches: float64 [layers, 3]; `work` is that of `layer_work`."""
+    rates = device.layer_rates
+    if rates is None:
+        per_byte = 1 / device.memory_bytes_per_s
+        return np.asarray(work * np.array([1 / device.macs_per_s, per_byte, per_byte]))
+    per_mac = np.array([_s_per_mac(network, layer, rates) for layer in network.layers])
+    return np.column_stack(
+        (
+            work[:, 0] * per_mac,
+            work[:, 1] * rates.weight_s_per_byte,
+            (work[:, 2] - work[:, 1]) * rates.tensor_s_per_byte,
+        )
+    )
+
+
+def _s_per_mac(network: Network, layer: Layer, rates: LayerRates) -> float:
+    """Return the seconds of a multiply-accumulate as `layer_work` counts them."""
+    seconds: float = getattr(rates, f"{kind_of(network, layer)}_s_per_mac")
+    if not _is_of_integers(network, layer):
+        return seconds
+    return seconds * INTEGER_SPEED * rates.integer_s_per_mac / rates.dense_s_per_mac
+
+
+def kind_of(network: Network, layer: Layer) -> Literal["dense", "pointwise", "depthwise"]:
+    """Return which of a board's rates holds for a layer's multiply-accumulates."""
+    if not layer.macs or layer.operator not in CONVOLUTIONS:
+        return "pointwise" if layer.operator in PRODUCTS else "dense"
+    kernels = [shape for name in layer.weights if len(shape := network.weights[name].shape) > 2]
+    if not kernels:
+        return "dense"
+    _, channels, *window = kernels[0]
+    read = network.tensors[layer.inputs[0]].shape if layer.inputs else ()
+    if channels == 1 and len(read) > 1 and read[1] > 1:
+        return "depthwise"
+    return "pointwise" if all(length == 1 for length in window) else "dense"
 
 
 def layer_work(network: Network) -> NDArray[np.float64]:

@@ -1,0 +1,87 @@
+"""Prices devices by what their boards have measured of themselves, before any network ran there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from partition.devices import Device, LayerRates
+from partition.measured.profiles import AGENTS_PART
+from partition.prediction.run_costs import ThreadCosts
+
+
+class BoardFigures(Protocol):
+    """The figures of a board under its quota, in seconds (`nodes.protocol.messages.BoardFigures`).
+
+    `message_s` and `byte_s` are those of sender and receiver together.
+    """
+
+    @property
+    def dense_s_per_mac(self) -> float: ...  # noqa: D102
+
+    @property
+    def pointwise_s_per_mac(self) -> float: ...  # noqa: D102
+
+    @property
+    def depthwise_s_per_mac(self) -> float: ...  # noqa: D102
+
+    @property
+    def integer_s_per_mac(self) -> float: ...  # noqa: D102
+
+    @property
+    def weight_s_per_byte(self) -> float: ...  # noqa: D102
+
+    @property
+    def tensor_s_per_byte(self) -> float: ...  # noqa: D102
+
+    @property
+    def cut_s_per_byte(self) -> float: ...  # noqa: D102
+
+    @property
+    def run_s(self) -> float: ...  # noqa: D102
+
+    @property
+    def message_s(self) -> float: ...  # noqa: D102
+
+    @property
+    def byte_s(self) -> float: ...  # noqa: D102
+
+    @property
+    def encode_s_per_byte(self) -> float: ...  # noqa: D102
+
+
+def with_figures(device: Device, figures: BoardFigures, *, own_speed: bool = False) -> Device:
+    """Return the device with the measured figures of its board.
+
+    With `own_speed`, the user has stated `macs_per_s`: what layers, runs and cuts take stays as it
+    is, and messages, bytes and encodings are measured. A firing takes its share of a message, and
+    at least the part of the usual `firing_s` that is the agent's, less on a board that computes
+    faster than was assumed: messages are measured while the agent's code is in the caches.
+    """
+    costs = ThreadCosts.measured(figures.message_s, figures.byte_s)
+    served = replace(
+        device,
+        wire_s_per_message=figures.message_s / 2 or device.wire_s_per_message,
+        wire_s_per_byte=figures.byte_s / 2 or device.wire_s_per_byte,
+        encode_s_per_byte=figures.encode_s_per_byte or device.encode_s_per_byte,
+    )
+    if own_speed:
+        return served
+    slower = min(1.0, figures.dense_s_per_mac * device.macs_per_s)
+    agents_s = AGENTS_PART * device.firing_s * slower
+    return replace(
+        served,
+        macs_per_s=1 / figures.dense_s_per_mac,
+        memory_bytes_per_s=1 / figures.tensor_s_per_byte,
+        cut_s_per_byte=figures.cut_s_per_byte,
+        run_s=figures.run_s,
+        firing_s=max(costs.executor_s + costs.ended_s, agents_s),
+        layer_rates=LayerRates(
+            figures.dense_s_per_mac,
+            figures.pointwise_s_per_mac,
+            figures.depthwise_s_per_mac,
+            figures.integer_s_per_mac,
+            figures.weight_s_per_byte,
+            figures.tensor_s_per_byte,
+        ),
+    )
