@@ -10,7 +10,7 @@ from partition.measured.profiles import AGENTS_PART
 from partition.prediction.run_costs import ThreadCosts
 
 
-class BoardFigures(Protocol):
+class MeasuredFigures(Protocol):
     """The figures of a board under its quota, in seconds (`nodes.protocol.messages.BoardFigures`).
 
     `message_s` and `byte_s` are those of sender and receiver together.
@@ -50,7 +50,7 @@ class BoardFigures(Protocol):
     def encode_s_per_byte(self) -> float: ...  # noqa: D102
 
 
-def with_figures(device: Device, figures: BoardFigures, *, own_speed: bool = False) -> Device:
+def with_figures(device: Device, figures: MeasuredFigures, *, own_speed: bool = False) -> Device:
     """Return the device with the measured figures of its board.
 
     With `own_speed`, the user has stated `macs_per_s`: what layers, runs and cuts take stays as it
