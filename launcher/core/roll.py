@@ -6,6 +6,9 @@ the successor of the launcher that has it, if that one is known to have ended; o
 node's slots. This rule holds for every greeting: for the roll before a plan, for a run's own
 sessions, for the examination of a board and for its upgrade.
 
+Where the launcher wants that, an agent that has answered is asked at once for what its board has
+measured of itself (`GetFigures`), and is waited for until it has said that, or takes too long.
+
 An agent that does not answer, or refuses for good, is absent, and so is one whose data port cannot
 be reached, or that this launcher cannot authenticate. A run begins without the nodes that are lost,
 for whatever reason, when its first frame streams, and those that have never answered. One that
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from launcher.core import sentences
 from launcher.core.events import (
@@ -35,12 +39,16 @@ from launcher.core.session import AWAY, Contact, Session, SessionState
 from launcher.errors import LauncherError
 from nodes.protocol.messages import (
     OLDEST_PROTOCOL,
+    BoardFigures,
     Bye,
+    Figures,
+    GetFigures,
     Hello,
     Refused,
     Welcome,
     is_understood,
 )
+from nodes.protocol.schema import has_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,8 @@ class Greeted:
 
     `address` is that of the slot that was greeted last, and `host` the IP address from which it has
     answered. `cause` is the event that decided; None if nothing came in time. An absent node
-    `stays` absent, however long one waits, until a user changes something, such as a key.
+    `stays` absent, however long one waits, until a user changes something, such as a key. `figures`
+    are what its board has measured; without them, `no_figures` says why, unless nobody asked.
     """
 
     address: str = ""
@@ -58,6 +67,21 @@ class Greeted:
     cause: NodeEvent | None = None
     stays: bool = False
     host: str | None = None
+    figures: BoardFigures | None = None
+    no_figures: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FiguresWanted:
+    """For how many `threads` a board's figures are wanted; 0: for its own number, divided among the
+    nodes that share its machine."""
+
+    threads: int = 0
+    sharing: int = 1
+
+    def threads_on(self, welcome: Welcome) -> int:
+        """Return the number of threads of a node whose agent has answered."""
+        return self.threads or max(1, welcome.threads // self.sharing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +95,13 @@ class Roll:
         """What the agents that have answered say of themselves."""
         return {
             node: each.welcome for node, each in self.greeted.items() if each.welcome is not None
+        }
+
+    @property
+    def figures(self) -> dict[str, BoardFigures]:
+        """What boards have measured of themselves, where it was asked for and they have."""
+        return {
+            node: each.figures for node, each in self.greeted.items() if each.figures is not None
         }
 
     @property
@@ -139,14 +170,25 @@ def _goodbye(event: NodeEvent) -> list[Action]:
 class RollCall:
     """Greets agents, each until it has answered or is absent.
 
-    Their sessions are ended at once, unless the caller `keeps` them.
+    Their sessions are ended at once, unless the caller `keeps` them. Those in `wanted` are asked
+    for the figures of their boards as well.
     """
 
-    def __init__(self, contacts: Iterable[Contact], hello: Hello, *, keeps: bool = False) -> None:
+    def __init__(
+        self,
+        contacts: Iterable[Contact],
+        hello: Hello,
+        *,
+        keeps: bool = False,
+        wanted: Mapping[str, FiguresWanted] = MappingProxyType({}),
+    ) -> None:
         self.waiting = {contact.name: Session.of(contact) for contact in contacts}
         """The sessions of the agents that have not answered."""
         self._hello = hello
         self._keeps = keeps
+        self._wanted = wanted
+        self.measuring: dict[str, Greeted] = {}
+        """The agents that have answered and whose figures are awaited."""
         self._found: dict[str, Greeted] = {}
 
     @property
@@ -163,6 +205,8 @@ class RollCall:
         session = self.waiting.get(event.node)
         if session is None:
             return []
+        if event.node in self.measuring:
+            return self._take_figures(session, event)
         match event:
             case ClosedEarly():
                 session.closes_early = True
@@ -183,8 +227,34 @@ class RollCall:
         found = self._outcome(session, event)
         if found is None:
             return []
-        self._note(session, found)
-        return [] if self._keeps and found.welcome is not None else _goodbye(event)
+        wanted = self._wanted.get(session.node)
+        if found.welcome is None or wanted is None:
+            self._note(session, found)
+            return [] if self._keeps and found.welcome is not None else _goodbye(event)
+        self.measuring[session.node] = found
+        if has_message(found.welcome.protocol, GetFigures):
+            return [Send(session.node, GetFigures(wanted.threads_on(found.welcome)))]
+        return self.settle(session.node, "its agent's version does not measure its board")
+
+    def _take_figures(self, session: Session, event: NodeEvent) -> list[Action]:
+        match event:
+            case MessageReceived(node, Figures(figures, reason)):
+                return self.settle(node, reason, figures)
+            case DoorShut():
+                return self._take(session, event)
+            case MessageReceived(node) | MessageMalformed(node) | NotAdmitted(node):
+                return self.settle(node, "its agent did not tell them")
+            case Disconnected(node):
+                return self.settle(node, "its connection broke while they were awaited")
+            case _:
+                return []
+
+    def settle(self, node: str, why: str, figures: BoardFigures | None = None) -> list[Action]:
+        """Note that an agent has answered with these figures or, for that reason, without any."""
+        why = "" if figures is not None else why
+        found = replace(self.measuring[node], figures=figures, no_figures=why)
+        self._note(self.waiting[node], found)
+        return [] if self._keeps else [Send(node, Bye())]
 
     def _outcome(self, session: Session, event: NodeEvent) -> Greeted | None:
         """Return what has come of a greeting; None if nothing has."""
@@ -217,6 +287,7 @@ class RollCall:
 
     def _note(self, session: Session, greeted: Greeted) -> None:
         self._found[session.node] = greeted
+        self.measuring.pop(session.node, None)
         del self.waiting[session.node]
 
 

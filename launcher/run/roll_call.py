@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from launcher.core import sentences
 from launcher.core.events import Action, Redial, Send
-from launcher.core.roll import Roll, RollCall
+from launcher.core.roll import FiguresWanted, Roll, RollCall
 from launcher.core.sentences import AGENT_COULD_NOT_START, could_not_start
 from launcher.core.session import Contact, Session
 from launcher.errors import BadInputError, LauncherError, reason
@@ -37,6 +37,10 @@ ASLEEP_S = 20.0
 
 LOOK_EVERY_S = 0.2
 """How often to look for agents that have ended."""
+
+MEASURING_S = 10.0
+"""How long boards that have answered may measure themselves. One with a core takes two seconds, the
+first time; one that takes longer is known to the next launch."""
 
 MOST_OWNER = 200
 """The longest name of a launcher, in characters, that the protocol allows."""
@@ -64,15 +68,18 @@ def call_roll(
     agents: Mapping[str, LocalAgent] = MappingProxyType({}),
     *,
     keeps: bool = False,
+    wanted: Mapping[str, FiguresWanted] = MappingProxyType({}),
 ) -> Roll:
     """Greet the agents of `contacts`, and return what has come of it within `timeout_s`.
 
     Only those among `agents`, which may be starting still, have more than `remote_s`, and those of
-    slots more than `ASLEEP_S`. The agents' sessions are ended at once, unless the caller `keeps`
+    slots more than `ASLEEP_S`. Those in `wanted` have `MEASURING_S` more to say what their boards
+    have measured. The agents' sessions are ended at once, unless the caller `keeps`
     them. Raises `BadInputError` if one of `agents` could not start.
     """
     began_s = time.monotonic()
-    call = RollCall(contacts, hello, keeps=keeps)
+    call = RollCall(contacts, hello, keeps=keeps, wanted=wanted)
+    measuring_since_s: dict[str, float] = {}
     unknown: dict[str, str] = {}
     for node, session in tuple(call.waiting.items()):
         try:
@@ -88,8 +95,13 @@ def call_roll(
         for arrival in connections.wait(LOOK_EVERY_S):
             if not isinstance(arrival, DataReceived | Readable):
                 _perform(connections, call, call.handle(arrival))
-        passed_s = time.monotonic() - began_s
-        for node, session in tuple(call.waiting.items()):
+        now_s = time.monotonic()
+        passed_s = now_s - began_s
+        for node in tuple(call.measuring):
+            if now_s > measuring_since_s.setdefault(node, now_s) + MEASURING_S:
+                _perform(connections, call, call.settle(node, "its board still measures itself"))
+        silent = [(n, each) for n, each in call.waiting.items() if n not in call.measuring]
+        for node, session in silent:
             if node in agents and agents[node].exit_code() == AGENT_COULD_NOT_START:
                 raise could_not_start(node, agents[node].stderr_tail())
             patience_s = min(ASLEEP_S if session.slots > 1 else remote_s, timeout_s)

@@ -16,7 +16,7 @@ from cnn.blocked_layout import borders_in_blocks
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import PlanReply, PlanRequest, Rehearsed
 from launcher.core.intake import ENDLESS
-from launcher.core.roll import Roll
+from launcher.core.roll import FiguresWanted, Roll
 from launcher.core.session import Contact, Session
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
@@ -78,7 +78,11 @@ class AgentRunner:
         )
 
     def call_roll(
-        self, nodes: tuple[Node, ...], timeout_s: float, remote_s: float = REMOTE_S
+        self,
+        nodes: tuple[Node, ...],
+        timeout_s: float,
+        remote_s: float = REMOTE_S,
+        wanted: Mapping[str, FiguresWanted] = MappingProxyType({}),
     ) -> Roll:
         """Return what the nodes' agents say of themselves (see `launcher.run.roll_call`)."""
         contacts = [_contact(node, self.agents, keep=True) for node in nodes]
@@ -86,7 +90,9 @@ class AgentRunner:
         keys = launcher_keys(access, _dialled(access, nodes, contacts))
         hello = greeting(timeout_s, self.session)
         with Connections(keys, access.guards, _doors(nodes)) as connections:
-            roll = call_roll(connections, contacts, hello, timeout_s, remote_s, self.agents)
+            roll = call_roll(
+                *(connections, contacts, hello, timeout_s, remote_s, self.agents), wanted=wanted
+            )
         self.slots.update(roll.addresses)
         return roll
 

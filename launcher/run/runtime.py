@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core.events import PlanRequest, Rehearsed
 from launcher.core.recovery import Recovery
-from launcher.core.roll import Absence, Roll
+from launcher.core.roll import Absence, FiguresWanted, Roll
 from launcher.core.watch import START_WAIT_S
 from launcher.plan.background import IsWanted
 from launcher.run.access import Access
@@ -292,10 +293,15 @@ class Runner(Protocol):
         ...
 
     def call_roll(
-        self, nodes: tuple[Node, ...], timeout_s: float, remote_s: float = REMOTE_S
+        self,
+        nodes: tuple[Node, ...],
+        timeout_s: float,
+        remote_s: float = REMOTE_S,
+        wanted: Mapping[str, FiguresWanted] = MappingProxyType({}),
     ) -> Roll:
         """Greet the agents, before a plan is made for them, for at most `timeout_s`.
 
-        Agents that run already have `remote_s`, if that is less.
+        Agents that run already have `remote_s`, if that is less. Those in `wanted` are also asked
+        what their boards have measured.
         """
         ...

@@ -64,7 +64,7 @@ from nodes.protocol.messages import (
     Stored,
     Welcome,
 )
-from nodes.protocol.schema import BY_CLASS
+from nodes.protocol.schema import has_message
 
 STORY_EVENTS = 24
 """The number of last events that the report of a bug describes."""
@@ -275,7 +275,7 @@ class Agent:
             self.tally.stale_messages += 1
             reason = "no session: it ended after a silence, or no Hello was sent"
             return [Reply(peer, Refused(reason, PROTOCOL))]
-        if type(message) not in BY_CLASS[self.session.protocol]:
+        if not has_message(self.session.protocol, type(message)):
             kind = type(message).__name__
             raise RemoteProtocolError(f"{kind} in a session of protocol {self.session.protocol}")
         self.session.heard_s = now_s

@@ -285,3 +285,8 @@ BY_CLASS = {
     version: {record.cls: record for record in by_kind.values()}
     for version, by_kind in BY_KIND.items()
 }
+
+
+def has_message(version: int, kind: type) -> bool:
+    """Return whether a version of the protocol has this kind of message."""
+    return kind in BY_CLASS.get(version, ())

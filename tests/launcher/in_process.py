@@ -54,7 +54,7 @@ class InProcess:
         self.nodes = nodes
         yield self
 
-    def call_roll(self, *_: object) -> Roll:
+    def call_roll(self, *_: object, **__: object) -> Roll:
         """There are no agents."""
         return Roll()
 

@@ -22,7 +22,7 @@ from launcher.core.events import (
     Redial,
     Send,
 )
-from launcher.core.roll import RollCall
+from launcher.core.roll import FiguresWanted, RollCall
 from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
 from launcher.errors import BadInputError
@@ -30,7 +30,10 @@ from nodes.protocol.codec import decode, encode
 from nodes.protocol.messages import (
     OLDEST_PROTOCOL,
     PROTOCOL,
+    BoardFigures,
     Bye,
+    Figures,
+    GetFigures,
     Hello,
     Pong,
     Refused,
@@ -50,8 +53,9 @@ def contact(slots: int = 1) -> Contact:
     return Contact("n0", PLACES[0], started_by_us=False, others=PLACES[1:slots])
 
 
-def begun(slots: int = 1, *, keeps: bool = False) -> RollCall:
-    call = RollCall([contact(slots)], HELLO, keeps=keeps)
+def begun(slots: int = 1, *, keeps: bool = False, wanted: FiguresWanted | None = None) -> RollCall:
+    asked = {} if wanted is None else {"n0": wanted}
+    call = RollCall([contact(slots)], HELLO, keeps=keeps, wanted=asked)
     assert call.begin() == [Send("n0", HELLO)]
     return call
 
@@ -104,6 +108,64 @@ def test_a_session_that_is_kept_is_not_ended() -> None:
     assert not call.waiting
 
 
+MEASURED = BoardFigures(2, *[1e-10] * 11)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "threads"),
+    [
+        (FiguresWanted(), 4),
+        (FiguresWanted(threads=3), 3),
+        (FiguresWanted(sharing=2), 2),
+        (FiguresWanted(sharing=8), 1),
+    ],
+)
+def test_an_agent_is_asked_for_the_figures_of_its_board(
+    wanted: FiguresWanted, threads: int
+) -> None:
+    call = begun(wanted=wanted)
+    welcome = replace(WELCOME, threads=4)
+    assert call.handle(MessageReceived("n0", welcome)) == [Send("n0", GetFigures(threads))]
+    assert call.waiting
+    assert call.handle(MessageReceived("n0", Figures(MEASURED))) == [Send("n0", Bye())]
+    assert (call.roll.figures, call.roll.welcomes) == ({"n0": MEASURED}, {"n0": welcome})
+
+
+def test_an_agent_of_the_version_before_is_not_asked() -> None:
+    call = begun(wanted=FiguresWanted())
+    welcome = replace(WELCOME, protocol=OLDEST_PROTOCOL)
+    assert call.handle(MessageReceived("n0", welcome)) == [Send("n0", Bye())]
+    assert call.roll.welcomes == {"n0": welcome}
+    assert "version" in call.roll.greeted["n0"].no_figures
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        MessageReceived("n0", Figures(None, "the board was suspended meanwhile")),
+        MessageReceived("n0", Refused("no session", PROTOCOL)),
+        MessageMalformed("n0", "garbage"),
+        Disconnected("n0"),
+    ],
+    ids=str,
+)
+def test_a_board_without_figures_has_answered_and_says_why(event: NodeEvent) -> None:
+    call = begun(wanted=FiguresWanted())
+    call.handle(MessageReceived("n0", WELCOME))
+    assert call.handle(event) == [Send("n0", Bye())]
+    assert call.roll.welcomes == {"n0": WELCOME}
+    assert call.roll.figures == {}
+    assert call.roll.greeted["n0"].no_figures
+
+
+def test_a_board_that_measures_for_too_long_has_answered() -> None:
+    call = begun(wanted=FiguresWanted())
+    call.handle(MessageReceived("n0", WELCOME))
+    assert call.settle("n0", "it still measures") == [Send("n0", Bye())]
+    assert call.roll.greeted["n0"].no_figures == "it still measures"
+    assert call.handle(MessageReceived("n0", Figures(MEASURED))) == []
+
+
 def test_a_greeting_whose_connection_closed_is_repeated() -> None:
     call = begun()
     assert call.handle(ControlConnected("n0")) == []
@@ -126,6 +188,8 @@ EVENTS = st.one_of(
     st.sampled_from(
         [
             MessageReceived("n0", Pong()),
+            MessageReceived("n0", Figures(MEASURED)),
+            MessageReceived("n0", Figures(None, "why")),
             MessageMalformed("n0", "garbage"),
             ClosedEarly("n0"),
             ControlConnected("n0"),
@@ -137,22 +201,30 @@ EVENTS = st.one_of(
 )
 
 
-@given(events=st.lists(EVENTS, max_size=12), slots=st.integers(1, 3), keeps=st.booleans())
+@given(
+    events=st.lists(EVENTS, max_size=12),
+    slots=st.integers(1, 3),
+    keeps=st.booleans(),
+    wanted=st.none() | st.builds(FiguresWanted, st.integers(0, 3), st.integers(1, 3)),
+)
 def test_an_agent_has_answered_or_is_absent_and_every_session_ends(
-    events: list[NodeEvent], slots: int, keeps: bool
+    events: list[NodeEvent], slots: int, keeps: bool, wanted: FiguresWanted | None
 ) -> None:
-    call = begun(slots, keeps=keeps)
+    call = begun(slots, keeps=keeps, wanted=wanted)
     opened = ended = 0
     for event in events:
         is_awaited = "n0" in call.waiting
+        is_measuring = "n0" in call.measuring
         actions = call.handle(event)
         assert is_awaited or not actions
         welcome = isinstance(event, MessageReceived) and isinstance(event.message, Welcome)
-        opened += is_awaited and (welcome or isinstance(event, DoorShut))
+        is_open = welcome or isinstance(event, DoorShut)
+        opened += is_awaited and not is_measuring and is_open
         ended += sum(action == Send("n0", Bye()) for action in actions)
         roll = call.roll
         assert ("n0" in call.waiting) + ("n0" in roll.welcomes) + ("n0" in roll.absent) == 1
-    assert opened - ended == (keeps and "n0" in call.roll.welcomes)
+    is_kept = keeps and "n0" in call.roll.welcomes
+    assert opened - ended == (is_kept or "n0" in call.measuring)
     assert call.roll.hopeless <= call.roll.absent.keys()
 
 
