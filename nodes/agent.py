@@ -39,6 +39,7 @@ from nodes.host.energy.metering import Metering
 from nodes.host.systemd import ServiceManager
 from nodes.host.usage import PeakMemory
 from nodes.measuring.board import BoardMeasuring, MeasuredEngine
+from nodes.measuring.conditions import spare_cores, threads_of_board
 from nodes.net.keys import KeysError
 from nodes.net.loopback import Loopback, loopback_address
 from nodes.net.sockets import AddressError, watched
@@ -146,7 +147,7 @@ class Shell:
                 self._report,
                 loopback=f"{here}.measuring" if here.startswith("ipc://") else here,
                 guarded=wire.is_guarded,
-                computing_thread=lambda: self._worker.thread_id,
+                computing_thread=lambda: self._worker.thread_entry,
             )
         wire.watch(self._wake)
         if parent is not None:
@@ -297,7 +298,7 @@ class Shell:
                 self._worker.fire(action)
             case act.Reply(peer, message, protocol):
                 if isinstance(message, Welcome):
-                    message = replace(message, available_bytes=self._available_bytes())
+                    message = self._as_it_is_now(message)
                 if not self._wire.reply(peer, message, protocol):
                     log.info("a launcher was gone before it received %s", type(message).__name__)
             case act.Dial(node, address):
@@ -373,6 +374,16 @@ class Shell:
                 "frame": frame,
             }
         log.log(LEVELS[action.level], "%s", printable(action.text), extra={"fields": fields})
+
+    def _as_it_is_now(self, welcome: Welcome) -> Welcome:
+        """Return a welcome with what changes: memory that is left, and cores by the quotas."""
+        computing = self._worker.thread_entry
+        return replace(
+            welcome,
+            available_bytes=self._available_bytes(),
+            threads=threads_of_board(computing),
+            spare_cores=spare_cores(computing),
+        )
 
     def _available_bytes(self) -> int | None:
         """Return the memory that is left for this agent.

@@ -51,7 +51,6 @@ from nodes.host.sandbox import sandbox_agent
 from nodes.host.systemd import ServiceManager
 from nodes.host.time_slice import ask_for_short_slices
 from nodes.host.usage import PeakMemory, machine, usage
-from nodes.measuring.conditions import threads_of_board
 from nodes.net.announcing import announced, check_can_announce, hosts_of
 from nodes.net.curve import default_keys, keygen
 from nodes.net.keys import SECRET, KeyFolder, KeysError
@@ -407,7 +406,6 @@ def _build(
             engines=engines.offers,
             meter="" if meter is None else str(meter.description)[:200],
             unmetered=unmetered,
-            threads=threads_of_board(),
         )
         shell = Shell(
             identity,

@@ -17,9 +17,10 @@ from launcher.plan.machines import THIS_MACHINE, machine_of, shared_machines
 from launcher.run.access import exposed, opened
 from launcher.run.runtime import Node
 from nodes.core.engines import AUTO, BUILT_IN_MEMORY
-from nodes.protocol.messages import EngineMemory
+from nodes.protocol.messages import BoardFigures, EngineMemory
 from partition.devices import Device, slower
 from partition.engine_overhead import EngineOverhead
+from partition.measured.board import with_figures
 
 USUAL_LINK_BYTES_PER_S = 125e6
 """The rate of a network interface if none is given: Gigabit Ethernet."""
@@ -42,11 +43,15 @@ class Facts:
     - `engines`: the engines that measurements have chosen, for nodes that leave theirs open.
     - `engine_memory`: what the engines take, as their agents say.
     - `memory`: how many bytes nodes without `memory` may hold, as their agents report.
+    - `figures`: what boards have measured of themselves.
+    - `serving`: nodes whose network is served by other cores than those that compute.
     """
 
     engines: Mapping[str, str] = field(default_factory=dict)
     engine_memory: Mapping[str, EngineMemory] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
+    figures: Mapping[str, BoardFigures] = field(default_factory=dict)
+    serving: frozenset[str] = frozenset()
 
     def nodes(self, cluster: Cluster) -> tuple[NodeConfig, ...]:
         """Return the nodes of `cluster.yaml` with what it leaves open."""
@@ -106,39 +111,43 @@ def devices_of(
         for node in facts.nodes(cluster)
         if (not node.standby if nodes is None else node.name in nodes)
     ]
-    return _devices(wanted, cluster.config.launcher_link, facts.engine_memory)
+    return _devices(wanted, cluster.config.launcher_link, facts)
 
 
 def _devices(
-    nodes: list[NodeConfig], launcher_link: float | None, memory: Mapping[str, EngineMemory]
+    nodes: list[NodeConfig], launcher_link: float | None, facts: Facts
 ) -> tuple[Device, ...]:
     here = [node for node in nodes if machine_of(node) == THIS_MACHINE]
     cores = _shared_cores(here) if here else 1
     shared = shared_machines(nodes)
     devices = []
     for node in nodes:
-        declared = memory.get(node.name) or BUILT_IN_MEMORY.get(node.engine, EngineMemory())
-        usual = Device(node.name, wire_is_free=node.has_accelerator)
+        declared = facts.engine_memory.get(node.name) or BUILT_IN_MEMORY.get(
+            node.engine, EngineMemory()
+        )
+        is_free = node.has_accelerator or (node.accelerator is None and node.name in facts.serving)
+        usual = Device(node.name, wire_is_free=is_free)
         local, machine = node in here, machine_of(node)
         factor = max(1.0, usual.macs_per_s / (node.macs_per_s or usual.macs_per_s))
-        devices.append(
-            replace(
-                slower(usual, factor),
-                memory_bytes=node.memory,
-                macs_per_s=node.macs_per_s or usual.macs_per_s * _threads(node),
-                link_bytes_per_s=(node.link or USUAL_LINK_BYTES_PER_S) * GOODPUT,
-                launcher_bytes_per_s=(
-                    None if local or launcher_link is None else launcher_link * GOODPUT
-                ),
-                host=THIS_MACHINE if local else machine if machine in shared else None,
-                host_cores=cores if local else shared.get(machine, 1),
-                cache_bytes=node.cache,
-                cache_spill=node.cache_spill,
-                busy_w=node.busy_w,
-                idle_w=node.idle_w,
-                engine_overhead=EngineOverhead(**asdict(declared)),
-            )
+        device = replace(
+            slower(usual, factor),
+            memory_bytes=node.memory,
+            macs_per_s=node.macs_per_s or usual.macs_per_s * _threads(node),
+            link_bytes_per_s=(node.link or USUAL_LINK_BYTES_PER_S) * GOODPUT,
+            launcher_bytes_per_s=(
+                None if local or launcher_link is None else launcher_link * GOODPUT
+            ),
+            host=THIS_MACHINE if local else machine if machine in shared else None,
+            host_cores=cores if local else shared.get(machine, 1),
+            cache_bytes=node.cache,
+            cache_spill=node.cache_spill,
+            busy_w=node.busy_w,
+            idle_w=node.idle_w,
+            engine_overhead=EngineOverhead(**asdict(declared)),
         )
+        if (figures := facts.figures.get(node.name)) is not None:
+            device = with_figures(device, figures, own_speed=node.macs_per_s is not None)
+        devices.append(device)
     return tuple(devices)
 
 

@@ -42,6 +42,13 @@ def shared_machines(nodes: Iterable[NodeConfig]) -> dict[str, int]:
     return {name: count for name, count in counted.items() if count > 1 and name != THIS_MACHINE}
 
 
+def sharing_machines(nodes: Iterable[NodeConfig]) -> dict[str, int]:
+    """Return for each node how many of the nodes are on its machine, itself included."""
+    machines = {node.name: machine_of(node) for node in nodes}
+    counted = Counter(machines.values())
+    return {name: counted[machine] for name, machine in machines.items()}
+
+
 def _as_one_writes(host: str) -> str:
     """Return a name in lower case, and an address in its usual form."""
     try:

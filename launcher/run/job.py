@@ -22,10 +22,12 @@ from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RunConfig
 from launcher.config.units import parse_batch, parse_duration, parsed_option
-from launcher.core.roll import Absence
+from launcher.core.roll import Absence, FiguresWanted
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
 from launcher.plan.batch_size import BatchChoice, check_latency, fill_s
+from launcher.plan.boards import described as described_boards
+from launcher.plan.boards import figures_wanted, with_boards
 from launcher.plan.devices import Facts, nodes_of
 from launcher.plan.engines import (
     asks_for_engines,
@@ -488,8 +490,7 @@ def _ready(
 ) -> _Ready:
     """Plan what `job` asks for; with `checks`, the simplified network is compared with the file
     first."""
-    if job.begins_with_available:
-        job = _call_roll(job, runner, progress)
+    job = _call_roll(job, runner, progress)
     if asks_for_engines(job.planner.nodes):
         job, _ = _check_engines(job, runner, progress)
     cluster, model = job.cluster, job.model
@@ -531,16 +532,30 @@ def _ready(
 
 
 def _call_roll(job: _Job, runner: Runner, progress: ProgressDisplay) -> _Job:
-    """Return the job with the nodes that do not answer, after saying why.
+    """Return the job with the nodes that do not answer, after saying why, and with what boards have
+    measured of themselves.
 
-    Agents that are started for the run are not asked: they import their engines meanwhile. Raises
-    `BadInputError` if no node can be used, however long the run waits.
+    If nothing is to be searched, agents that are started for the run are not asked: they import
+    their engines meanwhile. Raises `BadInputError` if no node can be used, however long the run
+    waits.
     """
-    nodes = tuple(node for node in job.nodes if node.address is not None)
+    wanted: dict[str, FiguresWanted] = {}
+    if job.saved is None and job.planner.file is None:
+        wanted = figures_wanted(job.planner.nodes, {node.name for node in job.nodes})
+    nodes = tuple(
+        node
+        for node in job.nodes
+        if node.name in wanted or (job.begins_with_available and node.address is not None)
+    )
     if not nodes:
         return job
     timeout_s = job.cluster.config.run.connect_timeout_s
-    found = runner.call_roll(nodes, timeout_s, timeout_s)
+    found = runner.call_roll(nodes, timeout_s, timeout_s, wanted)
+    for sentence in described_boards(found):
+        progress.say(sentence)
+    job = _knowing(job, with_boards(job.planner.facts, found, job.planner.nodes))
+    if not job.begins_with_available:  # the run waits for all
+        return job
     absent = {name: str(error) for name, error in found.absent.items()}
     job = replace(job, hopeless=found.hopeless)
     if len(found.hopeless) == len(job.nodes):

@@ -107,7 +107,6 @@ class Identity:
     engines: tuple[EngineOffer, ...] = ()
     meter: str = ""
     unmetered: str = ""
-    threads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +344,6 @@ class Agent:
             engines=me.engines,
             meter=me.meter,
             unmetered=me.unmetered,
-            threads=me.threads,
         )
         return [
             *actions,

@@ -123,9 +123,9 @@ class Worker:
         self._thread.start()
 
     @property
-    def thread_id(self) -> int | None:
-        """The kernel's number of the thread that computes; None if it has not started yet."""
-        return self._thread.native_id
+    def thread_entry(self) -> str:
+        """The entry in /proc of the thread that computes (`nodes.host.control_groups`)."""
+        return f"self/task/{self._thread.native_id}"
 
     # ------------------------------------------------------------ from the I/O thread
 

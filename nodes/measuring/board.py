@@ -65,7 +65,7 @@ class BoardMeasuring:
     """Finds figures in threads of its own, and reports each result as `FiguresFound`.
 
     `loopback` is an address at which the measuring process may reach itself, encrypted if it is
-    `guarded`. `computing_thread` returns the kernel's number of the thread that computes, whose
+    `guarded`. `computing_thread` returns the entry in /proc of the thread that computes, whose
     quota may differ from that of the process.
     """
 
@@ -77,7 +77,7 @@ class BoardMeasuring:
         *,
         loopback: str,
         guarded: bool,
-        computing_thread: Callable[[], int | None],
+        computing_thread: Callable[[], str],
     ) -> None:
         self._engine = engine
         self._kept = kept
@@ -98,7 +98,8 @@ class BoardMeasuring:
         def find() -> None:
             figures, reason = None, ""
             try:
-                figures = self._found(threads or threads_of_board(), may_measure=may_measure)
+                threads_here = threads or threads_of_board(self._computing_thread())
+                figures = self._found(threads_here, may_measure=may_measure)
             except Exception as error:  # noqa: BLE001 - whoever asked would wait for ever
                 reason = printable(str(error))
                 log.info("no figures of this board: %s", reason)
@@ -125,9 +126,8 @@ class BoardMeasuring:
                 if found is None:
                     found = self._measured(threads)
                     self._keep(key, found)
-        thread = self._computing_thread()
-        computing = "self" if thread is None else f"self/task/{thread}"
-        return under_share(found, core_share(computing, threads) or 1.0, core_share("self") or 1.0)
+        computing = core_share(self._computing_thread(), threads)
+        return under_share(found, computing or 1.0, core_share("self") or 1.0)
 
     def _key(self, threads: int) -> str:
         facts = (_FORMAT, self._engine, threads, self._guarded, conditions())

@@ -37,12 +37,23 @@ def conditions(system: Path = SYSTEM) -> str:
     return repr((processor_kind(), allowed, online, limits))
 
 
-def threads_of_board(system: Path = SYSTEM) -> int:
+def threads_of_board(computing: str = "self", system: Path = SYSTEM) -> int:
     """Return how many threads this process computes with best: one per fast core that it may use,
-    and no more than whole cores of its quota."""
-    quota = quota_cores("self")
+    and no more than whole cores of its quota and of that of the thread that computes, an entry in
+    /proc (`nodes.host.control_groups`)."""
     cores = fast_cores(os.sched_getaffinity(0), system)
-    return max(1, cores if quota is None or math.isinf(quota) else min(cores, int(quota)))
+    return max(1, int(min(cores, _quota("self"), _quota(computing))))
+
+
+def spare_cores(computing: str = "self") -> float:
+    """Return the cores that other threads of this process have while `threads_of_board` compute."""
+    all_ = min(len(os.sched_getaffinity(0)), _quota("self"))
+    return max(0.0, all_ - min(threads_of_board(computing), _quota(computing)))
+
+
+def _quota(entry: str) -> float:
+    quota = quota_cores(entry)
+    return math.inf if quota is None else quota
 
 
 def fast_cores(allowed: Collection[int], system: Path = SYSTEM) -> int:

@@ -429,7 +429,8 @@ class Welcome:
     that the agent could still allocate when it was greeted (None if it cannot tell); agents of one
     machine report the same memory. `engines` are all that the agent knows, in the order in which
     `auto` prefers them. `meter` says what its joules are measured with; if it is empty, `unmetered`
-    says why they are not. `threads` is how many threads this board computes with best (0: unknown).
+    says why they are not. `threads` is how many threads this board computes with best (0: unknown),
+    and `spare_cores` what it then has left for other threads, by its cores and quotas.
     """
 
     protocol: int
@@ -446,6 +447,7 @@ class Welcome:
     meter: str = ""
     unmetered: str = ""
     threads: int = 0
+    spare_cores: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,6 +240,7 @@ def _messages(version: int) -> tuple[Record, ...]:
                 "meter": _label,
                 "unmetered": _label,
                 "threads": later(10, integer(0, MAX_THREADS)),
+                "spare_cores": later(10, real(0.0, MAX_THREADS)),
             },
         ),
         Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),

@@ -99,6 +99,7 @@ SENDABLE = {
         said,
         said,
         st.integers(0, 1024),
+        st.floats(0, 1024),
     ),
     words.Refused: (said, counts),
     words.Missing: (tuples(digests),),

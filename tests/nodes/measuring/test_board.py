@@ -44,7 +44,7 @@ class Board:
             self.found.put,
             loopback="tcp://127.0.0.1:0",
             guarded=False,
-            computing_thread=lambda: None,
+            computing_thread=lambda: "self",
         )
 
     def ask(self, *, may_measure: bool = True) -> FiguresFound:

@@ -1,0 +1,108 @@
+"""What boards have measured, and the plans that are made with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.config.cluster import NodeConfig
+from launcher.config.load import load_cluster
+from launcher.core.roll import FiguresWanted, Greeted, Roll
+from launcher.plan.boards import described, figures_wanted, with_boards
+from launcher.plan.devices import NO_FACTS, Facts, devices_of
+from nodes.protocol.messages import PROTOCOL, BoardFigures, Welcome
+
+FIGURES = BoardFigures(1, 1e-10, 1e-10, 1e-10, 3e-11, 1e-10, 1e-10, 1e-10, 1e-4, 2e-4, 1e-9, 4e-9)
+WELCOME = Welcome(PROTOCOL, "a", "1", "tcp://192.0.2.7:5501", "ORT", "board", 4, 1, threads=4)
+
+
+def node(name: str, **more: object) -> NodeConfig:
+    return NodeConfig(name=name, **{"address": f"tcp://192.0.2.{ord(name)}:5500", **more})
+
+
+def roll(**welcomes: Welcome) -> Roll:
+    return Roll({name: Greeted("", welcome) for name, welcome in welcomes.items()})
+
+
+def test_boards_are_asked_for_the_threads_that_their_nodes_compute_with() -> None:
+    nodes = (node("a", threads=3), node("b", host="pc"), node("c", host="pc"))
+    wanted = figures_wanted(nodes, {"a", "b", "c"})
+    assert wanted["a"] == FiguresWanted(3, 1)
+    assert [wanted[name].sharing for name in "bc"] == [2, 2]
+
+
+def test_agents_of_this_machine_alone_are_not_asked() -> None:
+    nodes = (node("a", address=None), node("b", address=None))
+    assert figures_wanted(nodes, {"a", "b"}) == {}
+    assert figures_wanted((*nodes, node("c")), {"a", "b", "c"}).keys() == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("key", [{"engine": "openvino"}, {"device": "gpu"}, {"precision": "fp16"}])
+def test_a_node_with_an_engine_of_its_own_is_not_asked(key: dict[str, str]) -> None:
+    assert figures_wanted((node("a", **key), node("b")), {"a", "b"}).keys() == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "threads", "serves"),
+    [
+        ({}, 4, False),  # all cores compute
+        ({}, 1, True),
+        ({"spare_cores": 1.0}, 4, True),
+        ({"threads": 1, "spare_cores": 0.02}, 1, False),  # under a quota
+        ({"threads": 1, "spare_cores": 1.9}, 1, True),  # a quota of the computing thread alone
+        ({"threads": 0, "protocol": PROTOCOL - 1}, 1, False),  # of the version before
+    ],
+    ids=str,
+)
+def test_the_network_delays_computing_where_no_core_is_spare(
+    changes: dict[str, object], threads: int, serves: bool
+) -> None:
+    nodes = (node("a", threads=threads),)
+    facts = with_boards(NO_FACTS, roll(a=replace(WELCOME, **changes)), nodes)
+    assert ("a" in facts.serving) == serves
+
+
+@pytest.mark.parametrize(
+    "host", [{"host": "pc"}, {"address": None}, {"address": "tcp://127.0.0.1:1"}]
+)
+def test_boards_of_one_machine_may_be_busy_at_the_same_time(host: dict[str, object]) -> None:
+    nodes = (node("a", **host), node("b", **host))
+    welcomes = roll(a=WELCOME, b=WELCOME)
+    assert not with_boards(NO_FACTS, welcomes, nodes).serving
+
+
+def test_devices_have_what_was_measured_unless_the_user_says_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(
+        "model: builtin:yolov2\n"
+        "nodes:\n"
+        "  - {name: a, address: 'tcp://192.0.2.1:5500'}\n"
+        "  - {name: b, address: 'tcp://192.0.2.2:5500', macs_per_s: 2e9}\n"
+        "  - {name: c, address: 'tcp://192.0.2.3:5500', accelerator: false}\n"
+    )
+    cluster = load_cluster(path)
+    facts = Facts(figures=dict.fromkeys("ab", FIGURES), serving=frozenset("abc"))
+    a, b, c = devices_of(cluster, facts=facts)
+    assert a.layer_rates is not None
+    assert a.macs_per_s == pytest.approx(1e10)
+    assert (b.macs_per_s, b.layer_rates) == (2e9, None)
+    assert b.wire_s_per_byte == pytest.approx(5e-10)
+    assert (a.wire_is_free, b.wire_is_free, c.wire_is_free) == (True, True, False)
+    assert c == devices_of(cluster)[2]
+
+
+def test_what_boards_said_is_shown() -> None:
+    found = Roll(
+        {
+            "a": Greeted("", WELCOME, figures=FIGURES),
+            "b": Greeted("", WELCOME, no_figures="its board still measures itself"),
+            "c": Greeted("", WELCOME),
+        }
+    )
+    assert list(described(found)) == [
+        "node a computes 1e+10 multiply-accumulates per second with 1 thread, as its board has "
+        "measured",
+        "node b is planned by estimates: its board still measures itself",
+    ]
