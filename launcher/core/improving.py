@@ -206,7 +206,10 @@ class Improver:
         among = tuple(
             s.node for s in self._sessions.values() if s in members or s.state is SessionState.IDLE
         )
-        return [PlanRequest(epoch, among, self._streaming, effort="whole")]
+        return [
+            Notice("searching for a better plan while frames stream"),
+            PlanRequest(epoch, among, self._streaming, effort="whole"),
+        ]
 
     # ------------------------------------------------------------ nodes that return
 
