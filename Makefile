@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check test-cuda test-openvino test-providers test-tensorrt test-tvm histories agreement properties fuzz soak zoo months kills bench bench-table3 results docs setup schema proto lock clean
+.PHONY: run test fast check test-cuda test-openvino test-providers test-tensorrt test-tvm test-arm64 test-arm64-whole histories agreement properties fuzz soak zoo months kills bench bench-table3 results docs setup schema proto lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -77,6 +77,23 @@ test-tvm:
 	$(PYTHON) -m venv build/tvm
 	build/tvm/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[dev,tvm]'
 	build/tvm/bin/pytest tests/nodes/executors/test_tvm.py
+
+# What concerns a board, on emulated ARM, then a cluster of an agent there and one here, with keys.
+# Needs root, and makes a Debian for arm64 first (tests/arm64/environment.sh). Emulation is slow: the
+# quick part takes five minutes of a machine left alone, the whole one forty.
+ARM64 := tests/arm64/environment.sh
+ON_ARM64 := $(addprefix tests/nodes/,test_cache.py test_codec.py test_encoding.py test_fifo_contract.py test_sandbox.py \
+    test_worker.py executors/test_onnx_alignment.py executors/test_onnx_blocking.py executors/test_onnx_runtime.py)
+
+test-arm64: setup
+	$(ARM64) .venv/bin/pytest -m "not slow and not alone" $(ON_ARM64)
+	$(BIN)/pytest -m "not slow" tests/arm64/mixed_cluster.py
+
+test-arm64-whole: setup
+	$(ARM64) .venv/bin/pytest -m "not slow and not alone" --numprocesses 2 tests/nodes tests/csdf tests/partition/test_memory.py tests/partition/test_planner.py
+	$(ARM64) .venv/bin/node-agent --trial --json
+	$(ARM64) --python 3.13 .venv/bin/pytest -m "not slow and not alone" $(ON_ARM64)
+	$(BIN)/pytest tests/arm64/mixed_cluster.py
 
 # Faults in a simulated cluster: 10^4 histories, each from a seed, which a failure prints.
 histories: setup

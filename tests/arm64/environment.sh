@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Runs a command on emulated ARM: a Debian for arm64 under QEMU's user emulation, in which this
+# checkout lies at its own path with an environment of ARM's wheels as its .venv. Files in /tmp, the
+# network and the user (root) are shared with this machine; mounts and processes end with the command. Ctrl-C
+# reaches the command, SIGTERM does not (unshare ignores it), SIGKILL ends all of it.
+#
+# Usage: tests/arm64/environment.sh [--python 3.11|3.13] COMMAND [ARGUMENT...]
+#
+# The first call makes the environment (five minutes) in build/arm64, or where CSDF_EDGE_ARM64 says; later ones
+# use it again, also after the requirements have changed. Packages come from where apt and pip of this
+# machine get theirs. Each call registers QEMU with the kernel, if nobody has, and it stays registered until
+# the next start: `echo -1 > /proc/sys/fs/binfmt_misc/qemu-aarch64` removes it, once binfmt_misc is mounted there.
+set -euo pipefail
+
+fail() { echo "tests/arm64/environment.sh: $1" >&2; exit 2; }
+
+python=3.11
+if [ "${1:-}" = --python ]; then python=$2; shift 2; fi
+case $python in
+    3.11) suite=bookworm ;;
+    3.13) suite=trixie ;;
+    *) fail "Python $python: give 3.11 or 3.13, which Debian has for arm64" ;;
+esac
+[ $# -gt 0 ] || fail "which command should run? For example: $0 .venv/bin/pytest tests/nodes"
+[ "$(id -u)" = 0 ] || fail "needs root, for mounts and for QEMU's registration with the kernel: call it by sudo"
+# What is mounted, and all that is started, ends with this process.
+[ "${CSDF_EDGE_ARM64_APART:-}" ] || CSDF_EDGE_ARM64_APART=yes exec unshare --mount --pid --fork --kill-child --mount-proc "$0" --python "$python" "$@"
+unset CSDF_EDGE_ARM64_APART
+
+checkout=$(cd "$(dirname "$0")/../.." && pwd)
+here=${CSDF_EDGE_ARM64:-$checkout/build/arm64}
+system=$here/$suite
+venv=$here/$suite.venv
+mkdir -p "$here"
+
+install_packages() {
+    local missing=()
+    for package in qemu-user-static debootstrap debian-archive-keyring; do
+        dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+    done
+    [ ${#missing[@]} = 0 ] && return
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends "${missing[@]}" >&2 ||
+        fail "apt-get could not install ${missing[*]}: install them by hand (Debian's names)"
+}
+
+register_qemu() {
+    local misc=/proc/sys/fs/binfmt_misc
+    [ -e $misc/register ] || mount -t binfmt_misc binfmt_misc $misc 2>/dev/null ||
+        fail "the kernel has no binfmt_misc, by which it runs ARM's programs: modprobe binfmt_misc, or use another kernel"
+    [ -e $misc/qemu-aarch64 ] || cat /usr/lib/binfmt.d/qemu-aarch64.conf >$misc/register ||
+        fail "QEMU could not be registered in $misc: is this a container without the right to?"
+}
+
+make_system() {
+    [ -e "$system/.made" ] && return
+    local mirror
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)
+    rm -rf "$system"
+    debootstrap --arch=arm64 --variant=minbase --include=python3,openssl,openssh-client,procps,iproute2 \
+        "$suite" "$system" "$mirror" >"$here/$suite.log" 2>&1 || fail "debootstrap failed: see $here/$suite.log"
+    rm -f "$system"/var/cache/apt/archives/*.deb
+    touch "$system/.made"
+}
+
+# Wheels are unpacked by this machine's pip, which is ten times faster than an emulated one.
+make_venv() {
+    local pins=$checkout/requirements.lock site=$venv/lib/python$python/site-packages
+    cmp -s "$pins" "$venv/requirements.lock" && return
+    rm -rf "$venv"
+    mkdir -p "$venv/bin" "$site"
+    "$checkout/.venv/bin/python" - "$pins" "$python" >"$venv/pins.txt" <<'PINS'
+import sys
+from packaging.requirements import Requirement
+path, version = sys.argv[1:]
+there = {"platform_machine": "aarch64", "python_version": version, "python_full_version": version + ".2"}
+for line in open(path):
+    requirement = Requirement(line.strip())
+    if requirement.marker is None or requirement.marker.evaluate(there):
+        print(f"{requirement.name}{requirement.specifier}")
+PINS
+    local platforms=(--platform manylinux2014_aarch64)
+    for minor in $(seq 17 36); do platforms+=(--platform "manylinux_2_${minor}_aarch64"); done
+    "$checkout/.venv/bin/python" -m pip install --quiet --no-deps --no-compile --python-version "$python" \
+        "${platforms[@]}" --target "$site" --requirement "$venv/pins.txt" >"$here/$suite.pip.log" 2>&1 ||
+        fail "pip found no wheels of ARM for all of requirements.lock: see $here/$suite.pip.log"
+    mv "$site"/bin/* "$venv/bin"
+    ln -s "/usr/bin/python$python" "$venv/bin/python"
+    ln -s python "$venv/bin/python3"
+    echo "home = /usr/bin" >"$venv/pyvenv.cfg"
+    for program in csdf-edge launch ga node-agent csdf; do cp "$checkout/.venv/bin/$program" "$venv/bin"; done
+    cp -r "$checkout"/.venv/lib/python*/site-packages/csdf_edge-*.dist-info "$site"
+    echo "$checkout" >"$site/csdf_edge.pth"
+    cp "$pins" "$venv/requirements.lock"
+}
+
+# ONNX Runtime reads the processor from /proc/cpuinfo, where QEMU shows the host's: it ends with a segmentation fault.
+write_cpuinfo() {
+    for core in 0 1 2 3; do
+        printf 'processor\t: %d\nBogoMIPS\t: 108.00\nFeatures\t: fp asimd evtstrm crc32 cpuid\n' "$core"
+        printf 'CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: 0xd08\nCPU revision\t: 3\n\n'
+    done >"$here/cpuinfo"
+}
+
+{
+    flock 9
+    install_packages
+    register_qemu
+    [ -e "$checkout/.venv/.ready" ] || make -C "$checkout" setup >&2
+    make_system
+    make_venv
+    write_cpuinfo
+} 9>"$here/lock"
+
+directory=$PWD
+mount -t proc proc "$system/proc"
+mount --bind "$here/cpuinfo" "$system/proc/cpuinfo"
+for shared in /dev /sys /tmp; do mount --rbind $shared "$system$shared"; done
+mkdir -p "$system$checkout"
+mount --bind "$checkout" "$system$checkout"
+mount --bind "$venv" "$system$checkout/.venv"
+export QEMU_CPU=cortex-a72 PATH=$checkout/.venv/bin:/usr/sbin:/usr/bin:/sbin:/bin
+exec chroot "$system" /usr/bin/env --chdir="$directory" "$@"
