@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import typer
 
+from csdf.cli.arguments import parser as csdf_parser
 from csdf.cli.command import COMMANDS
-from csdf.cli.command import parser as csdf_parser
 from launcher.commands.discover import app as discover_app
 from launcher.commands.doctor import app as doctor_app
 from launcher.commands.ga import app as ga_app
