@@ -23,8 +23,7 @@ Effort is counted in steps, not seconds, so a seed determines the result on any 
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,7 +36,7 @@ from ga import local_search, nsga
 from ga.genes import Genes, genes
 from ga.local_search import descend
 from ga.nsga import front_of, gap_of
-from ga.objectives import BY_EQ2, FASTEST, PREFERENCES, Objectives, Preference, Priced
+from ga.objectives import BY_EQ2, FASTEST, PREFERENCES, Objectives, Preference
 from ga.operators import RELIEFS, Population, move_run, shift_or_relieve
 from partition.errors import PartitionError
 from partition.objective import WITHIN_PERIOD
@@ -60,11 +59,6 @@ FAST_HEAT = 0.005
 
 TOLERANCES = (0.0, 0.05, 0.2)
 """By how much the cuts among the seeds may exceed the shortest period to save bytes (relative)."""
-
-
-Watch = Callable[[float, float], None]
-"""Gets the part of the states that have been priced, in [0, 1], and the least score among them. An
-exception that it raises ends the search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +118,6 @@ class Vertical:
         self,
         preference: Preference | None = None,
         effort: Effort | None = None,
-        watch: Watch | None = None,
         register: Register | None = None,
     ) -> None:
         """`preference` replaces that of the problem's objective; `register` may replace operators
@@ -132,7 +125,6 @@ class Vertical:
         self._preference = preference
         self._effort = effort or Effort()
         self._register = register
-        self._watch = watch or (lambda _part, _score: None)
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; if nothing fits, the search repeats without spare frames."""
@@ -201,34 +193,21 @@ class Vertical:
         objectives = Objectives(problem, grouped.costs, grouped.sums(_beta(problem)))
         steps = effort.steps(grouped.network, devices)
         total = effort.nsga.generations + steps
-        bred = effort.nsga.individuals * effort.nsga.generations
-        states = bred + effort.chains * steps
-        least_score = math.inf
-
-        def rate(priced: Priced) -> NDArray[np.float64]:
-            nonlocal least_score
-            scores = objectives.score(priced, preference, smooth=True)
-            least_score = min(least_score, float(scores.min()))
-            return scores
 
         def evaluate(population: Population) -> NDArray[np.float64]:
-            priced = objectives.price(population)
-            rate(priced)
-            return priced.fitness
+            return objectives.price(population).fitness
 
         def score(population: Population) -> NDArray[np.float64]:
-            return rate(objectives.price(population))
+            return objectives.score(objectives.price(population), preference, smooth=True)
 
         def on_generation(done: int, least_period_s: float) -> None:
             shown = f"period {least_period_s * 1000:.1f} ms"
             problem.on_progress(SearchProgress(done, total, shown))
-            self._watch(effort.nsga.individuals * done / states, least_score)
 
         def on_step(done: int) -> None:
             if done % 10 == 0 or done == steps:
                 progress = SearchProgress(effort.nsga.generations + done, total, "refining")
                 problem.on_progress(progress)
-                self._watch((bred + effort.chains * done) / states, least_score)
 
         seeds = _seeds(rng, problem, grouped)
         evolved = nsga.evolve(

@@ -139,7 +139,9 @@ class HybridEffort:
 
     Each of the `chains` of annealing takes `work` / (chains × units × devices) steps, within
     bounds. Of each way of forming units, the `finalists` best states are rewritten and priced. The
-    best ways are refined at most `refinements` times.
+    best ways are refined at most `refinements` times. Annealing starts at the temperature `heat`,
+    its worst chains restart after every `epoch` steps, and a grain is about the share `fineness` of
+    a device's fair load.
     """
 
     chains: int = 48
@@ -148,6 +150,9 @@ class HybridEffort:
     most_steps: int = 1500
     finalists: int = 10
     refinements: int = 4
+    heat: float = START
+    epoch: int = EPOCH
+    fineness: float = FINENESS
 
     def steps(self, rows: UnitRows) -> int:
         """Return the number of annealing steps for these units and devices."""
@@ -227,9 +232,8 @@ class _Way:
         first = moves.seeds(self._rng, self._rows, self._fair)
         ranked = first[np.argsort(self._score(first), kind="stable")]
         starts = ranked[np.arange(self._effort.chains) % len(ranked)]
-        return self._best(
-            starts, first, local_search.CoolingSchedule(self.steps, START, EPOCH), progress
-        )
+        schedule = local_search.CoolingSchedule(self.steps, self._effort.heat, self._effort.epoch)
+        return self._best(starts, first, schedule, progress)
 
     def alone(self) -> _Finalist:
         """Return the best state with all that is not pinned, unsplit, on one device."""
@@ -246,7 +250,9 @@ class _Way:
         truth = best.costs
         self._shares.calibrate(best.state, truth.compute_s[0], truth.busy_s[0], best.beta_bytes)
         starts = np.repeat(best.state[None], self._effort.chains, axis=0)
-        schedule = local_search.CoolingSchedule(max(1, self.steps // 4), START / 4, EPOCH)
+        schedule = local_search.CoolingSchedule(
+            max(1, self.steps // 4), self._effort.heat / 4, self._effort.epoch
+        )
         return self._best(starts, starts[:0], schedule, progress)
 
     def _best(
@@ -304,7 +310,7 @@ def _ways(problem: Problem, model: Rewritable, effort: HybridEffort) -> list[_Wa
     found = dict.fromkeys(
         find_units(problem, model, None if part is None else part * fair_share) for part in FUSED
     )
-    rows = (unit_rows(problem, model, units, FINENESS) for units in found)
+    rows = (unit_rows(problem, model, units, effort.fineness) for units in found)
     return [_Way(problem, model, each, effort) for each in rows]
 
 

@@ -58,21 +58,22 @@ class RunEffort:
 
     A chain takes `work` / (rounds × chains × tensors × (devices + 3)) steps in a round, but no more
     than `steps_per_tensor` for each tensor, since small networks have few states, and at least
-    `least_steps`. `exact` candidates become plans.
+    `least_steps`. The first round begins at temperature `heat`. `exact` candidates become plans.
     """
 
     chains: int = 240
     rounds: int = 6
     work: float = 240e6
     least_steps: int = 30
-    steps_per_tensor: int = 12
+    steps_per_tensor: float = 12
     nsga: nsga.Parameters = field(default_factory=lambda: nsga.Parameters(64, 6))
     exact: int = 64
+    heat: float = HEAT
 
     def steps(self, tensors: int, devices: int) -> int:
         """Return the steps of a round."""
         most = self.work / (self.rounds * self.chains * tensors * (devices + 3))
-        return max(self.least_steps, min(int(most), self.steps_per_tensor * tensors))
+        return max(self.least_steps, int(min(most, self.steps_per_tensor * tensors)))
 
 
 def allowances(within: float) -> Floats:
@@ -190,7 +191,7 @@ def search(
             return prices.scores(prices.points(states), allowed_s)
 
         schedule = local_search.CoolingSchedule(
-            steps, HEAT * (1 - number / effort.rounds) ** 1.5 + 0.002, epoch=steps + 1
+            steps, effort.heat * (1 - number / effort.rounds) ** 1.5 + 0.002, epoch=steps + 1
         )
         refined = local_search.anneal(
             rng,

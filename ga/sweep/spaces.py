@@ -1,4 +1,4 @@
-"""Search spaces of a sweep: the parameters of each genetic strategy, and the value of a search.
+"""Search spaces of a sweep: the parameters of each genetic strategy, and the cost of a solution.
 
 Every search of a sweep may price the same number of states, whatever its parameters: a larger
 population has fewer generations, and annealing gets the states that NSGA-II does not spend. So a
@@ -6,78 +6,77 @@ sweep finds better parameters and not just more expensive ones. The number is th
 default parameters times the sweep's `budget`, which also shortens the end of `vertical`: its
 descent and the chains that minimise the period alone.
 
+`auto` has no parameters of its own. Its space is those of the strategies that it tries.
+
 The same functions build a strategy from parameters of a sweep or of the user: with the parameters,
 budget and seed of a trial, a search gives the result of that trial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Protocol
 
-import numpy as np
 import optuna
-from numpy.typing import NDArray
 
 from ga import nsga, paper
 from ga.auto import Auto
 from ga.genes import genes
+from ga.hybrid.strategy import Hybrid, HybridEffort
 from ga.objectives import PREFERENCES, Objectives, Preference
 from ga.paper import VerticalPaper
+from ga.runs.search import RunEffort
+from ga.runs.strategy import Runs
+from ga.strategies import find_strategy
+from ga.sweep.costs import Figures, logarithm, plan_figures
 from ga.vertical import Effort, Vertical
-from partition.pricing.paper_equations import layer_beta_bytes
+from partition.objective import WITHIN_PERIOD
+from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes, phi
 from partition.strategies.base import Problem, Solution, Strategy
 
 Parameters = Mapping[str, float]
 """Name of a parameter → its value; whole numbers are ints."""
 
-Watch = Callable[[float, float], None]
-"""Gets the completed part of a search, in [0, 1], and its best value so far."""
+Sections = Mapping[str, Parameters]
+"""The key `ga` of `cluster.yaml`: strategy → its parameters, which may include its budget."""
 
 
 class Space(Protocol):
-    """The parameters of one strategy, and the value that a search minimises."""
+    """The parameters of one strategy, and the cost that its searches minimise."""
 
     @property
     def name(self) -> str:
         """The name of the strategy."""
         ...
 
-    @property
-    def value_name(self) -> str:
-        """The name of the value that is minimised."""
-        ...
-
     def usual(self, problem: Problem, budget: float) -> Parameters:
         """Return the default parameters of the strategy."""
         ...
 
-    def suggest(self, trial: optuna.Trial) -> Parameters:
-        """Return parameters to try."""
+    def suggest(self, trial: optuna.Trial, problem: Problem, prefix: str = "") -> Parameters:
+        """Return parameters to try; in the trial, their names begin with `prefix`."""
         ...
 
     def settings(self, problem: Problem, parameters: Parameters, budget: float) -> Parameters:
         """Return all settings of the strategy, including those that follow from `parameters`."""
         ...
 
-    def search(
-        self, problem: Problem, parameters: Parameters, budget: float, watch: Watch
-    ) -> float:
-        """Search once, with the problem's seed, and return the value of the chosen solution.
-
-        Raises `PartitionError` as the strategy does.
-        """
-        ...
-
     def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:
         """Return the strategy with these parameters, for this problem."""
         ...
 
-    def gain(self, usual: float, best: float) -> float:
-        """Return by which share of its costs `best` is better than `usual`."""
+    def figures(self, problem: Problem, solution: Solution) -> Figures:
+        """Return the figures of a solution (`ga.sweep.costs`).
+
+        Raises `PartitionError` for a solution that fits no plan.
+        """
+        ...
+
+    def sections(self, parameters: Parameters) -> Sections:
+        """Return the sections of `cluster.yaml` that give the strategy these parameters."""
         ...
 
 
@@ -87,7 +86,6 @@ class VerticalSpace:
     """
 
     name = "vertical"
-    value_name = "score"
 
     def usual(self, problem: Problem, budget: float) -> Parameters:
         """See `Space`."""
@@ -103,16 +101,16 @@ class VerticalSpace:
             "reliefs": effort.reliefs,
         }
 
-    def suggest(self, trial: optuna.Trial) -> Parameters:
+    def suggest(self, trial: optuna.Trial, problem: Problem, prefix: str = "") -> Parameters:  # noqa: ARG002
         """See `Space`; `evolved` is the part of the states that NSGA-II prices."""
         return {
-            "individuals": trial.suggest_int("individuals", 16, 160, step=4),
-            "evolved": trial.suggest_float("evolved", 0.0, _MOST_EVOLVED),
-            "crossover": trial.suggest_float("crossover", 0.0, 1.0),
-            "chains": trial.suggest_int("chains", 4, 256, log=True),
-            "heat": trial.suggest_float("heat", 1e-3, 0.3, log=True),
-            "epoch": trial.suggest_int("epoch", 20, 2000, log=True),
-            "reliefs": trial.suggest_float("reliefs", 0.0, 1.0),
+            "individuals": trial.suggest_int(f"{prefix}individuals", 16, 160, step=4),
+            "evolved": trial.suggest_float(f"{prefix}evolved", 0.0, _MOST_EVOLVED),
+            "crossover": trial.suggest_float(f"{prefix}crossover", 0.0, 1.0),
+            "chains": trial.suggest_int(f"{prefix}chains", 4, 256, log=True),
+            "heat": trial.suggest_float(f"{prefix}heat", 1e-3, 0.3, log=True),
+            "epoch": trial.suggest_int(f"{prefix}epoch", 20, 2000, log=True),
+            "reliefs": trial.suggest_float(f"{prefix}reliefs", 0.0, 1.0),
         }
 
     def settings(self, problem: Problem, parameters: Parameters, budget: float) -> Parameters:
@@ -127,23 +125,19 @@ class VerticalSpace:
             "reliefs": effort.reliefs,
         }
 
-    def search(
-        self, problem: Problem, parameters: Parameters, budget: float, watch: Watch
-    ) -> float:
-        """See `Space`."""
-        effort = self.effort(problem, parameters, budget)
-        solution = Vertical(effort=effort, watch=watch).solve(problem)
-        exact = Objectives(problem, problem.costs, layer_beta_bytes(problem.network))
-        priced = exact.price(problem.numbers(solution.assignment)[None])
-        return float(exact.score(priced, PREFERENCES[problem.objective], smooth=False)[0])
-
     def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:
         """See `Space`."""
         return Vertical(effort=self.effort(problem, parameters, budget))
 
-    def gain(self, usual: float, best: float) -> float:
+    def figures(self, problem: Problem, solution: Solution) -> Figures:
         """See `Space`."""
-        return float(1 - np.exp(best - usual))
+        exact = Objectives(problem, problem.costs, layer_beta_bytes(problem.network))
+        priced = exact.price(problem.numbers(solution.assignment)[None])
+        return (float(exact.score(priced, PREFERENCES[problem.objective], smooth=False)[0]),)
+
+    def sections(self, parameters: Parameters) -> Sections:
+        """See `Space`."""
+        return {self.name: parameters}
 
     def effort(self, problem: Problem, parameters: Parameters, budget: float) -> Effort:
         """Return the effort of `vertical`: with default parameters and budget 1, its default
@@ -172,7 +166,6 @@ class PaperSpace:
     """
 
     name = "vertical-paper"
-    value_name = "φ"
 
     def usual(self, problem: Problem, budget: float) -> Parameters:  # noqa: ARG002
         """See `Space`."""
@@ -180,15 +173,15 @@ class PaperSpace:
         usual["individuals"] = min(usual["individuals"], round(_evaluations(budget)))
         return {name: usual[name] for name in _PAPER}
 
-    def suggest(self, trial: optuna.Trial) -> Parameters:
+    def suggest(self, trial: optuna.Trial, problem: Problem, prefix: str = "") -> Parameters:  # noqa: ARG002
         """See `Space`."""
         return {
-            "individuals": trial.suggest_int("individuals", 20, 20_000, log=True),
-            "mutation": trial.suggest_float("mutation", 1e-3, 1.0, log=True),
-            "crossover": trial.suggest_float("crossover", 0.0, 1.0),
-            "tournament": trial.suggest_int("tournament", 2, 10),
-            "seeded": trial.suggest_float("seeded", 0.0, 0.5),
-            "spread": trial.suggest_float("spread", 0.02, 0.8, log=True),
+            "individuals": trial.suggest_int(f"{prefix}individuals", 20, 20_000, log=True),
+            "mutation": trial.suggest_float(f"{prefix}mutation", 1e-3, 1.0, log=True),
+            "crossover": trial.suggest_float(f"{prefix}crossover", 0.0, 1.0),
+            "tournament": trial.suggest_int(f"{prefix}tournament", 2, 10),
+            "seeded": trial.suggest_float(f"{prefix}seeded", 0.0, 0.5),
+            "spread": trial.suggest_float(f"{prefix}spread", 0.02, 0.8, log=True),
         }
 
     def settings(
@@ -201,20 +194,19 @@ class PaperSpace:
         generations = max(1, round(_evaluations(budget) / parameters["individuals"]))
         return {**parameters, "generations": generations}
 
-    def search(
-        self, problem: Problem, parameters: Parameters, budget: float, watch: Watch
-    ) -> float:
-        """See `Space`."""
-        given = self._given(problem, parameters, budget)
-
-        def on_generation(done: int, _best: NDArray[np.intp], phi: float) -> None:
-            watch(done / given.generations, phi)
-
-        return paper.evolve(problem, given, on_generation).phi
-
     def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:
         """See `Space`."""
         return VerticalPaper(self._given(problem, parameters, budget))
+
+    def figures(self, problem: Problem, solution: Solution) -> Figures:
+        """See `Space`."""
+        numbers = problem.numbers(solution.assignment)[None]
+        held = beta_bytes(layer_beta_bytes(problem.network), numbers, len(problem.devices))
+        return (logarithm(float(phi(held)[0])),)
+
+    def sections(self, parameters: Parameters) -> Sections:
+        """See `Space`."""
+        return {self.name: parameters}
 
     def _given(
         self, problem: Problem, parameters: Parameters, budget: float
@@ -230,18 +222,213 @@ class PaperSpace:
             spread=settings["spread"],
         )
 
-    def gain(self, usual: float, best: float) -> float:
-        """See `Space`."""
-        return (usual - best) / usual if usual else 0.0
 
+class RunsSpace:
+    """The search over runs (`ga.runs`): the costs of the solution's plan."""
+
+    name = "runs"
+
+    def usual(self, problem: Problem, budget: float) -> Parameters:  # noqa: ARG002
+        """See `Space`."""
+        return self._usual()
+
+    def _usual(self) -> Parameters:
+        effort = RunEffort()
+        return {
+            "chains": effort.chains,
+            "rounds": effort.rounds,
+            "individuals": effort.nsga.individuals,
+            "heat": effort.heat,
+        }
+
+    def suggest(self, trial: optuna.Trial, problem: Problem, prefix: str = "") -> Parameters:  # noqa: ARG002
+        """See `Space`; `chains` are a multiple of the number of allowances."""
+        return {
+            "chains": trial.suggest_int(f"{prefix}chains", 48, 720, step=12),
+            "rounds": trial.suggest_int(f"{prefix}rounds", 2, 16),
+            "individuals": trial.suggest_int(f"{prefix}individuals", 16, 160, step=4),
+            "heat": trial.suggest_float(f"{prefix}heat", 1e-2, 1.0, log=True),
+        }
+
+    def settings(self, problem: Problem, parameters: Parameters, budget: float) -> Parameters:
+        """See `Space`; `steps` are those of a round, where layers stay whole."""
+        effort = self.effort(parameters, budget)
+        steps = effort.steps(len(genes(problem).network.tensors), len(problem.devices))
+        return {**parameters, "generations": effort.nsga.generations, "steps": steps}
+
+    def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:  # noqa: ARG002
+        """See `Space`."""
+        return Runs(self.effort(parameters, budget))
+
+    def figures(self, problem: Problem, solution: Solution) -> Figures:
+        """See `Space`."""
+        return plan_figures(problem, solution)
+
+    def sections(self, parameters: Parameters) -> Sections:
+        """See `Space`."""
+        return {self.name: parameters}
+
+    def effort(self, parameters: Parameters, budget: float) -> RunEffort:
+        """Return the effort of `runs`: with default parameters and budget 1, its default effort.
+
+        All chains together take the usual number of steps × `budget`, whatever their number, and
+        NSGA-II prices as many states.
+        """
+        usual, given = RunEffort(), {**self._usual(), **parameters}
+        chains, rounds = int(given["chains"]), int(given["rounds"])
+        individuals = int(given["individuals"])
+        share = budget * usual.chains * usual.rounds / (chains * rounds)
+        bred = usual.nsga.individuals * usual.nsga.generations * (usual.rounds - 1) * budget
+        return RunEffort(
+            chains,
+            rounds,
+            work=usual.work * budget,
+            least_steps=max(1, round(usual.least_steps * share)),
+            steps_per_tensor=usual.steps_per_tensor * share,
+            nsga=nsga.Parameters(
+                individuals, max(1, round(bred / (individuals * max(1, rounds - 1))))
+            ),
+            exact=max(_LEAST_PLANS, round(usual.exact * budget)),
+            heat=given["heat"],
+        )
+
+
+class HybridSpace:
+    """The splitting of layers (`ga.hybrid`): the costs of the solution's plan."""
+
+    name = "hybrid"
+
+    def usual(self, problem: Problem, budget: float) -> Parameters:  # noqa: ARG002
+        """See `Space`."""
+        return self._usual()
+
+    def _usual(self) -> Parameters:
+        effort = HybridEffort()
+        return {
+            "chains": effort.chains,
+            "heat": effort.heat,
+            "epoch": effort.epoch,
+            "fineness": effort.fineness,
+        }
+
+    def suggest(self, trial: optuna.Trial, problem: Problem, prefix: str = "") -> Parameters:  # noqa: ARG002
+        """See `Space`."""
+        return {
+            "chains": trial.suggest_int(f"{prefix}chains", 8, 192, log=True),
+            "heat": trial.suggest_float(f"{prefix}heat", 1e-3, 0.3, log=True),
+            "epoch": trial.suggest_int(f"{prefix}epoch", 5, 500, log=True),
+            "fineness": trial.suggest_float(f"{prefix}fineness", 0.02, 0.2, log=True),
+        }
+
+    def settings(self, problem: Problem, parameters: Parameters, budget: float) -> Parameters:  # noqa: ARG002
+        """See `Space`."""
+        return {**parameters, "most_steps": self.effort(parameters, budget).most_steps}
+
+    def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:  # noqa: ARG002
+        """See `Space`."""
+        return Hybrid(self.effort(parameters, budget))
+
+    def figures(self, problem: Problem, solution: Solution) -> Figures:
+        """See `Space`."""
+        return plan_figures(problem, solution)
+
+    def sections(self, parameters: Parameters) -> Sections:
+        """See `Space`."""
+        return {self.name: parameters}
+
+    def effort(self, parameters: Parameters, budget: float) -> HybridEffort:
+        """Return the effort of `hybrid`: with default parameters and budget 1, its default
+        effort. All chains together take the usual number of steps × `budget`."""
+        usual, given = HybridEffort(), {**self._usual(), **parameters}
+        chains = int(given["chains"])
+        share = budget * usual.chains / chains
+        return HybridEffort(
+            chains,
+            work=usual.work * budget,
+            least_steps=max(1, round(usual.least_steps * share)),
+            most_steps=max(1, round(usual.most_steps * share)),
+            finalists=max(_LEAST_PLANS, round(usual.finalists * budget)),
+            heat=given["heat"],
+            epoch=int(given["epoch"]),
+            fineness=given["fineness"],
+        )
+
+
+class AutoSpace:
+    """The searches that `auto` tries, each with its own parameters: the costs of the chosen plan.
+
+    A parameter's name begins with the strategy, as in `runs.chains`.
+    """
+
+    name = "auto"
+
+    def usual(self, problem: Problem, budget: float) -> Parameters:
+        """See `Space`."""
+        return {
+            f"{part.name}.{name}": value
+            for part in _parts(problem)
+            for name, value in part.usual(problem, budget).items()
+        }
+
+    def suggest(self, trial: optuna.Trial, problem: Problem, prefix: str = "") -> Parameters:
+        """See `Space`."""
+        return {
+            f"{part.name}.{name}": value
+            for part in _parts(problem)
+            for name, value in part.suggest(trial, problem, f"{prefix}{part.name}.").items()
+        }
+
+    def settings(self, problem: Problem, parameters: Parameters, budget: float) -> Parameters:
+        """See `Space`."""
+        own = self.sections(parameters)
+        return {
+            f"{part.name}.{name}": value
+            for part in _parts(problem)
+            if part.name in own
+            for name, value in part.settings(problem, own[part.name], budget).items()
+        }
+
+    def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:  # noqa: ARG002
+        """See `Space`."""
+        own = self.sections(parameters)
+        return tuned_auto({name: {**own.get(name, {}), "budget": budget} for name in AUTO_PARTS})
+
+    def figures(self, problem: Problem, solution: Solution) -> Figures:
+        """See `Space`."""
+        return plan_figures(problem, solution)
+
+    def sections(self, parameters: Parameters) -> Sections:
+        """See `Space`: the sections of the strategies that `auto` tries."""
+        found: dict[str, dict[str, float]] = {}
+        for name, value in parameters.items():
+            strategy, _, own = name.partition(".")
+            found.setdefault(strategy, {})[own] = value
+        return found
+
+
+_VERTICAL, _RUNS, _HYBRID = VerticalSpace(), RunsSpace(), HybridSpace()
 
 SPACES: Mapping[str, Space] = MappingProxyType(
-    {space.name: space for space in (VerticalSpace(), PaperSpace())}
+    {space.name: space for space in (_VERTICAL, PaperSpace(), AutoSpace(), _RUNS, _HYBRID)}
 )
 """The search spaces by the name of the strategy; the first is the default."""
 
+AUTO_PARTS = (_VERTICAL.name, _RUNS.name, _HYBRID.name)
+"""The strategies with parameters that `auto` tries."""
+
 _MOST_EVOLVED = 0.9
+_LEAST_PLANS = 4
 _PAPER = ("individuals", "mutation", "crossover", "tournament", "seeded", "spread")
+
+
+def _parts(problem: Problem) -> tuple[Space, ...]:
+    """Return the spaces of the searches that `auto` may try on a problem."""
+    parts: list[Space] = [_VERTICAL]
+    if problem.objective in WITHIN_PERIOD:
+        parts.append(_RUNS)
+    if problem.model is not None and problem.objective not in ("latency", "energy"):
+        parts.append(_HYBRID)
+    return tuple(parts)
 
 
 def _states(problem: Problem, budget: float) -> int:
@@ -259,8 +446,8 @@ def _evaluations(budget: float) -> float:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The strategy `name`, one of `ga.sweep.spaces.SPACES`, with `parameters`; the others have
-    their defaults.
+    """The strategy `name`, one of `ga.sweep.spaces.SPACES` but `auto`, with `parameters`; the
+    others have their defaults.
 
     For the `budget`, see `ga.sweep.study.Sweep`.
     """
@@ -276,15 +463,41 @@ class Tuned:
         return space.strategy(problem, every, self.budget).solve(problem)
 
 
-def tuned_auto(parameters: Parameters, budget: float = 1.0) -> Auto:
-    """Return `auto` with these parameters of its vertical search, and its defaults otherwise."""
-    space = VerticalSpace()
+def tuned(name: str, sections: Sections) -> Strategy:
+    """Return the strategy called `name` with the parameters and budgets in `sections`.
+
+    Raises `PartitionError` if there is no such strategy.
+    """
+    if name == AutoSpace.name and any(part in sections for part in AUTO_PARTS):
+        return tuned_auto(sections)
+    if name in SPACES and name in sections:
+        return Tuned(name, *_divided(sections[name]))
+    return find_strategy(name)
+
+
+def tuned_auto(sections: Sections) -> Auto:
+    """Return `auto` with these parameters and budgets of the strategies that it tries."""
 
     def vertical(problem: Problem, preference: Preference) -> Strategy:
-        every = {**space.usual(problem, budget), **parameters}
-        return Vertical(preference, space.effort(problem, every, budget))
+        if _VERTICAL.name not in sections:
+            return Vertical(preference)
+        parameters, budget = _divided(sections[_VERTICAL.name])
+        every = {**_VERTICAL.usual(problem, budget), **parameters}
+        return Vertical(preference, _VERTICAL.effort(problem, every, budget))
 
-    return Auto(vertical=vertical)
+    runs, runs_budget = _divided(sections.get(_RUNS.name, {}))
+    hybrid, hybrid_budget = _divided(sections.get(_HYBRID.name, {}))
+    return Auto(
+        splitting=Hybrid(_HYBRID.effort(hybrid, hybrid_budget)),
+        vertical=vertical,
+        runs=lambda known: Runs(_RUNS.effort(runs, runs_budget), known),
+    )
+
+
+def _divided(section: Parameters) -> tuple[Parameters, float]:
+    """Return the parameters of a section, and its budget."""
+    own = {name: value for name, value in section.items() if name != "budget"}
+    return own, section.get("budget", 1.0)
 
 
 def as_yaml(tuned: Mapping[str, Mapping[str, float]]) -> str:

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _perform(options: SweepOptions, as_json: bool) -> int:
-    from launcher.commands.sweep import perform  # noqa: PLC0415 - slow to import
+    from launcher.commands.sweep.performing import perform  # noqa: PLC0415 - slow to import
 
     tuned = perform(options)
     if as_json:

@@ -228,7 +228,7 @@ class SweepOptions:
     """Tune the parameters of a genetic algorithm for a network and devices, at equal cost.
 
     The trials are stored as a study. The same command adds trials to it, also from several machines
-    at once. Ctrl-C keeps the finished ones.
+    at once. Ctrl-C keeps the finished ones. It stops where all trials are equal.
 
     Exit code 0: the trials were made. 2: an argument cannot be used. 130: interrupted.
     """
@@ -237,14 +237,35 @@ class SweepOptions:
         Path, typer.Argument(metavar="CLUSTER", help="cluster.yaml with the devices and the pins")
     ]
     trials: Annotated[int, typer.Option(min=1, help="Number of new sets of parameters to try")]
-    model: Annotated[str | None, typer.Option(help="Model to use instead of cluster.yaml's")] = None
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Model to use instead of cluster.yaml's; give the option several times for "
+            "parameters that are good for all of them"
+        ),
+    ] = None
     strategy: Annotated[
-        Literal["vertical", "vertical-paper"], typer.Option(help="Strategy to tune")
+        Literal["vertical", "vertical-paper", "auto", "runs", "hybrid"],
+        typer.Option(help="Strategy to tune"),
     ] = "vertical"
     objective: Annotated[
         Objective,
         typer.Option(help="What to minimise first; vertical-paper always minimises Eq. 1"),
     ] = DEFAULT_OBJECTIVE
+    front: Annotated[
+        bool,
+        typer.Option(
+            "--front",
+            help="Minimise the period and the memory as two objectives, and show their front",
+        ),
+    ] = False
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Run the trials on the workers of the Dask cluster with this scheduler",
+        ),
+    ] = None
     storage: Annotated[
         str | None,
         typer.Option(
@@ -285,6 +306,10 @@ class SweepOptions:
     ] = None
     save: Annotated[
         bool,
-        typer.Option("--save", help="Write the best trial's parameters to the key ga of CLUSTER"),
+        typer.Option(
+            "--save",
+            help="Write the best trial's parameters to the key ga of CLUSTER if their gain holds "
+            "on other seeds",
+        ),
     ] = False
     as_json: AsJson = False

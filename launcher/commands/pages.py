@@ -4,8 +4,8 @@ pictures of a front and of the generations of a search.
 A page is one file, with its plots as SVG elements, and is the same for the same data. That of a
 comparison shows memory saving and speed-up against the number of devices, with their limits
 (1 − 1/n and n), the compromises between period and weights, and each device's share. That of a
-sweep shows the history of values, the importance of parameters (PED-ANOVA), and the value against
-each parameter.
+sweep shows how its values converge, of two objectives also the front and its hypervolume, the
+importance of parameters (PED-ANOVA), and the cost against each parameter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from ga.sweep.study import Result
+from ga.sweep.fronts import hypervolume
+from ga.sweep.study import Result, points
 from launcher.commands.compare import Row, StrategyComparison
 from launcher.commands.front import PlanFront
 from launcher.files import write_text
@@ -78,7 +79,10 @@ def write_convergence(records: Sequence[Mapping[str, float]], path: Path) -> Non
 
 def write_sweep(result: Result, path: Path) -> None:
     """Write the page of a study with a finished trial; raises `BadInputError`."""
-    introduction = f"{len(result.trials)} trials; smaller values are better."
+    introduction = (
+        f"{len(result.trials)} trials; values are relative to those of the usual parameters, "
+        "and smaller ones are better."
+    )
     text = _page(
         f"sweep: {result.study}", introduction, _sweep_figures(result), _sweep_table(result)
     )
@@ -86,30 +90,64 @@ def write_sweep(result: Result, path: Path) -> None:
 
 
 def _sweep_figures(result: Result) -> Iterator[Figure]:
-    yield _history(result)
+    if result.front:
+        yield _sweep_front(result)
+    yield _convergence(result)
     if result.importance:
         yield _importance(result)
     yield _slices(result)
 
 
-def _history(result: Result) -> Figure:
-    """Plot every value, and the best so far; pruned trials are marked on the lower edge."""
-    drawing = Figure(figsize=(9, 4), layout="constrained")
+def _sweep_front(result: Result) -> Figure:
+    """Plot the trials over both objectives, with those on the front joined."""
+    drawing = Figure(figsize=(9, 5), layout="constrained")
     axes = drawing.subplots()
-    done = [(trial.number, trial.value) for trial in result.trials if trial.value is not None]
-    numbers, values = [number for number, _ in done], [value for _, value in done]
-    axes.scatter(numbers, values, label="finished")
-    axes.step(numbers, list(itertools.accumulate(values, min)), where="post", label="best so far")
-    if result.usual is not None:
-        axes.axhline(result.usual, color="black", linestyle=":", label="usual parameters")
-    given_up = [trial.number for trial in result.trials if trial.state == "pruned"]
-    if given_up:
-        edge = axes.get_xaxis_transform()
-        axes.plot(given_up, [0.01] * len(given_up), "x", color="gray", transform=edge,
-                  label="pruned")  # fmt: skip
-    axes.set(title="history", xlabel="trial", ylabel=result.value_name)
+    for trials, style in ((result.finished, "."), (result.front, "o-")):
+        periods, memory = zip(*map(points, trials), strict=True)
+        label = "the front" if trials is result.front else "finished trials"
+        axes.plot(periods, memory, style, label=label)
+    axes.plot([1], [1], "s", color="black", label="usual parameters")
+    axes.set(
+        title="period and memory", xlabel="period ÷ usual", ylabel="memory ÷ usual",
+    )  # fmt: skip
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     axes.grid(alpha=0.3)
+    return drawing
+
+
+def _convergence(result: Result) -> Figure:
+    """Plot each objective's values and the least so far, and of two the hypervolume so far.
+
+    Pruned trials are marked on the lower edge.
+    """
+    names = result.value_names
+    rows = len(names) + (len(names) > 1)
+    drawing = Figure(figsize=(9, 3.5 * rows), layout="constrained")
+    places = drawing.subplots(rows, 1, squeeze=False, sharex=True).ravel()
+    numbers = [trial.number for trial in result.finished]
+    for axes, name, values in zip(
+        places, names, zip(*(trial.values for trial in result.finished), strict=True), strict=False
+    ):
+        axes.scatter(numbers, values, s=12, label="finished")
+        least = list(itertools.accumulate(values, min))
+        axes.step(numbers, least, where="post", label="least so far")
+        axes.axhline(1, color="black", linestyle=":", label="usual parameters")
+        given_up = [trial.number for trial in result.trials if trial.state == "pruned"]
+        if given_up:
+            edge = axes.get_xaxis_transform()
+            axes.plot(given_up, [0.01] * len(given_up), "x", color="gray", transform=edge,
+                      label="pruned")  # fmt: skip
+        axes.set(ylabel=f"{name} ÷ usual")
+    if len(names) > 1:
+        every = [points(trial) for trial in result.finished]
+        areas = [hypervolume(every[: count + 1]) for count in range(len(every))]
+        places[-1].step(numbers, areas, where="post", label="hypervolume so far")
+        places[-1].set(ylabel="hypervolume")
+    for axes in places:
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+        axes.grid(alpha=0.3)
+    places[0].set(title="convergence")
+    places[-1].set(xlabel="trial")
     return drawing
 
 
@@ -123,7 +161,7 @@ def _importance(result: Result) -> Figure:
 
 
 def _slices(result: Result) -> Figure:
-    """Plot the value against each parameter, over finished trials."""
+    """Plot the cost against each parameter, over finished trials."""
     done = result.ranked
     names = list(done[0].parameters)
     rows = -(-len(names) // _PLOTS_PER_ROW)
@@ -134,23 +172,24 @@ def _slices(result: Result) -> Figure:
             axes.set_axis_off()
             continue
         given = [trial.parameters[name] for trial in done]
-        axes.scatter(given, [trial.value for trial in done], s=12)
+        axes.scatter(given, [trial.cost for trial in done], s=12)
         if min(given) > 0 and max(given) > _LOGARITHMIC_FROM * min(given):
             axes.set_xscale("log")
         axes.set_xlabel(name)
         axes.grid(alpha=0.3)
     for row in range(rows):
-        places[row * _PLOTS_PER_ROW].set_ylabel(result.value_name)
+        places[row * _PLOTS_PER_ROW].set_ylabel("cost ÷ usual")
     return drawing
 
 
 def _sweep_table(result: Result) -> str:
     names = list(result.ranked[0].parameters)
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in (
-        "trial", result.value_name, "seconds", *names))  # fmt: skip
+    columns = ("trial", *(f"{name} ÷ usual" for name in result.value_names), "seconds", *names)
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
     body = "\n".join(
-        "<tr>"
-        + f"<td>{trial.number}</td><td>{trial.value:.6g}</td><td>{trial.seconds:.1f}</td>"
+        f"<tr><td>{trial.number}</td>"
+        + "".join(f"<td>{value:.6g}</td>" for value in trial.values)
+        + f"<td>{trial.seconds:.1f}</td>"
         + "".join(f"<td>{trial.parameters[name]:.4g}</td>" for name in names)
         + "</tr>"
         for trial in result.ranked

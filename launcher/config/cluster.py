@@ -321,10 +321,6 @@ class Tuning(StrictModel):
         ),
     ] = 1.0
 
-    def given(self) -> dict[str, float]:
-        """Return the parameters that the user has given, without the budget."""
-        return self.model_dump(exclude_none=True, exclude={"budget"})
-
 
 class VerticalTuning(Tuning):
     """Parameters of `vertical`, also where `auto` tries it."""
@@ -370,6 +366,37 @@ class PaperTuning(Tuning):
     ] = None
 
 
+class RunsTuning(Tuning):
+    """Parameters of `runs`, also where `auto` tries it."""
+
+    chains: Annotated[
+        int | None, Field(ge=12, multiple_of=12, description="Annealing chains that run together")
+    ] = None
+    rounds: Annotated[int | None, Field(ge=1, description="Rounds of annealing")] = None
+    individuals: Annotated[
+        int | None, Field(ge=4, multiple_of=4, description="Size of NSGA-II's population")
+    ] = None
+    heat: Annotated[
+        float | None, Field(gt=0, le=1, description="Temperature at which the first round starts")
+    ] = None
+
+
+class HybridTuning(Tuning):
+    """Parameters of `hybrid`, also where `auto` tries it."""
+
+    chains: Annotated[int | None, Field(ge=1, description="Annealing chains that run together")] = (
+        None
+    )
+    heat: Annotated[
+        float | None, Field(gt=0, le=1, description="Temperature at which annealing starts")
+    ] = None
+    epoch: Annotated[int | None, Field(ge=1, description="Steps between restarts of chains")] = None
+    fineness: Annotated[
+        float | None,
+        Field(gt=0, le=1, description="Size of the parts of layers, of a node's fair share"),
+    ] = None
+
+
 class GaConfig(StrictModel):
     """Parameters of the genetic strategies, which `ga sweep` tunes and can write here."""
 
@@ -380,6 +407,12 @@ class GaConfig(StrictModel):
         PaperTuning | None,
         Field(alias="vertical-paper", description="Parameters of vertical-paper"),
     ] = None
+    runs: Annotated[RunsTuning | None, Field(description="Parameters of runs")] = None
+    hybrid: Annotated[HybridTuning | None, Field(description="Parameters of hybrid")] = None
+
+    def sections(self) -> dict[str, dict[str, float]]:
+        """Return what the user has given: strategy → its parameters and its budget."""
+        return self.model_dump(exclude_unset=True, exclude_none=True, by_alias=True)
 
 
 RANDOM = "random"

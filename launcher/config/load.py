@@ -23,10 +23,12 @@ from launcher.config.cluster import (
     SEVERAL,
     ClusterConfig,
     GaConfig,
+    HybridTuning,
     InputConfig,
     ModelConfig,
     NodeConfig,
     PaperTuning,
+    RunsTuning,
     VerticalTuning,
 )
 from launcher.config.kinds import file_names, key_names
@@ -137,6 +139,8 @@ def _keys(data: object, location: Location) -> tuple[str, ...]:
         ("ga",): GaConfig,
         ("ga", "vertical"): VerticalTuning,
         ("ga", "vertical-paper"): PaperTuning,
+        ("ga", "runs"): RunsTuning,
+        ("ga", "hybrid"): HybridTuning,
     }
     path = tuple(part for part in location if isinstance(part, str))
     if path[:1] == ("inputs",):

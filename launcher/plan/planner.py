@@ -24,7 +24,7 @@ from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite
 from ga.auto import Auto
 from ga.strategies import find_strategy
-from launcher.config.cluster import GaConfig, NodeConfig, PaperTuning, VerticalTuning
+from launcher.config.cluster import GaConfig, NodeConfig
 from launcher.config.load import Cluster
 from launcher.config.mistakes import suggestion
 from launcher.config.units import AUTO_BATCH
@@ -439,16 +439,9 @@ def configured(ga: GaConfig, name: str) -> Strategy:
 
     Raises `PartitionError` if there is no such name.
     """
-    tuning: dict[str, VerticalTuning | PaperTuning | None] = {
-        "vertical": ga.vertical,
-        "vertical-paper": ga.vertical_paper,
-        "auto": ga.vertical,
-    }
-    found = tuning.get(name)
-    if found is None:
+    sections = ga.sections()
+    if not sections:
         return find_strategy(name)
-    from ga.sweep.spaces import Tuned, tuned_auto  # noqa: PLC0415 - slow to import
+    from ga.sweep.spaces import tuned  # noqa: PLC0415 - slow to import
 
-    if name == "auto":
-        return tuned_auto(found.given(), found.budget)
-    return Tuned(name, found.given(), found.budget)
+    return tuned(name, sections)

@@ -15,12 +15,14 @@ from ga.strategies import STRATEGIES
 from launcher.commands.launch import SUBCOMMANDS
 from launcher.config.cluster import (
     ClusterConfig,
+    HybridTuning,
     InputConfig,
     ModelConfig,
     NodeConfig,
     PaperTuning,
     RecoveryConfig,
     RunConfig,
+    RunsTuning,
     VerticalTuning,
 )
 from launcher.config.load import validated
@@ -155,6 +157,8 @@ REFERENCE = {
     TaskConfig: "tasks.md",
     VerticalTuning: "measuring.md",
     PaperTuning: "measuring.md",
+    RunsTuning: "measuring.md",
+    HybridTuning: "measuring.md",
 }
 
 

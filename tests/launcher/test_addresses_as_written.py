@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ga.sweep.study import storage_url
+from ga.sweep.storage import storage_url
 from launcher.config.load import validated
 from launcher.config.source import parse_source, source_text
 from launcher.errors import BadInputError

@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from optuna.trial import TrialState
 
+from ga.sweep.storage import open_storage, storage_url
 from launcher.commands.ga import main
 from tests.launcher.models import write_branches
 
@@ -52,7 +55,7 @@ def test_a_sweep_goes_on_where_the_last_ended(
     assert first["trials"]["before"] == 0
     assert first["trials"]["finished"] + first["trials"]["pruned"] == 6
     assert Path(first["storage"]) == tmp_path / "ga-sweep.db"
-    assert first["best"]["value"] <= first["usual_value"]
+    assert first["best"]["values"]["cost"] <= 1
     assert {"individuals", "mutation"} <= first["best"]["parameters"].keys()
     assert "generations" in first["best"]["settings"]
     page = Path(first["page"]).read_text(encoding="utf-8")
@@ -73,34 +76,82 @@ def test_people_get_a_table_and_how_far_it_is(
     assert code == 0
     assert "tuning: 2 of 2" in err
     assert "best trials of" in out
-    assert "usual parameters" in out
+    assert "2 trials, 0 of them from before" in out
+    assert "usual parameters" in out or "nothing to tune" in out
     (Path(cluster)).write_text(Path(cluster).read_text() + "  - name: c\n")
     code, _, err = run(capsys, cluster, *arguments)
     assert code == 2
     assert "not the same devices" in err
 
 
-@pytest.mark.slow
-def test_ctrl_c_keeps_what_is_finished(cluster: str) -> None:
+def begin(cluster: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start a sweep in a process, and return when its first trial is finished."""
     command = [sys.executable, "-m", "launcher.commands.ga", "sweep", cluster, "--trials", "20"]
-    root = str(Path(__file__).parents[2])
-    with subprocess.Popen(
-        [*command, *QUICK, "--json"],
+    sweep = subprocess.Popen(
+        [*command, *QUICK, *arguments, "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": root},
-    ) as sweep:
-        assert sweep.stderr is not None
-        while "best" not in sweep.stderr.readline():  # the first trial is finished
-            assert sweep.poll() is None
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert sweep.stderr is not None
+    while "best" not in sweep.stderr.readline():
+        assert sweep.poll() is None
+    return sweep
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_is_finished(cluster: str) -> None:
+    before = Path(cluster).read_bytes()
+    with begin(cluster, "--save") as sweep:
         sweep.send_signal(signal.SIGINT)
         out, err = sweep.communicate(timeout=60)
     assert sweep.returncode == 130, err
     data = json.loads(out)
     assert data["interrupted"]
     assert data["trials"]["finished"] >= 1
+    assert data["trials"]["running"] == 0
+    assert data["saved"] is None
+    assert Path(cluster).read_bytes() == before
     assert Path(data["page"]).is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_worker_that_is_stopped_leaves_no_trial_running(
+    cluster: str, number: signal.Signals
+) -> None:
+    with begin(cluster, "--study", "mine") as sweep:
+        sweep.send_signal(number)
+        out, err = sweep.communicate(timeout=60)
+    assert sweep.returncode == 128 + number, err
+    assert json.loads(out) == {"error": "stopped by a signal", "exit_code": 128 + number}
+    storage = open_storage(storage_url("ga-sweep.db"))
+    states = {
+        each.state for each in optuna.load_study(study_name="mine", storage=storage).get_trials()
+    }
+    assert TrialState.RUNNING not in states
+    assert TrialState.COMPLETE in states
+
+
+@pytest.mark.slow
+def test_several_networks_are_tuned_together_and_two_objectives_have_a_front(
+    cluster: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_branches(tmp_path / "other.onnx", seed=1)
+    models = ("--model", "branches.onnx", "--model", "other.onnx")
+    options = ("--strategy", "vertical", "--repeats", "1", "--budget", "0.01", "--trials", "3")
+    code, out, err = run(capsys, cluster, *models, *options, "--front", "--json")
+    assert code == 0, err
+    data = json.loads(out)
+    assert data["study"] == "branches and other, vertical, period and memory"
+    assert {"period", "memory"} == data["front"][0]["values"].keys()
+    assert data["hypervolume"] >= 0.01 - 1e-9  # the usual parameters' own
+    page = Path(data["page"]).read_text(encoding="utf-8")
+    assert page.count("<svg") == (4 if data["importance"] else 3)
+    code, _, err = run(capsys, cluster, "--trials", "1", "--front", *QUICK)
+    assert code == 2
+    assert "--front: vertical-paper minimises Eq. 1 alone" in err
 
 
 @pytest.mark.parametrize(

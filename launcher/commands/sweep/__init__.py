@@ -1,0 +1,1 @@
+"""`ga sweep`: tunes a genetic algorithm, reports the best parameters, and can save them."""

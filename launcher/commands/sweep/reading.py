@@ -1,0 +1,46 @@
+"""Reads what `ga sweep` is to tune: networks, nodes and pins."""
+
+from __future__ import annotations
+
+from ga.sweep.spaces import SPACES
+from ga.sweep.storage import shown, storage_url
+from ga.sweep.study import Case, Sweep
+from launcher.commands.options import SweepOptions
+from launcher.commands.problems import cluster_problem, load_cluster_for
+from launcher.errors import BadInputError
+from launcher.progress import ProgressDisplay
+
+STORAGE = "ga-sweep.db"
+"""The default storage, beside `cluster.yaml`."""
+
+
+def read_sweep(options: SweepOptions, progress: ProgressDisplay) -> Sweep:
+    """Read the networks that a sweep searches, and return it.
+
+    Raises `BadInputError`, or `PartitionError` for a storage that cannot be.
+    """
+    url = storage_url(options.storage or str(options.cluster.parent / STORAGE))
+    shown(url)
+    if options.front and options.strategy == "vertical-paper":
+        raise BadInputError(
+            "--front: vertical-paper minimises Eq. 1 alone; leave out --front, or choose "
+            f"--strategy {next(iter(SPACES))}"
+        )
+    cases, names = [], []
+    models: list[str | None] = [None] if options.model is None else [*options.model]
+    for name in models:
+        cluster = load_cluster_for(name, options.cluster)
+        seed = cluster.config.seed
+        model, problem = cluster_problem(cluster, options.objective, seed, progress)
+        cases.append(Case(problem, model.digest))
+        names.append(model.network.name)
+    objective = "period and memory" if options.front else options.objective
+    return Sweep(
+        SPACES[options.strategy],
+        tuple(cases),
+        url,
+        options.study or f"{' and '.join(names)}, {options.strategy}, {objective}",
+        options.repeats,
+        options.budget,
+        options.front,
+    )
