@@ -50,6 +50,7 @@ _ALL: tuple[Strategy, ...] = (
     Exact("exact-siblings", Shape(siblings=True)),
     Exact("exact-vertical", Shape(contiguous=False), others=(Vertical(),)),
     Exact("exact-paper", Shape(siblings=True), published="123"),
+    Exact("exact-paper-no-cache", Shape(siblings=True), published="13"),
     Exact("exact-paper-cache-first", Shape(siblings=True), published="213"),
     CoDeploy((Vertical(),)),
     Manual(),
