@@ -8,8 +8,8 @@
 #
 # The first call makes the environment (five minutes) in build/arm64, or where CSDF_EDGE_ARM64 says; later ones
 # use it again, also after the requirements have changed. Packages come from where apt and pip of this
-# machine get theirs. Each call registers QEMU with the kernel, if nobody has, and it stays registered until
-# the next start: `echo -1 > /proc/sys/fs/binfmt_misc/qemu-aarch64` removes it, once binfmt_misc is mounted there.
+# machine get theirs. Each call registers QEMU with the kernel, if nobody has. That ends with the command, unless
+# binfmt_misc is mounted here: then it lasts until the next start, or `echo -1 > /proc/sys/fs/binfmt_misc/qemu-aarch64`.
 set -euo pipefail
 
 fail() { echo "tests/arm64/environment.sh: $1" >&2; exit 2; }
