@@ -60,7 +60,7 @@ def foreseen(model: cnn.Model, figures: BoardFigures, stages: int) -> tuple[Plan
     plan = divided(model, stages)
     devices = tuple(with_figures(device, figures) for device in plan.devices)
     problem = Problem(model.network, devices, pins=plan.assignment)
-    again = plan_solution(problem, Sequential().solve(problem), model_digest="", strategy="")
+    again = plan_solution(problem, Sequential().solve(problem), "")
     seconds = {frozenset(phase.layers): phase.predicted_s for phase in again.phases}
     return plan, [seconds[frozenset(phase.layers)] for phase in plan.phases]
 

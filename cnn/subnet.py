@@ -149,3 +149,9 @@ def _hashed_file(directory: Path) -> Iterator[_HashedFile]:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(stream.name)
+
+
+def stated_opset(graph: Path) -> int:
+    """Return the operator set of ONNX that a subnet's file states: the least that it needs."""
+    imports = onnx.load(graph, load_external_data=False).opset_import
+    return max((each.version for each in imports if each.domain in STANDARD_DOMAINS), default=0)

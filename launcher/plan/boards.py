@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from cnn.subnet import stated_opset
 from launcher.config.cluster import NodeConfig
 from launcher.core.roll import FiguresWanted, Roll
+from launcher.errors import BadInputError
 from launcher.plan.devices import Facts
 from launcher.plan.machines import THIS_MACHINE, machine_of, sharing_machines
-from launcher.run.runtime import ANY_ENGINE
+from launcher.run.runtime import ANY_ENGINE, SubnetFiles
+from nodes.core.engines import AUTO
 from nodes.protocol.messages import Welcome
+from partition.plan import Plan
 
 SPARE_CORES = 0.5
 """The part of a core that suffices to serve the network of a board while it computes."""
@@ -38,10 +42,43 @@ def figures_wanted(nodes: Iterable[NodeConfig], names: Collection[str]) -> dict[
 
 
 def with_boards(facts: Facts, roll: Roll, nodes: Iterable[NodeConfig]) -> Facts:
-    """Return `facts` with the figures that boards have told, and with the nodes whose network is
-    served by other cores than those that compute."""
-    figures = {**facts.figures, **roll.figures}
-    return replace(facts, figures=figures, serving=facts.serving | _serving(nodes, roll.welcomes))
+    """Return `facts` with the figures that boards have told, the operator sets that their engines
+    take, and the nodes whose network is served by other cores than those that compute."""
+    nodes = tuple(nodes)
+    return replace(
+        facts,
+        figures={**facts.figures, **roll.figures},
+        opsets={**facts.opsets, **_opsets(nodes, roll.welcomes)},
+        serving=facts.serving | _serving(nodes, roll.welcomes),
+    )
+
+
+def _opsets(nodes: Iterable[NodeConfig], welcomes: Mapping[str, Welcome]) -> dict[str, int]:
+    """Return the newest operator set that each node's engine takes, where its agent says so."""
+    found = {}
+    for node in nodes:
+        offers = () if node.name not in welcomes else welcomes[node.name].engines
+        for offer in offers[:1] if node.engine == AUTO else offers:
+            if offer.opset and node.engine in (AUTO, offer.engine):
+                found[node.name] = offer.opset
+    return found
+
+
+def check_opsets(plan: Plan, subnets: Mapping[str, SubnetFiles], facts: Facts) -> None:
+    """Raise `BadInputError` if a node's part of the network needs a newer operator set than its
+    engine takes; nothing is sent then."""
+    for phase in plan.phases:
+        newest = facts.opsets.get(phase.device)
+        if newest is None:
+            continue
+        needed = stated_opset(subnets[phase.name].graph)
+        if needed > newest:
+            raise BadInputError(
+                f"node {phase.device!r} cannot compute its part of the network: that needs the "
+                f"operator set {needed} of ONNX, and the engine there takes no newer one than "
+                f"{newest}; install a newer engine there, pin its layers to another node, or "
+                "export the network with an older operator set"
+            )
 
 
 def _serving(nodes: Iterable[NodeConfig], welcomes: Mapping[str, Welcome]) -> frozenset[str]:

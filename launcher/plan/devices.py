@@ -44,6 +44,7 @@ class Facts:
     - `engine_memory`: what the engines take, as their agents say.
     - `memory`: how many bytes nodes without `memory` may hold, as their agents report.
     - `figures`: what boards have measured of themselves.
+    - `opsets`: the newest operator set of ONNX that their engines take, as their agents say.
     - `serving`: nodes whose network is served by other cores than those that compute.
     """
 
@@ -51,6 +52,7 @@ class Facts:
     engine_memory: Mapping[str, EngineMemory] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     figures: Mapping[str, BoardFigures] = field(default_factory=dict)
+    opsets: Mapping[str, int] = field(default_factory=dict)
     serving: frozenset[str] = frozenset()
 
     def nodes(self, cluster: Cluster) -> tuple[NodeConfig, ...]:

@@ -26,8 +26,8 @@ from launcher.core.roll import Absence, FiguresWanted
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
 from launcher.plan.batch_size import BatchChoice, check_latency, fill_s
+from launcher.plan.boards import check_opsets, figures_wanted, with_boards
 from launcher.plan.boards import described as described_boards
-from launcher.plan.boards import figures_wanted, with_boards
 from launcher.plan.devices import Facts, nodes_of
 from launcher.plan.engines import (
     asks_for_engines,
@@ -510,6 +510,7 @@ def _ready(
     subnets_folder = _subnets_folder(job, folder)
     show = _counting(progress, "cutting subnets")
     subnets = cut_subnets(job.planner.planned, plan, subnets_folder, show)
+    check_opsets(plan, subnets, job.planner.facts)
     options = replace(
         run_options(cluster), check_phases=cluster.config.check == "phases", absent=job.absent
     )

@@ -7,12 +7,20 @@ from pathlib import Path
 
 import pytest
 
+import cnn
+from cnn.subnet import stated_opset
 from launcher.config.cluster import NodeConfig
 from launcher.config.load import load_cluster
 from launcher.core.roll import FiguresWanted, Greeted, Roll
-from launcher.plan.boards import described, figures_wanted, with_boards
+from launcher.errors import BadInputError
+from launcher.plan.boards import check_opsets, described, figures_wanted, with_boards
 from launcher.plan.devices import NO_FACTS, Facts, devices_of
-from nodes.protocol.messages import PROTOCOL, BoardFigures, Welcome
+from launcher.plan.subnet_files import cut_subnets
+from nodes.protocol.messages import PROTOCOL, BoardFigures, EngineOffer, Welcome
+from partition.devices import Device
+from partition.planner import plan_solution
+from partition.strategies.base import Problem
+from partition.strategies.contiguous.sequential import Sequential
 
 FIGURES = BoardFigures(1, 1e-10, 1e-10, 1e-10, 3e-11, 1e-10, 1e-10, 1e-10, 1e-4, 2e-4, 1e-9, 4e-9)
 WELCOME = Welcome(PROTOCOL, "a", "1", "tcp://192.0.2.7:5501", "ORT", "board", 4, 1, threads=4)
@@ -106,3 +114,26 @@ def test_what_boards_said_is_shown() -> None:
         "measured",
         "node b is planned by estimates: its board still measures itself",
     ]
+
+
+def test_a_part_that_needs_a_newer_operator_set_is_refused_before_anything_is_sent(
+    tmp_path: Path,
+) -> None:
+    model = cnn.read("builtin:yolov2")
+    devices = (Device("a"), Device("b"))
+    problem = Problem(model.network, devices)
+    plan = plan_solution(problem, Sequential().solve(problem), "")
+    subnets = cut_subnets(model, plan, tmp_path, lambda *_: None)
+    needed = max(stated_opset(subnets[phase.name].graph) for phase in plan.phases)
+    assert needed > 1
+    check_opsets(plan, subnets, Facts(opsets={"a": needed, "b": needed}))
+    check_opsets(plan, subnets, NO_FACTS)
+    with pytest.raises(BadInputError, match=f"node 'b'.* set {needed} .*than {needed - 1};"):
+        check_opsets(plan, subnets, Facts(opsets={"a": needed, "b": needed - 1}))
+
+
+def test_the_operator_set_is_that_of_the_engine_that_computes() -> None:
+    offers = (EngineOffer("onnxruntime", opset=21), EngineOffer("tvm"))
+    welcomes = roll(a=replace(WELCOME, engines=offers), b=replace(WELCOME, engines=offers))
+    nodes = (node("a"), node("b", engine="tvm"))
+    assert with_boards(NO_FACTS, welcomes, nodes).opsets == {"a": 21}
