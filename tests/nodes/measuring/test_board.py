@@ -74,6 +74,22 @@ def test_a_measured_board_has_figures_that_are_kept(measured: tuple[Path, BoardF
     assert Board(cache).ask(may_measure=False).figures == figures
 
 
+def test_threads_that_wait_for_each_other_do_not_make_a_board_faster_than_its_cores(
+    measured: tuple[Path, BoardFigures], tmp_path: Path
+) -> None:
+    """Also while other programs use the CPUs: what one thread waits, another computes."""
+    board = Board(tmp_path)
+    cores = len(os.sched_getaffinity(0))
+    threads = min(2, cores)
+    board.measuring.find("s", threads, may_measure=True)
+    found = board.found.get(timeout=WAIT_S)
+    if found.figures is None:  # others disturbed it, twice
+        assert "disturbed" in found.reason or "became" in found.reason
+        return
+    assert found.figures.threads == threads
+    assert found.figures.dense_s_per_mac > measured[1].dense_s_per_mac / (2 * threads)
+
+
 def test_figures_of_another_engine_are_not_taken(measured: tuple[Path, BoardFigures]) -> None:
     other = MeasuredEngine("onnxruntime", "cpu", "ONNX Runtime 2 (CPU)")
     found = Board(measured[0], other).ask(may_measure=False)
