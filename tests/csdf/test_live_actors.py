@@ -89,16 +89,21 @@ class Execution:
 
 
 def highest(found: Graph, ends: Sequence[Fraction]) -> list[dict[str, int]]:
-    """The most tokens in each channel until each of these times, since the one before."""
-    execution, seen = Execution(found), []
-    for end in ends:
-        seen.append(dict(execution.tokens))
+    """The most tokens in each channel until each of these times, since the one before.
+
+    Looked at is each instant, once all firings have ended that end at it.
+    """
+    execution = Execution(found)
+    seen: list[dict[str, int]] = [dict.fromkeys(execution.tokens, 0) for _ in ends]
+    for end, most in zip(ends, seen, strict=True):
         while execution.now < end:
             while any(execution.start(actor) for actor in found.actors):
                 pass
-            for name, there in execution.tokens.items():
-                seen[-1][name] = max(seen[-1][name], there)
             execution.end()
+            while execution.running and execution.running[0][0] == execution.now:
+                execution.end()
+            for name, there in execution.tokens.items():
+                most[name] = max(most[name], there)
     return seen
 
 
@@ -113,8 +118,8 @@ def pile_up(found: Graph) -> bool:
     ):
         return False
     begin, window = 40 * paces[-1], WINDOW * paces[-1]
-    _, late, later = highest(found, [begin, begin + window, begin + 2 * window])
-    growing = [name for name, most in later.items() if most > late[name]]
+    early, late, later = highest(found, [begin, begin + window, begin + 2 * window])
+    growing = [name for name, most in later.items() if most > max(early[name], late[name])]
     own = accumulating_channels(found, periods)
     slowly = [
         c.name
