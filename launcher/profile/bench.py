@@ -18,6 +18,7 @@ from cnn.model import Model
 from cnn.network import Tensor
 from cnn.rewrite.rewrites import original_name
 from launcher.config.load import Cluster
+from launcher.core.roll import Roll
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay
 from launcher.run.feed import Feed
@@ -97,6 +98,14 @@ class Bench:
     folder: Path
     options: RunOptions
     progress: ProgressDisplay
+
+    def call_roll(self) -> Roll:
+        """Greet the agents; raises `LauncherError` if one of them does not answer."""
+        timeout_s = self.options.run.connect_timeout_s
+        roll = self.runner.call_roll(self.nodes, timeout_s, timeout_s)
+        for error in roll.absent.values():
+            raise error
+        return roll
 
     def run(
         self, plan: Plan, model: Model, frames: int, stage: str, warm: bool = True

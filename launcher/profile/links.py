@@ -1,4 +1,4 @@
-"""Identifies the nodes and measures the links between them, by running tiny networks on them.
+"""Identifies the nodes, and measures the links between them by running tiny networks on them.
 
 The networks are those of `cnn.built_in`. A link is measured by two plans across it, with a small
 and a large tensor. Its channel holds one frame, so a frame leaves only after the credit for the
@@ -66,17 +66,10 @@ def tiny_plan(bench: Bench, configs: Sequence[NodeConfig]) -> tuple[Plan, Model]
     return _plan(model, devices, assignment), model
 
 
-def greeted(bench: Bench, configs: Sequence[NodeConfig]) -> Mapping[str, Welcome]:
-    """Return what the nodes' agents report of themselves when a tiny network is deployed."""
-    bench.progress.say("identifying " + ", ".join(node.name for node in configs))
-    plan, model = tiny_plan(bench, configs)
-    return bench.run(plan, model, 1, "identifying", warm=False).welcome
-
-
 def identities(
     configs: Sequence[NodeConfig], welcome: Mapping[str, Welcome]
 ) -> dict[str, NodeIdentity]:
-    """Return the identities of the nodes whose agents have reported."""
+    """Return the identities of the nodes whose agents have answered."""
     return {
         node.name: NodeIdentity(
             **node_part(node).model_dump(),

@@ -23,6 +23,7 @@ from cnn.errors import CnnError
 from cnn.model import Model
 from launcher.config.load import Cluster
 from launcher.config.units import AUTO_BATCH
+from launcher.core.roll import Roll
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.batch_size import BatchChoice, choose, fill_s
 from launcher.plan.devices import Facts, devices_of, nodes_of
@@ -49,7 +50,7 @@ from launcher.profile.file import (
     ProfileCache,
     ProfileFile,
 )
-from launcher.profile.links import greeted, identities, measure_link
+from launcher.profile.links import identities, measure_link
 from launcher.profile.power import device_watts, idle_watts, layer_watts
 from launcher.progress import ProgressDisplay
 from launcher.run.job import Runtime, real_runtime
@@ -115,6 +116,7 @@ class Profiling:
 
     planner: Planner
     bench: Bench
+    roll: Roll
     cache: ProfileCache
     again: bool
     most_s: float = MOST_S
@@ -133,12 +135,12 @@ class Profiling:
     def perform(self, saved: SavedPlan | None) -> tuple[ProfileFile, Plan]:
         """Measure, and return the profile and a plan that was made with it."""
         nodes, facts = self.planner.nodes, self.planner.facts
-        welcome = greeted(self.bench, nodes)
-        choices = engines_of(self.planner.cluster, welcome, facts)
-        facts = with_declared_memory(facts, choices, welcome)
+        welcomes = self.roll.welcomes
+        choices = engines_of(self.planner.cluster, welcomes, facts)
+        facts = with_declared_memory(facts, choices, welcomes)
         self.planner = replace(self.planner, facts=facts)
-        self._identity = identities(nodes, welcome)
-        self._meter = {name: each.meter for name, each in welcome.items() if each.meter}
+        self._identity = identities(nodes, welcomes)
+        self._meter = {name: each.meter for name, each in welcomes.items() if each.meter}
         self._kind = kinds(self._identity, self.alike)
         self._measure_layers()
         self._measure_copies()
@@ -488,15 +490,17 @@ def measure(
             return Bench(runner, nodes, folder, bench_options(cluster), progress)
 
         bench = start(planner)
+        roll = bench.call_roll()
         engines = _compare_engines(
-            cluster, model, bench, cache, again, alike, lambda: start(planner)
+            cluster, model, bench, roll, cache, again, alike, lambda: start(planner)
         )
         chosen = Facts(engines={name: each.chosen for name, each in engines.items()})
         planner = replace(planner, facts=chosen)
         if engines:  # the agents may have been started anew, and compute with the chosen engines
             bench = start(planner)
+            roll = bench.call_roll()
         profiling = Profiling(
-            planner, bench, cache, again, most_s, alike, engines, renew=lambda: start(planner)
+            planner, bench, roll, cache, again, most_s, alike, engines, renew=lambda: start(planner)
         )
         found, plan = profiling.perform(saved)
     return found, plan, profiling.taken
@@ -506,6 +510,7 @@ def _compare_engines(
     cluster: Cluster,
     model: Model,
     bench: Bench,
+    roll: Roll,
     cache: ProfileCache,
     again: bool,
     alike: bool,
@@ -513,15 +518,12 @@ def _compare_engines(
 ) -> dict[str, ComparedEngines]:
     """Compare the engines of each node that leaves its engine open, and say what is chosen."""
     open_ = [node for node in cluster.config.nodes if node.engine == AUTO]
-    if not open_:
-        return {}
-    nodes = tuple(node for node in bench.nodes if node.engine.engine == AUTO)
-    welcome = bench.runner.call_roll(nodes, bench.options.run.connect_timeout_s).welcomes
+    welcomes = roll.of({node.name for node in open_}).welcomes
     comparison = EngineComparison(model, bench, cache, again, renew)
     found = comparison.perform(
-        devices_of(cluster, welcome.keys()),
-        kinds(identities(open_, welcome), alike),
-        {name: each.engines for name, each in welcome.items()},
+        devices_of(cluster, welcomes.keys()),
+        kinds(identities(open_, welcomes), alike),
+        {name: each.engines for name, each in welcomes.items()},
     )
     for name, each in found.items():
         bench.progress.say(f"engine of node {name}: {each}")

@@ -1,7 +1,7 @@
 """Carries out the command `launch`: checks the configuration, plans, runs, compares and reports.
 
-Everything that the user wrote is checked before the first agent is started. Agents are started
-before the search, so that they import their engines meanwhile. They are ended, and the temporary
+Everything that the user wrote is checked before the first agent is started. Agents are greeted once
+before the search, which goes by what they say of themselves. They are ended, and the temporary
 folder is deleted, however the command ends.
 """
 
@@ -22,7 +22,7 @@ from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RunConfig
 from launcher.config.units import parse_batch, parse_duration, parsed_option
-from launcher.core.roll import Absence, FiguresWanted
+from launcher.core.roll import Absence, FiguresWanted, Roll
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
 from launcher.plan.batch_size import BatchChoice, check_latency, fill_s
@@ -63,9 +63,8 @@ from launcher.plan.reported_memory import (
 )
 from launcher.plan.simplified import check_simplified, default_cache
 from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.bench import Bench, bench_options
 from launcher.profile.file import default_cache as profile_cache
-from launcher.profile.links import greeted, identities
+from launcher.profile.links import identities
 from launcher.profile.use import check_agents, with_profile_option
 from launcher.progress import ProgressDisplay
 from launcher.results.collecting import Results
@@ -85,6 +84,7 @@ from launcher.run.processes import start_agents
 from launcher.run.request import Request
 from launcher.run.runner import AgentRunner
 from launcher.run.runtime import (
+    REMOTE_S,
     Node,
     OnUpdate,
     PushedNetwork,
@@ -187,9 +187,11 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             check_inputs(request, cluster, model)
         engines = {node.name: node.choice for node in job.planner.nodes}
         if asks_for_engines(job.planner.nodes):
-            with runtime(nodes_of(cluster, job.planner.facts)) as runner:
-                job, found = _check_engines(job, runner, progress)
-                engines |= found
+            nodes = nodes_of(cluster, job.planner.facts)
+            with runtime(nodes) as runner:
+                roll = runner.call_roll(nodes, cluster.config.run.connect_timeout_s)
+            job, found = _check_engines(replace(job, roll=roll), progress)
+            engines |= found
         job, plan = _plan(job, progress)
         return Outcome(plan, None, engines=engines, reasons=job.planner.reasons, batch=job.choice)
     if cluster.config.is_stream:
@@ -369,6 +371,8 @@ class _Job:
     planner: Planner
     saved: SavedPlan | None
     nodes: tuple[Node, ...]
+    roll: Roll = field(default_factory=Roll)
+    """What the agents of the nodes that can be used say of themselves, once they were greeted."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """Why nodes cannot be used when the run begins, in sentences."""
     hopeless: frozenset[str] = frozenset()
@@ -489,22 +493,19 @@ def _ready(
     checks: bool,
 ) -> _Ready:
     """Plan what `job` asks for; with `checks`, the simplified network is compared with the file
-    first."""
-    job = _call_roll(job, runner, progress)
-    if asks_for_engines(job.planner.nodes):
-        job, _ = _check_engines(job, runner, progress)
-    cluster, model = job.cluster, job.model
-    file = job.planner.file
-    if file is not None and job.present:  # one of other machines would mislead the search
-        bench = Bench(runner, job.present, folder / "who", bench_options(cluster), progress)
-        nodes = tuple(node for node in job.planner.nodes if node.name not in job.absent)
-        check_agents(cluster, model, file, identities(nodes, greeted(bench, nodes)))
+    first, while agents start."""
     if checks:
         show = _counting(progress, "comparing the simplified network")
-        check_simplified(model, folder / "simplified", default_cache(), show)
+        check_simplified(job.model, folder / "simplified", default_cache(), show)
+    job = _call_roll(job, runner, progress)
+    if asks_for_engines(job.planner.nodes):
+        job, _ = _check_engines(job, progress)
+    file = job.planner.file
+    if file is not None:  # one of other machines would mislead the search
+        check_agents(job.cluster, job.model, file, identities(job.planner.nodes, job.roll.welcomes))
     job, plan = _plan_for_present(job, progress)
     if any(node.memory is None for node in job.planner.nodes):
-        job, plan = _within_reported(job, plan, runner, progress)
+        job, plan = _within_reported(job, plan, progress)
     cluster = job.cluster
     certified(plan, cluster.model)
     subnets_folder = _subnets_folder(job, folder)
@@ -533,56 +534,44 @@ def _ready(
 
 
 def _call_roll(job: _Job, runner: Runner, progress: ProgressDisplay) -> _Job:
-    """Return the job with the nodes that do not answer, after saying why, and with what boards have
-    measured of themselves.
+    """Return the job with the roll of its nodes, and with what boards have measured of themselves.
 
-    If nothing is to be searched, agents that are started for the run are not asked: they import
-    their engines meanwhile. Raises `BadInputError` if no node can be used, however long the run
-    waits.
+    A run that begins with the available nodes does without those of other machines that do not
+    answer, after saying why. Raises `BadInputError` if no node can be used, however long it waits.
     """
     wanted: dict[str, FiguresWanted] = {}
     if job.saved is None and job.planner.file is None:
         wanted = figures_wanted(job.planner.nodes, {node.name for node in job.nodes})
-    nodes = tuple(
-        node
-        for node in job.nodes
-        if node.name in wanted or (job.begins_with_available and node.address is not None)
-    )
-    if not nodes:
-        return job
     timeout_s = job.cluster.config.run.connect_timeout_s
-    found = runner.call_roll(nodes, timeout_s, timeout_s, wanted)
-    for sentence in described_boards(found):
+    is_patient = job.begins_with_available or wanted
+    roll = runner.call_roll(job.nodes, timeout_s, timeout_s if is_patient else REMOTE_S, wanted)
+    for sentence in described_boards(roll):
         progress.say(sentence)
-    job = _knowing(job, with_boards(job.planner.facts, found, job.planner.nodes))
+    job = replace(job, roll=roll)
+    job = _knowing(job, with_boards(job.planner.facts, roll, job.planner.nodes))
     if not job.begins_with_available:  # the run waits for all
         return job
-    absent = {name: str(error) for name, error in found.absent.items()}
-    job = replace(job, hopeless=found.hopeless)
-    if len(found.hopeless) == len(job.nodes):
+    elsewhere = {node.name for node in job.nodes if node.address is not None}
+    absent = {name: str(error) for name, error in roll.absent.items() if name in elsewhere}
+    if len(roll.hopeless) == len(job.nodes):
         raise BadInputError("; ".join(absent.values()))
-    return _without(job, absent, progress)
+    return _without(replace(job, hopeless=roll.hopeless), absent, progress)
 
 
 def _without(job: _Job, absent: Mapping[str, str], progress: ProgressDisplay) -> _Job:
     for name, sentence in absent.items():
         progress.say(sentence, "warning", (name,))
-    return replace(job, absent={**job.absent, **absent})
+    roll = job.roll.of(job.roll.greeted.keys() - absent.keys())
+    return replace(job, absent={**job.absent, **absent}, roll=roll)
 
 
-def _check_engines(
-    job: _Job, runner: Runner, progress: ProgressDisplay
-) -> tuple[_Job, dict[str, EngineChoice]]:
+def _check_engines(job: _Job, progress: ProgressDisplay) -> tuple[_Job, dict[str, EngineChoice]]:
     """Say and return what the nodes that answer compute with; the job counts on their memory.
 
     If a node lacks what it is asked for, a run that begins with the available nodes does without
     it. Otherwise, or if none is left, this raises `BadInputError`.
     """
-    nodes = job.present if job.nodes else nodes_of(job.cluster, job.planner.facts)
-    if not nodes:
-        return job, {}
-    cluster = job.cluster
-    welcomes = runner.call_roll(nodes, cluster.config.run.connect_timeout_s).welcomes
+    cluster, welcomes = job.cluster, job.roll.welcomes
     for name, welcome in welcomes.items():
         offered = (offer for offer in welcome.engines if not offer.missing)
         progress.say(f"node {name} has {'; '.join(described_offers(offered))}")
@@ -632,21 +621,14 @@ def _plan_for_present(job: _Job, progress: ProgressDisplay) -> tuple[_Job, Plan]
     return _plan(job, progress, usable if job.hopeless else None)
 
 
-def _within_reported(
-    job: _Job, plan: Plan, runner: Runner, progress: ProgressDisplay
-) -> tuple[_Job, Plan]:
+def _within_reported(job: _Job, plan: Plan, progress: ProgressDisplay) -> tuple[_Job, Plan]:
     """Return the plan, made again if a node without `memory` has less than it needs, and the job
     whose cluster has the limits that its agents report.
 
     Raises `BadInputError` if no plan fits, unless a node is absent that may come.
     """
-    cluster, request, facts = job.cluster, job.request, job.planner.facts
-    active = {node.name for node in cluster.config.nodes if not node.standby}
-    nodes = tuple(node for node in job.present if node.name in active)
-    if not nodes:
-        return job, plan
-    welcomes = runner.call_roll(nodes, cluster.config.run.connect_timeout_s).welcomes
-    limits = reported_limits(job.planner.nodes, welcomes)
+    request, facts = job.request, job.planner.facts
+    limits = reported_limits(job.planner.nodes, job.roll.welcomes)
     if not limits:
         return job, plan
     full = too_full(limits)

@@ -15,6 +15,7 @@ from cnn.model import read
 from launcher.commands.launch import main as launch
 from launcher.commands.partition import main as partition
 from launcher.config.load import load_cluster
+from launcher.core.roll import Greeted, Roll
 from launcher.errors import BadInputError
 from launcher.profile.bench import (
     BATCH_S,
@@ -40,7 +41,7 @@ from launcher.profile.power import device_watts
 from launcher.progress import LineProgress
 from launcher.run.job import launch as launch_job
 from launcher.run.request import Request
-from launcher.run.runtime import Node, Runner, RunResult
+from launcher.run.runtime import Node, Runner
 from nodes.protocol.messages import Stats, Welcome
 from partition.measured.profiles import NodeProfile, SubnetTime
 from tests.launcher.in_process import InProcess
@@ -328,14 +329,13 @@ def test_a_launch_goes_by_the_profile_as_it_was_when_it_began(folder: Path) -> N
             path.write_text("{}")
             return super().runtime(nodes)
 
-        def run(self, *given: Any) -> RunResult:
-            result = super().run(*given)
+        def call_roll(self, nodes: tuple[Node, ...], *_: object) -> Roll:
             who = PI.model_dump(include={"machine", "cores", "engine", "version"})
-            welcome = {
-                node.name: Welcome(protocol=3, name=node.name, data_address="", rss_bytes=1, **who)
-                for node in self.nodes
-            }
-            return replace(result, welcome=welcome)
+            found = (
+                Welcome(protocol=3, name=node.name, data_address="", rss_bytes=1, **who)
+                for node in nodes
+            )
+            return Roll({each.name: Greeted(welcome=each) for each in found})
 
     request = Request(folder / "cluster.yaml", profile=path, frames=2)
     outcome = launch_job(

@@ -50,8 +50,8 @@ class Reporting:
     def __call__(self, *given: Any) -> RunResult:
         return self.inner.run(*given)
 
-    def call_roll(self, nodes: tuple[Node, ...], *_: float, **__: object) -> Roll:
-        found = {node.name: welcome(self.available[node.name]) for node in nodes}
+    def call_roll(self, nodes: tuple[Node, ...], *_: object) -> Roll:
+        found = {node.name: welcome(self.available.get(node.name)) for node in nodes}
         return Roll({name: Greeted(welcome=each) for name, each in found.items()})
 
 
