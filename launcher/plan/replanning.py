@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from launcher.plan.reported_memory import reported_limits, within_limits
 from launcher.plan.subnet_files import cut_subnets
 from launcher.run.runtime import CutPlan
 from nodes.protocol.messages import Welcome
+from partition.errors import PartitionError
 from partition.plan import Plan
 
 QUICK = "sequential"
@@ -87,7 +88,12 @@ class SearchLimit:
 class Replanner:
     """Makes plans by a planner, and writes their subnets."""
 
-    def __init__(self, planner: Planner, folder: Path) -> None:
+    def __init__(
+        self, planner: Planner, folder: Path, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`say` tells the user what is expected of a plan after its rehearsal."""
+        self._say = say
+        self._telling: list[threading.Thread] = []
         self._planner = planner
         self._folder = folder
         self._lock = threading.Lock()
@@ -101,7 +107,20 @@ class Replanner:
         that for later runs."""
         with self._knowing:
             self._planner = self._planner.after(plan, rehearsed.deployed)
-        self._planner.remember(rehearsed.welcomes)
+        planner = self._planner
+        planner.remember(rehearsed.welcomes)
+        thread = threading.Thread(target=self._tell, args=(planner, plan))
+        self._telling = [*(other for other in self._telling if other.is_alive()), thread]
+        thread.start()
+
+    def _tell(self, planner: Planner, plan: Plan) -> None:
+        """Say what is expected of a plan, while the run goes on."""
+        try:
+            problem = planner.problem([device.name for device in plan.devices])
+            expected = planner.made_again(problem, plan)
+        except (CnnError, LauncherError, PartitionError):
+            return  # such as a pin to a node that is lost; the run does not depend on this
+        self._say(f"{1 / expected.frame_s:.2f} frames/s expected, by the rehearsal")
 
     @property
     def planner(self) -> Planner:
@@ -111,6 +130,8 @@ class Replanner:
     def close(self) -> None:
         """Stop a search and wait for subnets being written: the run's folder will be deleted."""
         self._is_over.set()
+        for thread in self._telling:
+            thread.join()
         if self._lock.acquire(timeout=CLOSING_S):
             self._lock.release()
 

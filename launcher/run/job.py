@@ -516,7 +516,7 @@ def _ready(
         run_options(cluster), check_phases=cluster.config.check == "phases", absent=job.absent
     )
     if options.recovery.enabled:
-        replan = Replanner(replace(job.planner, hurries=False), folder)
+        replan = Replanner(replace(job.planner, hurries=False), folder, progress.say)
         stack.callback(replan.close)
         adapt = options.recovery.adapt and job.saved is None
         recovery = options.recovery.model_copy(update={"adapt": adapt})

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from launcher.config.load import Cluster, load_cluster
-from launcher.core.events import PlanRequest
+from launcher.core.events import PlanRequest, Rehearsed
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.background import Background, IsWanted
 from launcher.plan.devices import devices_of
 from launcher.plan.planner import Planner
 from launcher.plan.planning import read_model
 from launcher.plan.replanning import QUICK, NotBetterError, Replanner, SearchLimit, UnwantedError
+from nodes.protocol.messages import Deployed
 from tests.launcher.models import write_branches
 
 WITHOUT_SEARCH = """
@@ -33,7 +34,7 @@ class Forbidden:
 
 sys.meta_path.insert(0, Forbidden())
 from launcher.config.load import load_cluster
-from launcher.core.events import PlanRequest
+from launcher.core.events import PlanRequest, Rehearsed
 from launcher.plan.planner import Planner
 from launcher.plan.planning import read_model
 from launcher.plan.replanning import Replanner
@@ -210,3 +211,18 @@ def test_what_is_done_after_the_end_is_forgotten() -> None:
     for thread in threading.enumerate():
         if thread.name == "planning 1":
             thread.join(20)
+
+
+def test_what_a_rehearsal_lets_expect_is_said_while_the_run_goes_on(tmp_path: Path) -> None:
+    said: list[str] = []
+    cluster = cluster_of(tmp_path, "strategy: sequential\n")
+    planner = Planner(cluster, read_model(cluster))
+    replan = Replanner(planner, tmp_path / "subnets", said.append)
+    plan = replan(PlanRequest(1, ("a",))).plan
+    seconds = tuple(0.5 / len(plan.phases) for _ in plan.phases)
+    replan.learn(plan, Rehearsed(1, {"a": Deployed(1, seconds, 1)}, {}))
+    replan.close()
+    (text,) = said
+    assert text.endswith("frames/s expected, by the rehearsal")
+    assert float(text.split()[0]) == pytest.approx(2.0, rel=0.05)
+    assert replan.planner.learned["a"].subnets
