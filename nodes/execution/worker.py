@@ -61,6 +61,14 @@ class _Load:
 
 
 @dataclass(frozen=True, slots=True)
+class _Begin:
+    """Start a thread. It is in the control group of the thread that starts it, so what it rehearses
+    is measured under the quota under which the executor thread will compute."""
+
+    thread: Thread
+
+
+@dataclass(frozen=True, slots=True)
 class _TakeOver:
     epoch: int
     ahead: LoadedAhead
@@ -85,7 +93,7 @@ class _Fire:
     begun: BegunFiring | Exception
 
 
-_Job: TypeAlias = _Load | _TakeOver | _CloseAhead | _Fire | _Unload
+_Job: TypeAlias = _Load | _Begin | _TakeOver | _CloseAhead | _Fire | _Unload
 
 
 class Worker:
@@ -188,7 +196,7 @@ class Worker:
         thread = Thread(target=prepare, name="preparing ahead", daemon=True)
         if ahead is not None:
             ahead.thread = thread
-        thread.start()
+        self._jobs.put(_Begin(thread))  # so that it has the executor thread's quota
 
     def close_ahead(self) -> None:
         """Close the phases that are loaded ahead, if there are any."""
@@ -237,6 +245,8 @@ class Worker:
                         self._report(self._fired(job))
                 case _Load():
                     self._load(job)
+                case _Begin():
+                    job.thread.start()
                 case _TakeOver():
                     self._take_over(job)
                 case _CloseAhead():
