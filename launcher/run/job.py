@@ -503,6 +503,7 @@ def _ready(
     file = job.planner.file
     if file is not None:  # one of other machines would mislead the search
         check_agents(job.cluster, job.model, file, identities(job.planner.nodes, job.roll.welcomes))
+    job = replace(job, planner=job.planner.remembering(job.roll.welcomes))
     job, plan = _plan_for_present(job, progress)
     if any(node.memory is None for node in job.planner.nodes):
         job, plan = _within_reported(job, plan, progress)
