@@ -86,7 +86,6 @@ def test_a_report_says_what_one_node_alone_would_do_and_why_others_are_used(clus
     assert report.alone is not None
     assert report.alone.node in "ab"
     (line,) = (line for line in report_lines(report) if "alone would make" in line)
-    assert report.alone.period_s < report.period_measured_s
     assert "`pins` have layers elsewhere" in line
 
 
