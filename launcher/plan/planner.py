@@ -41,6 +41,7 @@ from launcher.profile.use import engine_reasons, profile_file, profiled, with_ow
 from launcher.progress import ProgressDisplay
 from nodes.protocol.messages import Deployed, Welcome
 from partition.alone import fullest_bytes, plan_alone
+from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
 from partition.measured.profiles import NodeProfile, Profile, measured_part
 from partition.plan import Plan
@@ -190,10 +191,13 @@ class Planner:
             return Decided(choice)
         return configured(self.cluster.config.ga, name)
 
-    def question(self, problem: Problem, name: str, nodes: Collection[str] | None = None) -> str:
+    def question(self, problem: Problem, name: str) -> str:
         """Return a digest of all that a choice by measurements depends on, for strategy `name`."""
+        return self._digest(problem, name, devices_of(self.cluster, facts=self.facts))
+
+    def _digest(self, problem: Problem, name: str, devices: Sequence[Device]) -> str:
         settings = self.cluster.config.ga.model_dump(exclude_none=True)
-        return made_for(problem, name, devices_of(self.cluster, nodes, self.facts), settings)
+        return made_for(problem, name, devices, settings)
 
     def find(
         self, problem: Problem, progress: ProgressDisplay, strategy: Strategy | None = None
@@ -247,14 +251,16 @@ class Planner:
             return
         question = self._kept_for(problem)
         plans = (measured_plan(plan, plan.period_s),)
-        choice = Choice(made_for=question, strategy=plan.strategy, plans=plans)
+        strategy = self.cluster.config.strategy
+        choice = Choice(made_for=question, strategy=strategy, plans=plans)
         with suppress(BadInputError):  # without a cache, every run searches
             self.store.keep_plan(question, KeptPlan(choice=choice, facts=facts_of(problem)))
 
     def _kept_for(self, problem: Problem) -> str:
-        """Return a digest of what a plan depends on, apart from measured times."""
-        devices = [device.name for device in problem.devices]
-        question = self.question(problem, self.cluster.config.strategy, devices)
+        """Return a digest of what a plan depends on, apart from what is found out of nodes: times
+        are compared, and a plan that does not fit any more is refused."""
+        written = devices_of(self.cluster, [device.name for device in problem.devices])
+        question = self._digest(problem, self.cluster.config.strategy, written)
         parts = (question, self.planned.digest, version("csdf-edge"))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

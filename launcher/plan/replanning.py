@@ -242,8 +242,11 @@ def _without_standby(planner: Planner, nodes: Sequence[str], used: Plan) -> list
 
 def _moved(before: Plan, after: Plan) -> str:
     """Say how many layers change their node, and which nodes gain most."""
+    if before.rewrites != after.rewrites:
+        used = dict.fromkeys(phase.device for phase in after.phases)
+        return f"layers are divided otherwise, over {', '.join(used)}"
     moved = Counter(
-        node for layer, node in after.assignment.items() if before.assignment.get(layer) != node
+        node for layer, node in after.assignment.items() if before.assignment[layer] != node
     )
     gaining = ", ".join(node for node, _ in moved.most_common(2))
     return f"{moved.total()} layers move, most of them to {gaining}" if moved else "as before"

@@ -11,6 +11,7 @@ import pytest
 from cnn.model import Model, read
 from launcher.config.load import Cluster, load_cluster
 from launcher.plan import planner as planning
+from launcher.plan.devices import Facts
 from launcher.plan.planner import Planner
 from launcher.profile import file as profile_file
 from launcher.profile.choice import Decided
@@ -89,6 +90,14 @@ def test_it_is_for_the_same_nodes_only(tmp_path: Path, model: Model) -> None:
     planner = planner_of(tmp_path, model)
     kept_by(planner, LineProgress(io.StringIO()))
     assert not planner.plan(LineProgress(io.StringIO()), ["a"]).explanation.endswith(FOUND)
+
+
+def test_it_is_found_whatever_memory_the_agents_report_today(tmp_path: Path, model: Model) -> None:
+    planner = planner_of(tmp_path, model)
+    kept_by(replace(planner, facts=Facts(memory={"a": 10**9})), LineProgress(io.StringIO()))
+    assert is_found(planner, LineProgress(io.StringIO()))
+    full = replace(planner, facts=Facts(memory=dict.fromkeys("ab", 10**9)))
+    assert is_found(full, LineProgress(io.StringIO()))
 
 
 @pytest.mark.parametrize(("factor", "is_used"), [(1.1, True), (2.0, False)])
