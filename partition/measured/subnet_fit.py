@@ -48,7 +48,7 @@ What remains is not additive: how layers are fused depends on where the network 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -57,7 +57,7 @@ from numpy.typing import NDArray
 from cnn.network import Network
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.pricing.compute_time import layer_parts, layer_seconds, layer_work
+from partition.pricing.compute_time import layer_parts, layer_work
 
 Floats = NDArray[np.float64]
 
@@ -96,38 +96,92 @@ def fit_to_subnets(
     """Return the devices with their most likely `cut_s_per_byte` and `run_s`, and the most likely
     seconds of layers [layers, devices] without either, given `measured`.
 
-    Devices without a measured subnet stay as they are, with the estimate of
-    `partition.pricing.compute_time`; `run_s` stays where only layers alone were measured. Raises
-    `PartitionError` for a subnet of no or unknown layers, of an unknown device, or of a time that
-    is not above 0.
+    Devices without a measured subnet have the estimate of `partition.pricing.compute_time`, times
+    what the figures of all devices are off in common (`_in_common`); `run_s` stays where only
+    layers alone were measured. Raises `PartitionError` for a subnet of no or unknown layers, of an
+    unknown device, or of a time that is not above 0.
     """
     for subnet in measured:
         _check(network, devices, subnet)
     row = {layer.name: number for number, layer in enumerate(network.layers)}
-    work, found, fitted = layer_work(network), layer_seconds(network, devices), list(devices)
-    for number, device in enumerate(devices):
+    work, fitted = layer_work(network), list(devices)
+    parts = [layer_parts(network, work, device) for device in devices]
+    known: dict[int, _Measurements] = {}
+    for number in dict.fromkeys(subnet.device for subnet in measured):
         own = [subnet for subnet in measured if subnet.device == number]
-        if not own:
-            continue
         member = np.zeros((len(own), len(row)))
         for index, subnet in enumerate(own):
             member[index, [row[name] for name in subnet.layers]] = 1.0
         sizes = np.array([_cut_bytes(network, subnet) for subnet in own], dtype=np.float64)
-        seconds = np.array([subnet.seconds for subnet in own])
-        parts = layer_parts(network, work, device)
-        fitted[number], found[:, number] = _most_likely(device, work, parts, member, sizes, seconds)
+        known[number] = _Measurements(member, sizes, np.array([s.seconds for s in own]))
+    factors = _in_common(devices, parts, known)
+    found = np.zeros((len(row), len(devices)))
+    for number, device in enumerate(devices):
+        if number not in known or not known[number].has_alone:
+            parts[number] = parts[number] * factors
+        if number in known:
+            fitted[number], found[:, number] = _most_likely(
+                device, work, parts[number], known[number]
+            )
+        else:
+            found[:, number] = parts[number].sum(axis=1)
     return tuple(fitted), found
 
 
+@dataclass(frozen=True, slots=True)
+class _Measurements:
+    """The subnets that were measured on a device.
+
+    Subnet i has the layers of row i of `member` [subnets, layers]; `sizes` [subnets] are the bytes
+    that enter or leave it, and `seconds` [subnets] its measured time.
+    """
+
+    member: Floats
+    sizes: Floats
+    seconds: Floats
+
+    @property
+    def has_alone(self) -> bool:
+        """Whether layers were measured by themselves, which tells of each figure."""
+        return bool((self.member.sum(axis=1) == 1).any())
+
+
+def _in_common(
+    devices: Sequence[Device], parts: Sequence[Floats], known: Mapping[int, _Measurements]
+) -> Floats:
+    """Return by which factors [3] the figures of all devices are off, as the fused subnets of all
+    of them say together; 1 unless several have any.
+
+    What devices say of themselves was measured in the same way, so it is wrong in the same way: a
+    device that has computed layers of many weights tells little of its arithmetic, but others do.
+    """
+    fused = [(n, own) for n, own in known.items() if not own.has_alone]
+    if len(fused) < 2:
+        return np.ones(3)
+    described = np.concatenate([own.member @ parts[n] for n, own in fused])
+    besides = np.concatenate(
+        [own.sizes * devices[n].cut_s_per_byte + _run_s(devices[n]) for n, own in fused]
+    )
+    seconds = np.log(np.concatenate([own.seconds for _, own in fused]))
+    priors = 1 / np.array(FIGURES[:3])
+
+    def errors(logs: Floats) -> Floats:
+        whole = np.maximum(described @ np.exp(logs) + besides, 1e-12)
+        return _softened(np.concatenate(((np.log(whole) - seconds) / DEVIATING, logs * priors)))
+
+    from scipy.optimize import least_squares  # noqa: PLC0415 (slow to import)
+
+    return np.asarray(np.exp(least_squares(errors, np.zeros(3), method="lm").x))
+
+
 def _most_likely(
-    device: Device, work: Floats, parts: Floats, member: Floats, sizes: Floats, seconds: Floats
+    device: Device, work: Floats, parts: Floats, measured: _Measurements
 ) -> tuple[Device, Floats]:
     """Return a device with its most likely figures, and the most likely seconds [layers].
 
-    `work` [layers, 3] is that of `layer_work`, `parts` that of `layer_parts`. Subnet i has the
-    layers of row i of `member` [subnets, layers]; `sizes` [subnets] are the bytes that enter or
-    leave it, and `seconds` [subnets] its measured time.
+    `work` [layers, 3] is that of `layer_work`, `parts` that of `layer_parts`.
     """
+    member, sizes, seconds = measured.member, measured.sizes, measured.seconds
     alone = member.sum(axis=1) == 1
     informative = ~alone | (member @ work.sum(axis=1) > 0)  # excludes free layers measured alone
     if not informative.any():

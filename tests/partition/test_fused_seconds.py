@@ -15,6 +15,7 @@ from cnn.network import Network
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.measured.subnet_fit import FUSED, RUN_MACS, MeasuredSubnet, fit_to_subnets
+from partition.pricing.compute_time import layer_seconds
 from tests.partition.networks import chain
 
 DEVICE = Device("d", macs_per_s=1e10, cut_s_per_byte=0.0)
@@ -176,3 +177,17 @@ def test_what_a_free_layer_takes_alone_says_nothing() -> None:
 def test_what_cannot_be_is_refused(subnet: MeasuredSubnet, told: str) -> None:
     with pytest.raises(PartitionError, match=told):
         fit([subnet])
+
+
+def test_what_all_devices_are_off_in_common_holds_for_what_one_has_not_computed() -> None:
+    """Three boards compute three times as slowly as described; the fourth has computed only layers
+    of many weights, in the time that was described."""
+    heavy = chain(10**10, 10**10, 10**10, 0, weights=[4, 4, 4, 10**8])
+    names = [layer.name for layer in heavy.layers]
+    devices = [replace(DEVICE, name=name) for name in "abcd"]
+    described = layer_seconds(heavy, devices)[:, 0]
+    measured = [MeasuredSubnet(n, tuple(names[:3]), 3 * described[:3].sum()) for n in range(3)]
+    measured.append(MeasuredSubnet(3, tuple(names[3:]), described[3:].sum()))
+    _, found = fit_to_subnets(heavy, devices, measured)
+    assert found[:3, 3].sum() == pytest.approx(3 * described[:3].sum(), rel=0.3)
+    assert found[3:, 3].sum() == pytest.approx(described[3:].sum(), rel=0.3)
