@@ -297,7 +297,7 @@ def measured_costs(
                 seconds = max(node.layer_s[layer.name], LEAST_S)
                 measured.append(MeasuredSubnet(number, (layer.name,), seconds))
         measured += [
-            MeasuredSubnet(number, subnet.layers, subnet.seconds)
+            MeasuredSubnet(number, subnet.layers, subnet.seconds, is_phase=not node.layer_s)
             for subnet in node.subnets
             if not subnet.rewrites and (len(subnet.layers) > 1 or not node.layer_s)
         ]

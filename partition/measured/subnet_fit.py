@@ -83,11 +83,20 @@ runs alone carries no information."""
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSubnet:
-    """`layers` run as one model took `seconds` per frame on device number `device`."""
+    """`layers` run as one model took `seconds` per frame on device number `device`.
+
+    A single layer was run again and again by itself, unless it `is_phase` of a plan.
+    """
 
     device: int
     layers: tuple[str, ...]
     seconds: float
+    is_phase: bool = False
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is a layer that was run by itself."""
+        return len(self.layers) == 1 and not self.is_phase
 
 
 def fit_to_subnets(
@@ -113,11 +122,12 @@ def fit_to_subnets(
         for index, subnet in enumerate(own):
             member[index, [row[name] for name in subnet.layers]] = 1.0
         sizes = np.array([_cut_bytes(network, subnet) for subnet in own], dtype=np.float64)
-        known[number] = _Measurements(member, sizes, np.array([s.seconds for s in own]))
+        alone = np.array([subnet.is_alone for subnet in own])
+        known[number] = _Measurements(member, sizes, np.array([s.seconds for s in own]), alone)
     factors = _in_common(devices, parts, known)
     found = np.zeros((len(row), len(devices)))
     for number, device in enumerate(devices):
-        if number not in known or not known[number].has_alone:
+        if number not in known or not known[number].alone.any():
             parts[number] = parts[number] * factors
         if number in known:
             fitted[number], found[:, number] = _most_likely(
@@ -133,17 +143,14 @@ class _Measurements:
     """The subnets that were measured on a device.
 
     Subnet i has the layers of row i of `member` [subnets, layers]; `sizes` [subnets] are the bytes
-    that enter or leave it, and `seconds` [subnets] its measured time.
+    that enter or leave it, `seconds` [subnets] its measured time, and `alone` [subnets] says
+    whether it is a layer that was run by itself.
     """
 
     member: Floats
     sizes: Floats
     seconds: Floats
-
-    @property
-    def has_alone(self) -> bool:
-        """Whether layers were measured by themselves, which tells of each figure."""
-        return bool((self.member.sum(axis=1) == 1).any())
+    alone: NDArray[np.bool_]
 
 
 def _in_common(
@@ -155,7 +162,7 @@ def _in_common(
     What devices say of themselves was measured in the same way, so it is wrong in the same way: a
     device that has computed layers of many weights tells little of its arithmetic, but others do.
     """
-    fused = [(n, own) for n, own in known.items() if not own.has_alone]
+    fused = [(n, own) for n, own in known.items() if not own.alone.any()]
     if len(fused) < 2:
         return np.ones(3)
     described = np.concatenate([own.member @ parts[n] for n, own in fused])
@@ -182,7 +189,7 @@ def _most_likely(
     `work` [layers, 3] is that of `layer_work`, `parts` that of `layer_parts`.
     """
     member, sizes, seconds = measured.member, measured.sizes, measured.seconds
-    alone = member.sum(axis=1) == 1
+    alone = measured.alone
     informative = ~alone | (member @ work.sum(axis=1) > 0)  # excludes free layers measured alone
     if not informative.any():
         informative[:] = True

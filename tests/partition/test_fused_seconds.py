@@ -187,7 +187,7 @@ def test_what_all_devices_are_off_in_common_holds_for_what_one_has_not_computed(
     devices = [replace(DEVICE, name=name) for name in "abcd"]
     described = layer_seconds(heavy, devices)[:, 0]
     measured = [MeasuredSubnet(n, tuple(names[:3]), 3 * described[:3].sum()) for n in range(3)]
-    measured.append(MeasuredSubnet(3, tuple(names[3:]), described[3:].sum()))
+    measured.append(MeasuredSubnet(3, tuple(names[3:]), described[3:].sum(), is_phase=True))
     _, found = fit_to_subnets(heavy, devices, measured)
     assert found[:3, 3].sum() == pytest.approx(3 * described[:3].sum(), rel=0.3)
     assert found[3:, 3].sum() == pytest.approx(described[3:].sum(), rel=0.3)
