@@ -80,8 +80,13 @@ class Rollout:
                 if session.progress <= MOST_PROGRESS * (phases + 1):
                     self._allow(session, now_s)
             case Deployed():
+                phases = len(self.blueprint.deployments[session.node].phases)
+                if len(message.phase_s) != phases:
+                    raise RemoteProtocolError(
+                        f"it tells the times of {len(message.phase_s)} phases, and has {phases}"
+                    )
                 session.deployed = message
-                session.loaded = len(self.blueprint.deployments[session.node].phases)
+                session.loaded = phases
                 session.deadline_s = None
         return [self._report_loading()]
 

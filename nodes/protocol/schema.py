@@ -38,6 +38,7 @@ _positive = integer(1, (1 << 31) - 1)
 _seconds = real(0.0, 1e12)
 _joules = real(0.0, 1e15)
 _part_s = real(0.0, 1e3)
+_rate_s = real(1e-18, 1e3)
 _number = real(-1e300, 1e300)
 _lease = real(1e-3, 1e6)
 _name = string(MAX_NAME)
@@ -97,12 +98,12 @@ FIGURES = Record(
     words.BoardFigures,
     {
         "threads": integer(1, MAX_THREADS),
-        "dense_s_per_mac": _part_s,
-        "pointwise_s_per_mac": _part_s,
-        "depthwise_s_per_mac": _part_s,
-        "integer_s_per_mac": _part_s,
-        "weight_s_per_byte": _part_s,
-        "tensor_s_per_byte": _part_s,
+        "dense_s_per_mac": _rate_s,
+        "pointwise_s_per_mac": _rate_s,
+        "depthwise_s_per_mac": _rate_s,
+        "integer_s_per_mac": _rate_s,
+        "weight_s_per_byte": _rate_s,
+        "tensor_s_per_byte": _rate_s,
         "cut_s_per_byte": _part_s,
         "run_s": _part_s,
         "message_s": _part_s,

@@ -17,7 +17,9 @@ from launcher.plan.boards import check_opsets, described, figures_wanted, with_b
 from launcher.plan.devices import NO_FACTS, Facts, devices_of
 from launcher.plan.subnet_files import cut_subnets
 from nodes.protocol.messages import PROTOCOL, BoardFigures, EngineOffer, Welcome
+from nodes.protocol.schema import FIGURES as RECORD
 from partition.devices import Device
+from partition.measured.board import with_figures
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
 from partition.strategies.contiguous.sequential import Sequential
@@ -137,3 +139,18 @@ def test_the_operator_set_is_that_of_the_engine_that_computes() -> None:
     welcomes = roll(a=replace(WELCOME, engines=offers), b=replace(WELCOME, engines=offers))
     nodes = (node("a"), node("b", engine="tvm"))
     assert with_boards(NO_FACTS, welcomes, nodes).opsets == {"a": 21}
+
+
+@pytest.mark.parametrize("figure", [name for name in BoardFigures.__slots__ if name != "threads"])
+@pytest.mark.parametrize("value", [0.0, 5e-324, 1e-18, 1e3])
+def test_whatever_figures_the_protocol_allows_a_plan_is_made(figure: str, value: float) -> None:
+    try:
+        figures = RECORD.unpack({**RECORD.pack(FIGURES), figure: value})
+    except ValueError:
+        assert value < 1e-18  # a board whose layers take no time
+        return
+    network = cnn.read("builtin:yolov2").network
+    devices = (with_figures(Device("a"), figures), Device("b"))
+    problem = Problem(network, devices)
+    assert 0 < plan_solution(problem, Sequential().solve(problem), "").period_s < float("inf")
+    assert list(described(Roll({"a": Greeted("", WELCOME, figures=figures)})))

@@ -142,6 +142,8 @@ class World(SimulatedHost):
         """Nodes that take so many times as long for a firing."""
         self.slow_in_rehearsal: dict[str, float] = {}
         """Nodes whose phases take so many times as long in the rehearsal as planned."""
+        self.phases_too_many: dict[str, int] = {}
+        """Nodes that tell the times of so many more phases than they have."""
         self.asked: list[lev.PlanRequest] = []
         self.ahead_s: dict[str, float] = {}
         self._deadline_s: float | None = None
@@ -404,7 +406,8 @@ class World(SimulatedHost):
         self.later(name, total * LOADING_S, loaded)
 
     def _rehearsed_s(self, name: str, phases: int) -> tuple[float, ...]:
-        return (FIRING_S * self.slow_in_rehearsal.get(name, 1.0),) * phases
+        told = phases + self.phases_too_many.get(name, 0)
+        return (FIRING_S * self.slow_in_rehearsal.get(name, 1.0),) * told
 
     def begin_firing(self, name: str, node: SimulatedNode) -> None:
         begun, life = node.firings[0], node.life

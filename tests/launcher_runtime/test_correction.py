@@ -133,3 +133,15 @@ def test_without_adapting_the_rehearsal_changes_nothing() -> None:
     world.run()
     ended_well(world)
     assert world.asked == []
+
+
+@pytest.mark.parametrize("more", [-1, 1, 1000])
+def test_a_node_that_tells_the_times_of_other_phases_than_it_has_is_done_without(
+    more: int,
+) -> None:
+    world = world_of()
+    world.phases_too_many["n1"] = more
+    world.run()
+    ended_well(world)
+    assert "n1" not in world.supervisor.blueprint.deployments
+    assert any(f"the times of {1 + more} phases, and has 1" in said for said in world.notices)

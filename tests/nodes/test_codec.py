@@ -111,7 +111,13 @@ SENDABLE = {
     words.GetTrace: (counts,),
     words.GetFigures: (st.integers(0, 1024),),
     words.Figures: (
-        st.none() | st.builds(words.BoardFigures, st.integers(1, 1024), *[st.floats(0, 1e3)] * 11),
+        st.none()
+        | st.builds(
+            words.BoardFigures,
+            st.integers(1, 1024),
+            *[st.floats(1e-18, 1e3)] * 6,
+            *[st.floats(0, 1e3)] * 5,
+        ),
         said,
     ),
     words.Traced: (counts, seconds, st.binary(max_size=100), counts),
