@@ -151,7 +151,10 @@ def whole_file(path: Path, *, durable: bool = False, mode: int | None = None) ->
     is not regular (`/dev/stdout`) is written to directly; of a link, the target is replaced. Raises
     `OSError` with the file's name.
     """
-    target = path.resolve()
+    try:
+        target = path.resolve()
+    except RuntimeError:  # before Python 3.13, of links that lead to themselves
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
     draft = target.with_name(f".{target.name[:_LONGEST_DRAFT_NAME]}.{os.getpid()}")
     try:
         if target.exists() and not target.is_file():

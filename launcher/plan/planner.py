@@ -98,10 +98,11 @@ class Planner:
         """Return the planner with what earlier runs of the model have measured on these nodes."""
         if self.store is None or self.file is not None:
             return self
+        layers = self.model.network.layer
         known = {
             node: times.profile()
             for node, who in identities(self.nodes, welcomes).items()
-            if (times := self.store.node(self.model.digest, who)) is not None
+            if (times := self.store.node(self.model.digest, who, layers)) is not None
         }
         return replace(self, learned={**known, **self.learned})
 

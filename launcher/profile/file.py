@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
@@ -39,8 +41,11 @@ well."""
 CACHE_FORMAT = 1
 """The version of files in the cache; increased when an old file could be misread."""
 
-Seconds: TypeAlias = Annotated[float, Field(ge=0)]
-Watts: TypeAlias = Annotated[float, Field(ge=0)]
+MOST = 1e12
+"""The most seconds, and the most watts, that are believed: sums of them stay finite."""
+
+Seconds: TypeAlias = Annotated[float, Field(ge=0, le=MOST)]
+Watts: TypeAlias = Annotated[float, Field(ge=0, le=MOST)]
 
 
 class _FileModel(BaseModel):
@@ -84,7 +89,7 @@ class SubnetEntry(_FileModel):
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     rewrites: str = ""
-    seconds: Annotated[float, Field(gt=0)]
+    seconds: Annotated[float, Field(gt=0, le=MOST)]
 
 
 class BatchEntry(_FileModel):
@@ -131,6 +136,12 @@ class NodeTimes(_FileModel):
             ),
             layer_w=None if node.layer_w is None else dict(node.layer_w),
         )
+
+    def are_of(self, layers: Collection[str]) -> bool:
+        """Return whether a network with these layers may have been measured."""
+        measured = (self.subnets, *(each.subnets for each in self.batched or ()))
+        named = {name for own in measured for s in own if not s.rewrites for name in s.layers}
+        return named <= set(layers) and (not self.layer_s or set(layers) <= self.layer_s.keys())
 
     def profile(self) -> NodeProfile:
         """Return the measurements as the cost model reads them."""
@@ -305,8 +316,8 @@ class LinkTimes(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    latency_s: float
-    bytes_per_s: float | None
+    latency_s: Seconds
+    bytes_per_s: Annotated[float, Field(gt=0)] | None
 
 
 class KeptPlan(BaseModel):
@@ -338,9 +349,15 @@ class ProfileCache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def node(self, model_digest: str, identity: NodeIdentity) -> NodeTimes | None:
-        """Return the measurements of a model on a node, or None."""
-        return self._read(NodeTimes, "node", model_digest, identity.model_dump_json())
+    def node(
+        self, model_digest: str, identity: NodeIdentity, layers: Collection[str]
+    ) -> NodeTimes | None:
+        """Return the measurements of a model on a node, or None.
+
+        Another version may have read other layers from the same model; those of it are `layers`.
+        """
+        times = self._read(NodeTimes, "node", model_digest, identity.model_dump_json())
+        return None if times is None or not times.are_of(layers) else times
 
     def keep_node(self, model_digest: str, identity: NodeIdentity, times: NodeTimes) -> None:
         """Store the measurements of a model on a node."""
@@ -379,11 +396,15 @@ class ProfileCache:
         self._keep(times, "link", one.model_dump_json(), other.model_dump_json())
 
     def _keep(self, entry: BaseModel, *key: str) -> None:
-        write_atomically(self._path(*key), entry)
+        path = self._path(*key)
+        if os.path.lexists(path) and not os.path.isfile(path):  # opening a pipe would block
+            raise BadInputError(f"{path}: is no file; remove it")
+        write_atomically(path, entry)
         entries = list(self._folder.glob("*.json"))
         if len(entries) > MOST_KEPT:
             for path in sorted(entries, key=_written_s)[: len(entries) - MOST_KEPT]:
-                path.unlink(missing_ok=True)
+                with suppress(OSError):  # another process has removed it, or it is no file
+                    path.unlink()
 
     def _read(self, kind: type[Kept], *key: str) -> Kept | None:
         try:

@@ -174,18 +174,18 @@ class Profiling:
         self.cache.keep_node(self._model.digest, kind, NodeTimes.of(found))
 
     def _measure_layers(self) -> None:
+        names = [layer.name for layer in self._model.network.layers]
         if not self.again:
             self._known = {
                 kind: times.profile()
                 for kind in self._kind.values()
-                if (times := self.cache.node(self._model.digest, kind)) is not None
+                if (times := self.cache.node(self._model.digest, kind, names)) is not None
                 and times.layer_s  # or else only rehearsals of runs have been measured
             }
         for device in self._devices([node.name for node in self.planner.nodes]):
             kind = self._kind[device.name]
             if kind in self._known:
                 continue
-            names = [layer.name for layer in self._model.network.layers]
             found = self.bench.layers(self._model, device, names)
             self.taken.layers += len(found.layer_s)
             self._keep(kind, found)

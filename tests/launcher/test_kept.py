@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -183,3 +186,114 @@ def test_a_profile_that_the_user_names_counts_more_than_rehearsals(
     planner.after(plan, rehearsed(plan, 50.0)).remember(welcomes)
     empty = ProfileFile(model="branches", model_digest=model.digest, energy="", nodes={})
     assert replace(planner, file=empty).remembering(welcomes).learned == {}
+
+
+def as_a_folder(path: Path) -> None:
+    path.unlink()
+    (path / "full").mkdir(parents=True)
+
+
+def as_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def as_a_link_to_itself(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+def as_an_endless_file(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def nested_deeply(path: Path) -> None:
+    path.write_text("[" * 1_000_000)
+
+
+def with_other_layers(path: Path) -> None:
+    """As another version may have read the model."""
+    data = json.loads(path.read_text())
+    if "choice" in data:
+        data["choice"]["plans"][0]["assignment"] = {"other": "a"}
+    else:
+        data["subnets"][0]["layers"] = ["other"]
+    path.write_text(json.dumps(data))
+
+
+def with_some_layers(path: Path) -> None:
+    data = json.loads(path.read_text())
+    data["layer_s" if "layer_s" in data else "facts"] = {"stem": 1.0}
+    path.write_text(json.dumps(data))
+
+
+def with_times_beyond_sums(path: Path) -> None:
+    data = json.loads(path.read_text())
+    for subnet in data.get("subnets", ()):
+        subnet["seconds"] = 1e308
+    data["message_s" if "subnets" in data else "facts"] = 1e308
+    path.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        as_a_folder,
+        as_a_pipe,
+        as_a_link_to_itself,
+        as_an_endless_file,
+        nested_deeply,
+        with_other_layers,
+        with_some_layers,
+        with_times_beyond_sums,
+    ],
+)
+def test_whatever_lies_in_the_cache_plans_are_made(
+    tmp_path: Path, model: Model, damaged: Callable[[Path], None]
+) -> None:
+    planner = planner_of(tmp_path, model)
+    plan = kept_by(planner, LineProgress(io.StringIO()))
+    welcomes = {node: welcome(node) for node in "ab"}
+    measured = rehearsed(plan, 2.0)
+    planner.after(plan, measured).remember(welcomes)
+    for path in (tmp_path / "cache").iterdir():
+        damaged(path)
+    later = planner.remembering(welcomes)
+    assert later.learned == {}
+    again = kept_by(later, LineProgress(io.StringIO()))
+    later.after(again, measured).remember(welcomes)
+    assert again.assignment == plan.assignment
+    assert not again.explanation.endswith(FOUND)
+
+
+def test_what_is_no_entry_stays_in_a_full_cache(
+    tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile_file, "MOST_KEPT", 1)
+    folder = tmp_path / "cache" / "old.json"
+    folder.mkdir(parents=True)
+    os.utime(folder, (0, 0))
+    planner = planner_of(tmp_path, model)
+    kept_by(planner, LineProgress(io.StringIO()))
+    assert is_found(planner, LineProgress(io.StringIO()))
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 5e-324, 1e12])
+def test_whatever_an_agent_tells_of_its_rehearsal_plans_are_made(
+    tmp_path: Path, model: Model, seconds: float
+) -> None:
+    """Of times that the protocol allows."""
+    planner = planner_of(tmp_path, model)
+    plan = planner.plan(LineProgress(io.StringIO()))
+    told = {
+        node: replace(each, phase_s=(seconds,) * len(each.phase_s), message_s=seconds)
+        for node, each in rehearsed(plan, 1.0).items()
+    }
+    welcomes = {node: welcome(node) for node in told}
+    planner.after(plan, told).remember(welcomes)
+    kept_by(planner.remembering(welcomes), LineProgress(io.StringIO()))
+    kept_by(
+        planner.after(plan, told).after(plan, rehearsed(plan, 1.0)), LineProgress(io.StringIO())
+    )

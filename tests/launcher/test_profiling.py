@@ -60,6 +60,8 @@ TIMES = NodeProfile(
     ((2, 0.3), (8, 0.9)),
 )
 
+LAYERS = tuple(TIMES.layer_s)
+
 
 def profile(identity: NodeIdentity = PI) -> ProfileFile:
     entry = NodeEntry(identity=identity, measured=NodeTimes.of(TIMES))
@@ -115,17 +117,17 @@ def test_it_is_for_its_model_and_its_nodes_only() -> None:
 def test_the_cache_knows_models_nodes_and_links_apart(tmp_path: Path) -> None:
     cache = ProfileCache(tmp_path / "cache")
     other = PI.model_copy(update={"engine": "TensorRT"})
-    assert cache.node("d1", PI) is None
+    assert cache.node("d1", PI, LAYERS) is None
     cache.keep_node("d1", PI, NodeTimes.of(TIMES))
-    assert cache.node("d1", PI) == NodeTimes.of(TIMES)
-    assert cache.node("d2", PI) is None
-    assert cache.node("d1", other) is None
+    assert cache.node("d1", PI, LAYERS) == NodeTimes.of(TIMES)
+    assert cache.node("d2", PI, LAYERS) is None
+    assert cache.node("d1", other, LAYERS) is None
     cache.keep_link(PI, other, LinkTimes(latency_s=1e-3, bytes_per_s=1e7))
     assert cache.link(PI, other) == LinkTimes(latency_s=1e-3, bytes_per_s=1e7)
     assert cache.link(other, PI) is None
     for path in (tmp_path / "cache").iterdir():
         path.write_text("{")
-    assert cache.node("d1", PI) is None
+    assert cache.node("d1", PI, LAYERS) is None
 
 
 def test_alike_boards_on_two_machines_are_one_kind_only_if_the_user_says_so() -> None:
