@@ -277,7 +277,8 @@ class PlanRequest:
     is predicted to be `least_gain` times as fast is wanted. `slower` maps nodes to the factors by
     which they were measured to be slower than the cost model assumes. `newcomers` are descriptions
     of the nodes that were absent when the first plan was made. `effort` says how long the search
-    may take: about a second, a part of the time that a recovery may take, or as long as it takes.
+    may take: about a second where the strategy is `auto`, a part of the time that a recovery may
+    take, or as long as it takes.
     """
 
     epoch: int

@@ -2,7 +2,8 @@
 
 The user's strategy may search for a fraction (`SEARCH_SHARE`) of `recovery_s`. If it takes longer,
 finds no plan on these nodes, or needs packages that are not installed, the dynamic program
-`sequential` takes its place, which is quick. Pins and memory limits hold.
+`sequential` takes its place, which is quick. Pins and memory limits hold. While the first frame
+waits for a better plan, the one that was made stays if the search takes longer.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class SearchLimit:
         """See `launcher.progress.ProgressDisplay`; raises `TooLateError`, `UnwantedError`."""
         _check(self._is_wanted)
         if time.monotonic() > self._until_s:
-            raise TooLateError
+            raise TooLateError("the search took too long")
 
 
 class Replanner:
@@ -184,16 +185,19 @@ class Replanner:
         self, planner: Planner, request: PlanRequest, to_beat: Plan | None, is_wanted: IsWanted
     ) -> Plan:
         endless = SearchLimit(float("inf"), is_wanted)
+        until_s = time.monotonic() + SEARCH_SHARE * planner.cluster.config.recovery.recovery_s
         if to_beat is not None and request.effort != "bounded":
             problem = planner.problem(_without_standby(planner, request.nodes, to_beat))
-            hurried = replace(planner, hurries=request.effort == "quick", searches_again=True)
-            found = hurried.find(problem, endless).plan
+            is_quick = request.effort == "quick"  # unless the user's strategy is a long search
+            limit = SearchLimit(until_s, is_wanted) if is_quick else endless
+            found = (
+                replace(planner, hurries=is_quick, searches_again=True).find(problem, limit).plan
+            )
             if request.effort == "whole" and not is_preferred(
                 problem, found, planner.made_again(problem, to_beat)
             ):
                 planner.keep(problem, to_beat)
             return found
-        until_s = time.monotonic() + SEARCH_SHARE * planner.cluster.config.recovery.recovery_s
         failed: LauncherError | None = None
         problem = planner.problem(request.nodes, request.slower)
         try:

@@ -19,7 +19,14 @@ from launcher.plan.background import Background, IsWanted
 from launcher.plan.devices import devices_of
 from launcher.plan.planner import Planner
 from launcher.plan.planning import read_model
-from launcher.plan.replanning import QUICK, NotBetterError, Replanner, SearchLimit, UnwantedError
+from launcher.plan.replanning import (
+    QUICK,
+    NotBetterError,
+    Replanner,
+    SearchLimit,
+    TooLateError,
+    UnwantedError,
+)
 from nodes.protocol.messages import Deployed
 from tests.launcher.models import write_branches
 
@@ -96,6 +103,14 @@ def test_a_search_that_takes_too_long_gives_way_to_a_quick_one(tmp_path: Path) -
     planner = replanner(cluster_of(tmp_path, more), tmp_path / "subnets")
     plan = planner(PlanRequest(1, ("a", "b"))).plan
     assert plan.strategy == QUICK
+
+
+def test_no_frame_waits_for_a_search_that_takes_too_long(tmp_path: Path) -> None:
+    more = "strategy: vertical\nrecovery: {recovery_s: 0.000001}\n"
+    planner = replanner(cluster_of(tmp_path, more), tmp_path / "subnets")
+    plan = planner(PlanRequest(1, ("a", "b"))).plan
+    with pytest.raises(TooLateError, match="took too long"):
+        planner(PlanRequest(2, ("a", "b"), 1, 1.05, effort="quick"), plan)
 
 
 @pytest.mark.parametrize("strategy", ["vertical", "exact", "auto"])
