@@ -34,8 +34,8 @@ from launcher.config.run import RecoveryConfig
 from launcher.errors import LauncherError
 from launcher.plan.devices import nodes_of
 from launcher.plan.planner import Planner
-from launcher.plan.planning import read_model, run_options
 from launcher.plan.replanning import Replanner
+from launcher.plan.settings import read_model, run_options
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
 from launcher.progress import ProgressDisplay, open_progress

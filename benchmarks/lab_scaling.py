@@ -43,7 +43,7 @@ from launcher.config.load import load_cluster
 from launcher.config.units import parse_link
 from launcher.errors import LauncherError
 from launcher.plan.planner import Planner
-from launcher.plan.planning import read_model
+from launcher.plan.settings import read_model
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file, with_profile_option
 from launcher.progress import open_progress

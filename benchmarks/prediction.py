@@ -35,7 +35,7 @@ from benchmarks.undisturbed import Others, load, undisturbed
 from cnn import Model, read
 from ga.strategies import find_strategy
 from launcher.config.run import RunConfig
-from launcher.plan.planning import with_warmup
+from launcher.plan.prediction import with_warmup
 from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Node, RunOptions, RunResult, SubnetFiles

@@ -38,7 +38,7 @@ from launcher.config.units import parse_link
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.devices import nodes_of
 from launcher.plan.planner import Planner, configured
-from launcher.plan.planning import read_model, run_options
+from launcher.plan.settings import read_model, run_options
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file, with_profile_option
 from launcher.progress import ProgressDisplay, open_progress

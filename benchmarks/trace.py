@@ -32,7 +32,7 @@ from launcher.config.load import load_cluster
 from launcher.errors import LauncherError
 from launcher.plan.devices import nodes_of
 from launcher.plan.planner import Planner
-from launcher.plan.planning import read_model, run_options
+from launcher.plan.settings import read_model, run_options
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
 from launcher.progress import open_progress

@@ -34,7 +34,7 @@ from launcher.config.load import Cluster, load_cluster
 from launcher.config.units import parse_link
 from launcher.errors import LauncherError
 from launcher.plan.planner import Planner
-from launcher.plan.planning import read_model
+from launcher.plan.settings import read_model
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay, open_progress
 from launcher.run.runtime import SubnetFiles

@@ -28,8 +28,8 @@ from launcher.config.units import parse_bytes, parse_link
 from launcher.errors import LauncherError, RunFailedError
 from launcher.plan.devices import nodes_of
 from launcher.plan.planner import Planner
-from launcher.plan.planning import read_model, run_options
 from launcher.plan.replanning import Replanner
+from launcher.plan.settings import read_model, run_options
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import open_progress
 from launcher.run.frame_list import listed

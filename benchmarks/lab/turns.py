@@ -26,7 +26,7 @@ from cnn.model import Model
 from csdf.conversion.from_network import SINK, SOURCE
 from launcher.config.load import Cluster
 from launcher.plan.devices import nodes_of
-from launcher.plan.planning import run_options
+from launcher.plan.settings import run_options
 from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Array, RunResult, SubnetFiles

@@ -18,13 +18,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
 import cnn
 from benchmarks.papers.rows import COMPUTED, MEASURED, Row, Section, Values, compared, impossible
-from benchmarks.results import FOLDER
 from benchmarks.table3.paper import NETWORKS, PAPER, Published
 from cnn.model import Model
 from ga.operators import random_population
@@ -240,10 +238,10 @@ class StoredCell:
     date: str
 
 
-def stored_cells(folder: Path = FOLDER) -> tuple[StoredCell, ...]:
+def stored_cells() -> tuple[StoredCell, ...]:
     """Read every plan for several boards from the laboratory's results in `MEASURED_IN`."""
     found = []
-    for path in (folder / name for name in MEASURED_IN):
+    for path in (FOLDER / name for name in MEASURED_IN):
         if not path.exists():
             continue
         data = json.loads(path.read_text("utf-8"))

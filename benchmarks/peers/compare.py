@@ -21,7 +21,7 @@ from benchmarks.peers.turns import Peer, Turn
 from cnn.model import Model
 from launcher.config.load import load_cluster
 from launcher.plan.planner import Planner
-from launcher.plan.planning import read_model
+from launcher.plan.settings import read_model
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file
 from launcher.progress import open_progress

@@ -14,7 +14,7 @@ from benchmarks.peers.stages.frames import difference, read_frame, read_results
 from benchmarks.peers.turns import Counting, Turn, family_bytes
 from launcher.config.load import Cluster
 from launcher.plan.devices import nodes_of
-from launcher.plan.planning import run_options
+from launcher.plan.settings import run_options
 from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Array, SubnetFiles

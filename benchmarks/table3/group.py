@@ -21,8 +21,8 @@ from launcher.config.load import Cluster, load_cluster
 from launcher.errors import LauncherError
 from launcher.plan.machines import THIS_MACHINE
 from launcher.plan.planner import Planner
-from launcher.plan.planning import read_model, with_warmup
-from launcher.plan.prediction import predicted_run, times_of
+from launcher.plan.prediction import predicted_run, times_of, with_warmup
+from launcher.plan.settings import read_model
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file, with_profile_option
 from launcher.progress import ProgressDisplay

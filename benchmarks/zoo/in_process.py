@@ -26,7 +26,7 @@ from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.networks import network_numbers
 from launcher.plan.planner import Planner, configured
-from launcher.plan.planning import read_model
+from launcher.plan.settings import read_model
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.comparison.agreement import Agreement, FirstResults, agreement, compare, worse
 from launcher.results.comparison.doubts import Doubt, settle

@@ -241,11 +241,11 @@ def _needed(
     return added
 
 
-def live_actors(graph: Graph, step_limit: int = STEP_LIMIT) -> list[str]:
+def live_actors(graph: Graph) -> list[str]:
     """Return the actors that can fire for ever; in a live graph all of them.
 
-    A graph is deadlock-free if there is one, which is less than that it is live: what waits for
-    none of the actors in a deadlock goes on without them, where channels have no bounds.
+    A graph with at least one is deadlock-free, which is weaker than live: where channels have no
+    bounds, actors that wait for none of those in a deadlock continue without them.
 
     Raises as `check_liveness` does.
 
@@ -259,12 +259,12 @@ def live_actors(graph: Graph, step_limit: int = STEP_LIMIT) -> list[str]:
     repetitions = repetition_vector(graph)
     lowered = lower(graph, concurrency=False)
     wanted = [repetitions[actor.name] * actor.phases for actor in graph.actors]
-    execution = Execution(lowered, wanted, step_limit)
+    execution = Execution(lowered, wanted, STEP_LIMIT)
     execution.run()
     behind: list[list[int]] = [[] for _ in wanted]
     for arc in lowered.arcs:
         behind[arc.source].append(arc.target)
-    # What cannot complete an iteration never will, and then nothing behind it fires for ever.
+    # An actor that cannot complete an iteration never will, so no actor behind it fires for ever.
     starved = reachable(behind.__getitem__, execution.stuck)
     return [name for actor, name in enumerate(lowered.names) if actor not in starved]
 

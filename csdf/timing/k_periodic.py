@@ -1,10 +1,10 @@
 """Find the fastest K-periodic schedule: an actor repeats the start times of K cycles of phases.
 
-Each actor does so with a period of its own, λ × K / q if it fires its phases q times in an
-iteration of period λ. With K = 1 for all actors such a schedule is called strictly periodic, or
-1-periodic. It is the easiest to store and to keep, but may be slower: its λ is an upper bound on
-the period of self-timed execution, and equals that if each K is a multiple of q. K need not divide
-q. Where there are few tokens or places there may be no such schedule, although the graph is live.
+The period of an actor is λ × K / q if it fires its phases q times in an iteration of period λ. With
+K = 1 for all actors such a schedule is called strictly periodic, or 1-periodic. It is the easiest
+to store and to keep, but may be slower: λ is an upper bound on the period of self-timed execution,
+and equals it if each K is a multiple of q. K need not divide q. With few tokens or places, a live
+graph may have no such schedule.
 
 Sources: A. Benabid-Najjar, C. Hanen, O. Marchetti, A. Munier-Kordon, "Periodic schedules for
 bounded timed weighted event graphs", IEEE Transactions on Automatic Control, 2012, for K = 1; B.
@@ -29,7 +29,7 @@ from csdf.timing.throughput import overtaking, require_live
 
 @dataclass(frozen=True, slots=True)
 class KPeriodic:
-    """A K-periodic schedule: actor a starts at `starts[a]`, and all of that again every `turns[a]`.
+    """A K-periodic schedule: actor a starts at `starts[a]`, and repeats that every `turns[a]`.
 
     `period` is λ, the time of an iteration. `starts[a]` has `cycles[a]` cycles of a's phases; the
     earliest start of all is 0.
@@ -50,9 +50,7 @@ class KPeriodic:
         }
 
 
-def k_periodic_schedule(
-    graph: Graph, cycles: int | Mapping[str, int] = 1, effort: int = EFFORT
-) -> KPeriodic | None:
+def k_periodic_schedule(graph: Graph, cycles: int | Mapping[str, int] = 1) -> KPeriodic | None:
     """Return the fastest schedule with `cycles` cycles of each actor, or None if there is none.
 
     With a mapping, actors that it leaves out have one cycle. The graph must be live.
@@ -77,15 +75,15 @@ def k_periodic_schedule(
             f"firings of actor {lowered.names[min(unordered)]!r} may overlap and have different "
             "times, so a later one may end first; give it a self-channel or a concurrency of 1"
         )
-    # K divides the cycles of so many iterations.
+    # Each K divides the number of cycles in this number of iterations.
     iterations = math.lcm(*(k // math.gcd(k, repetitions[name]) for name, k in chosen.items()))
     counts = [iterations * repetitions[name] for name in lowered.names]
     builder = event_graph.Builder(lowered, counts)
     work = builder.work(list(chosen.values()))
-    if work > effort:
+    if work > EFFORT:
         raise TooLargeError(
-            f"a schedule with so many cycles has {readable(work)} constraints; at most {effort} "
-            "are allowed (--effort)"
+            f"a schedule with these cycles has {readable(work)} constraints, and at most {EFFORT} "
+            "are allowed; give fewer cycles"
         )
     events = builder.build(list(chosen.values()))
     # Edges are reversed so that the potentials are walks to, not from, each firing.

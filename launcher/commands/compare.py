@@ -15,13 +15,13 @@ from launcher.commands.options import MOST_DEVICES, CompareOptions
 from launcher.commands.problems import (
     DeviceOptions,
     Search,
-    check_strategy_option,
     equal_problem,
     parse_within,
     read_network,
 )
 from launcher.commands.solve import Solved, solve
 from launcher.errors import BadInputError
+from launcher.plan.settings import check_strategy_option
 from launcher.progress import open_progress
 from launcher.quantities import megabytes
 from launcher.results.energy_text import joules

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from cnn.errors import CnnError
 from cnn.model import Model, read
-from ga.strategies import STRATEGIES, find_strategy
+from ga.strategies import find_strategy
 from launcher.commands.options import SearchOptions
 from launcher.config.load import Cluster, load_cluster, validated
-from launcher.config.mistakes import suggestion
 from launcher.config.source import ParsedFile
 from launcher.config.units import (
     AUTO_BATCH,
@@ -26,9 +25,7 @@ from launcher.config.units import (
 from launcher.errors import BadInputError
 from launcher.plan.batch_size import BatchChoice
 from launcher.plan.planner import Planner, read_planner
-from launcher.plan.planning import (
-    check_strategy,
-)
+from launcher.plan.settings import check_strategy, check_strategy_option
 from launcher.profile.use import with_profile_option
 from launcher.progress import ProgressDisplay
 from partition.devices import Device
@@ -174,26 +171,6 @@ def equal_cluster(options: SearchOptions) -> Cluster:
     }
     source = ParsedFile("--devices", data, {})
     return Cluster(validated(source), source, Path())
-
-
-def cluster_problem(
-    cluster: Cluster, objective: Objective, seed: int, progress: ProgressDisplay
-) -> tuple[Model, Problem]:
-    """Read the model and the profile of a cluster; return the model in batches, and its problem.
-
-    Raises `BadInputError`.
-    """
-    if cluster.config.batch == AUTO_BATCH:
-        raise cluster.error(("batch",), "auto is not for a search of parameters; write a number")
-    planner = read_planner(cluster.changed(objective=objective, seed=seed), progress)
-    return planner.planned, planner.problem()
-
-
-def check_strategy_option(option: str, name: str) -> None:
-    """Raise `BadInputError` if there is no strategy of this name."""
-    if name not in STRATEGIES:
-        close = suggestion(name, STRATEGIES) or f"; known are {', '.join(STRATEGIES)}"
-        raise BadInputError(f"{option}: there is no strategy {name!r}{close}")
 
 
 def read_network(model: str, batch: int = 1) -> Model:

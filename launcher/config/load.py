@@ -244,7 +244,7 @@ def checked_cluster(source: ParsedFile, folder: Path) -> Cluster:
     """Check what a `cluster.yaml` holds, whose relative paths are in `folder`.
 
     The files that it names must exist. The strategy and the pinned layers are checked later, when
-    the strategies are imported and the network is read (`launcher.plan.planning`). Raises
+    the strategies are imported and the network is read (`launcher.plan.settings`). Raises
     `BadInputError`.
     """
     if not isinstance(source.data, dict):

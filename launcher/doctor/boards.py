@@ -363,11 +363,6 @@ def _judge_clock(board: Board, talk: ConversationReading) -> list[Finding]:
     ]
 
 
-def check_board(board: Board) -> list[Finding]:
-    """Check one board."""
-    return judge_board(board, read_board(board))
-
-
 def facts_of(reading: BoardReading) -> dict[str, str]:
     """Return what a board says of itself and of its link, for people."""
     talk = reading.talk

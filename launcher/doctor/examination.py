@@ -91,7 +91,7 @@ def _examine_here(path: Path, error: BadInputError) -> Examination:
 def _plan_needs(cluster: Cluster, folder: Path) -> tuple[dict[str, int], list[Checked]]:
     """Return the bytes that a saved plan needs on each node, or what is wrong with the plan."""
     from launcher.plan.planner import Planner  # noqa: PLC0415 - slow to import
-    from launcher.plan.planning import read_model  # noqa: PLC0415
+    from launcher.plan.settings import read_model  # noqa: PLC0415
 
     found: list[Finding] = []
     needs: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""Takes what boards have measured of themselves into account, where nothing better is known.
+"""Decides which boards to ask for their figures, and adds what boards report to the facts.
 
-A board's figures are those of the engine that its agent chooses by itself. So they are not taken
-for a node for which `cluster.yaml` names another engine, device or precision.
+A board's figures are those of the engine that its agent chooses. So they are not used for a node
+for which `cluster.yaml` names another engine, device or precision.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ SPARE_CORES = 0.5
 
 
 def figures_wanted(nodes: Iterable[NodeConfig], names: Collection[str]) -> dict[str, FiguresWanted]:
-    """Return what to ask of the boards of those nodes called `names` for which that helps.
+    """Return what to ask the boards of the nodes called `names`, without those whose figures would
+    not be used.
 
-    If all agents are started on this machine, nobody is asked: they are equally fast, and a plan
+    If all agents are started on this machine, none is asked: they are equally fast, and a plan
     would have to wait for their start.
     """
     nodes = tuple(nodes)
@@ -42,8 +43,8 @@ def figures_wanted(nodes: Iterable[NodeConfig], names: Collection[str]) -> dict[
 
 
 def with_boards(facts: Facts, roll: Roll, nodes: Iterable[NodeConfig]) -> Facts:
-    """Return `facts` with the figures that boards have told, the operator sets that their engines
-    take, and the nodes whose network is served by other cores than those that compute."""
+    """Return `facts` with the figures that boards have reported, the operator sets that their
+    engines take, and the nodes on which other cores than those that compute serve the network."""
     nodes = tuple(nodes)
     return replace(
         facts,
@@ -75,7 +76,7 @@ def check_opsets(plan: Plan, subnets: Mapping[str, SubnetFiles], facts: Facts) -
         if needed > newest:
             raise BadInputError(
                 f"node {phase.device!r} cannot compute its part of the network: that needs the "
-                f"operator set {needed} of ONNX, and the engine there takes no newer one than "
+                f"operator set {needed} of ONNX, and the newest that the engine there takes is "
                 f"{newest}; install a newer engine there, pin its layers to another node, or "
                 "export the network with an older operator set"
             )
@@ -99,7 +100,7 @@ def _serving(nodes: Iterable[NodeConfig], welcomes: Mapping[str, Welcome]) -> fr
 
 
 def described(roll: Roll) -> Iterable[str]:
-    """Yield a sentence for each board that has told figures, or why it has none."""
+    """Yield a sentence for each board that was asked: its speed, or why it has no figures."""
     for name, greeted in roll.greeted.items():
         if greeted.figures is not None:
             speed, threads = 1 / greeted.figures.dense_s_per_mac, greeted.figures.threads

@@ -1,8 +1,8 @@
 """Certifies a plan and checks the certificate, the last step before anything is deployed.
 
-The certificate follows from the text of the plan's `plan.json`. The checker is a program of its own
-(`csdf.certificates.check`) that derives the plan's graph from that text by the definitions, so a
-mistake in the planner's own proofs is found here.
+The certificate follows from the text of the plan's `plan.json`. The checker
+(`csdf.certificates.check`) shares no code with the planner: it derives the plan's graph from that
+text by the definitions, so it finds mistakes in the planner's own proofs.
 """
 
 from __future__ import annotations

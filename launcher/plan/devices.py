@@ -1,7 +1,7 @@
 """Describes the nodes of a cluster to the cost model and to the runtime.
 
-`cluster.yaml` says what the user wants of the nodes. What is found out of them later (`Facts`)
-holds where the file leaves it open.
+`cluster.yaml` says what the user wants of the nodes. Where it leaves something open, `Facts` has
+what was measured or what agents reported.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ rest."""
 _CPUS = Path("/sys/devices/system/cpu")
 
 GPU_THREADS = 16
-"""As how many threads of a CPU a GPU is estimated to compute until it is measured. An NVIDIA H200
+"""The number of CPU threads as which a GPU is estimated to compute until it is measured. An H200
 computed ResNet50 in the time of 25 to 30 (decision 064); small boards have smaller GPUs."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What was found out of a cluster's nodes, by node.
+    """What was measured on a cluster's nodes or reported by their agents, by node.
 
     - `engines`: the engines that measurements have chosen, for nodes that leave theirs open.
-    - `engine_memory`: what the engines take, as their agents say.
-    - `memory`: how many bytes nodes without `memory` may hold, as their agents report.
+    - `engine_memory`: what engines take, as agents report.
+    - `memory`: how many bytes nodes without `memory` may hold, as agents report.
     - `figures`: what boards have measured of themselves.
-    - `opsets`: the newest operator set of ONNX that their engines take, as their agents say.
-    - `serving`: nodes whose network is served by other cores than those that compute.
+    - `opsets`: the newest operator set of ONNX that an engine takes, as agents report.
+    - `serving`: nodes on which other cores than those that compute serve the network.
     """
 
     engines: Mapping[str, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Facts:
     serving: frozenset[str] = frozenset()
 
     def nodes(self, cluster: Cluster) -> tuple[NodeConfig, ...]:
-        """Return the nodes of `cluster.yaml` with what it leaves open."""
+        """Return the nodes of `cluster.yaml`, with facts for what it leaves open."""
         return tuple(map(self._node, cluster.config.nodes))
 
     def _node(self, node: NodeConfig) -> NodeConfig:
@@ -106,7 +106,7 @@ def devices_of(
 ) -> tuple[Device, ...]:
     """Return the nodes called `nodes`, or all that do not stand by, for the cost model.
 
-    Those on this machine share its cores, those on another one its link.
+    Nodes on this machine share its cores, and nodes on another machine share its link.
     """
     wanted = [
         node
@@ -154,7 +154,7 @@ def _devices(
 
 
 def _threads(node: NodeConfig) -> int:
-    """Return as how many threads of a CPU a node without a speed is estimated to compute."""
+    """Return the number of CPU threads as which a node without a speed is estimated to compute."""
     is_gpu = node.device.partition(":")[0] == "gpu"
     return max(node.threads, GPU_THREADS) if is_gpu else node.threads
 

@@ -2,8 +2,8 @@
 
     plan/plan.json      the assignment, node by node, which may be edited; the rewrites that make
                         the assigned layers from the model's; and, to be read only, what follows
-                        from both: phases, channels and predictions are made anew for a run
-    plan/certificate.json   what proves it, for `csdf check` (docs/certificates.md)
+                        from both: phases, channels and predictions are made again for a run
+    plan/certificate.json   the plan's certificate, for `csdf check` (docs/certificates.md)
     plan/cluster.yaml   the cluster that the plan was made for, with absolute paths
     plan/subnets/       the ONNX model of every phase, named by its content
 
@@ -256,7 +256,7 @@ def save_plan(folder: Path, plan: Plan, cluster: Cluster, option: str = "--save"
         text, certificate = certified(plan, cluster.model)
         write_whole(folder / PLAN, text, durable=True)
         write_whole(folder / CERTIFICATE, certificate, durable=True)
-        head = "# Made by launch --save; the plan beside it is for these nodes.\n"
+        head = "# Made by launch --save; the plan in this folder is for these nodes.\n"
         write_whole(folder / CLUSTER, head + cluster_text(cluster), durable=True, mode=0o600)
     except OSError as error:
         raise BadInputError(f"{option} {error.filename!r}: {cannot_write(error)}") from None
@@ -305,7 +305,7 @@ def _plan_data(plan: Plan, model: str) -> dict[str, Any]:
         **({} if plan.optimal is None else {"optimal": plan.optimal}),
         **({} if plan.gap is None else {"gap": plan.gap}),
         "derived": {
-            "note": "made anew from the assignment when the plan is run; editing this does nothing",
+            "note": "derived again from the assignment for each run; editing this does nothing",
             "proof": plan.proof,
             "batch": plan.batch,
             "period_s": plan.frame_s,
@@ -354,8 +354,8 @@ def _plan_data(plan: Plan, model: str) -> dict[str, Any]:
 def _costs(plan: Plan) -> dict[str, Any]:
     """Return what layers take on each node, and the rooms of nodes, as `[places, taken]`.
 
-    Nanoseconds, rounded down, are those of a cycle of `dealing`; a room is a node, or a machine
-    with fewer cores than nodes. Of bytes, every node has taken those of an engine with one phase.
+    A room is a node, or a machine with fewer cores than nodes. Nanoseconds are those of a cycle of
+    `dealing`, rounded down. The bytes that are taken are those of an engine with one phase.
     """
     copies = {layer: phase.copy for phase in plan.phases for layer in phase.layers}
     nodes = range(len(plan.devices))

@@ -1,9 +1,9 @@
-"""Makes plans for a cluster: what is known of it becomes a problem, and a strategy solves that.
+"""Makes plans for a cluster: `Planner` formulates the problem, and a strategy solves it.
 
-All commands, re-plans after a loss and sweeps ask the one `Planner`. The cluster is what the user
-wrote; a profile, and what agents say of themselves, are facts beside it. Strategies have the
-parameters that `cluster.yaml` gives them in its section `ga`, and a profile's choice takes the
-place of a search.
+All commands, sweeps and replanning use `Planner`. Its `cluster` is what the user wrote; its profile
+and its `facts` are what was measured or reported. Strategies have the parameters that the section
+`ga` of `cluster.yaml` gives them. If a profile has a choice for the problem, it replaces the
+search.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from launcher.plan.batch_size import BatchChoice, check_curves, check_latency, c
 from launcher.plan.devices import NO_FACTS, Facts, devices_of
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for
 from launcher.plan.machines import THIS_MACHINE
-from launcher.plan.planning import read_model, wire_of
+from launcher.plan.settings import read_model, wire_of
 from launcher.profile.choice import Choice, Decided, made_for, measured_plan
 from launcher.profile.file import KeptPlan, NodeTimes, ProfileCache, ProfileFile
 from launcher.profile.links import identities
@@ -51,7 +51,7 @@ from partition.pricing.compute_time import slowed
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
 
 WORTH_KEEPING_S = 1.0
-"""What is found within this time is found again as quickly, and is not kept."""
+"""A plan that was found within this time is not kept: another search finds it as quickly."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Planner:
     """Makes plans of a model for a cluster.
 
     `model` is that of a single frame. `file` is the profile that the cluster names, if it names
-    one. `batch` is how many frames nodes compute at once, once that is chosen for `batch: auto`.
-    `learned` are the measurements of single nodes, where they are newer than the profile's. `store`
-    keeps plans and measurements; plans that it has are used unless the planner `searches_again`. A
-    planner that `hurries` takes about a second where the strategy is `auto`.
+    one. `batch` is the number of frames that nodes compute at once, after it was chosen for `batch:
+    auto`. `learned` has measurements of nodes that are newer than the profile's. `store` keeps
+    plans and measurements; the planner uses kept plans unless it `searches_again`. A planner that
+    `hurries` takes about a second if the strategy is `auto`.
     """
 
     cluster: Cluster
@@ -77,7 +77,7 @@ class Planner:
 
     @cached_property
     def planned(self) -> Model:
-        """The model in the batches of plans; of single frames while their number is to be chosen.
+        """The model in the batches of plans, or of single frames until their number is chosen.
 
         Raises `BadInputError`, which names the layer, if it cannot compute several frames at once.
         """
@@ -95,7 +95,7 @@ class Planner:
         return known.in_batches(self.planned.network.batch) if known.nodes else None
 
     def remembering(self, welcomes: Mapping[str, Welcome]) -> Planner:
-        """Return the planner with what earlier runs of the model have measured on these nodes."""
+        """Return the planner with the measurements of the model that earlier runs made there."""
         if self.store is None or self.file is not None:
             return self
         layers = self.model.network.layer
@@ -107,7 +107,7 @@ class Planner:
         return replace(self, learned={**known, **self.learned})
 
     def remember(self, welcomes: Mapping[str, Welcome]) -> None:
-        """Keep what was measured of the nodes that have answered so, for later runs."""
+        """Keep the measurements of the nodes that have sent these `welcomes`, for later runs."""
         if self.store is None:
             return
         with suppress(BadInputError):  # without a cache, every run begins with estimates
@@ -117,7 +117,7 @@ class Planner:
                     self.store.keep_node(self.model.digest, who, times)
 
     def after(self, plan: Plan, deployed: Mapping[str, Deployed]) -> Planner:
-        """Return the planner that knows as well what nodes have measured of a plan's phases."""
+        """Return the planner with what nodes have measured while they rehearsed a plan."""
         known = {} if self.file is None else self.file.profile().nodes
         found = {
             node: (self.learned.get(node) or known.get(node) or NodeProfile()).with_rehearsal(
@@ -129,7 +129,7 @@ class Planner:
 
     @property
     def nodes(self) -> tuple[NodeConfig, ...]:
-        """The nodes of `cluster.yaml` with what was found out of them."""
+        """The nodes of `cluster.yaml`, completed by the facts."""
         return self.facts.nodes(self.cluster)
 
     @property
@@ -205,17 +205,19 @@ class Planner:
     ) -> Planned:
         """Search for a plan by a strategy, or by that of the cluster; raises `BadInputError`.
 
-        In place of a search by the cluster's strategy, what an earlier one has found is used.
+        A kept plan replaces a search by the cluster's strategy.
         """
         if strategy is None and (kept := self._kept(problem)) is not None:
-            with suppress(PartitionError):  # it does not fit, or this version reads it otherwise
+            with suppress(PartitionError):  # the plan does not fit, or cannot be read any more
                 found = search(problem, kept, progress)
                 progress.say("the plan is that of an earlier search; --search again makes another")
                 return found
         began_s = time.monotonic()
         with self._no_plan():
             strategy = strategy or self.strategy(problem)
-            found = search(problem, quick(strategy) if self.hurries else strategy, progress)
+            if self.hurries and isinstance(strategy, Auto):
+                strategy = Auto.in_a_hurry()
+            found = search(problem, strategy, progress)
         if time.monotonic() - began_s > WORTH_KEEPING_S and not self.hurries:
             self.keep(problem, found.plan)
         return found
@@ -258,8 +260,8 @@ class Planner:
             self.store.keep_plan(question, KeptPlan(choice=choice, facts=facts_of(problem)))
 
     def _kept_for(self, problem: Problem) -> str:
-        """Return a digest of what a plan depends on, apart from what is found out of nodes: times
-        are compared, and a plan that does not fit any more is refused."""
+        """Return a digest of what a plan depends on except for facts: `KeptPlan.holds` compares
+        times, and a plan that does not fit any more is refused."""
         written = devices_of(self.cluster, [device.name for device in problem.devices])
         question = self._digest(problem, self.cluster.config.strategy, written)
         parts = (question, self.planned.digest, version("csdf-edge"))
@@ -272,8 +274,8 @@ class Planner:
         *,
         is_pushed: bool,
     ) -> tuple[Planner, Plan, BatchChoice | None]:
-        """Return a plan that meets the bound on latency, how its number of frames per batch was
-        chosen (None if the user has), and the planner for that number.
+        """Return the planner for the chosen batch, a plan that meets the bound on latency, and how
+        the batch was chosen (None if the user chose it).
 
         For `is_pushed` see `fill_s`. Raises `BadInputError`.
         """
@@ -298,8 +300,11 @@ class Planner:
         return foreseen_plan(problem, solution, plan.strategy)
 
     def alone(self, nodes: Collection[str], plan: Plan) -> tuple[Plan, str]:
-        """Return the plan of the best of these nodes alone; if it is faster than `plan`, why others
-        are used and what would help, in a clause, or else an empty text."""
+        """Return the plan of the best of these nodes alone, and a clause.
+
+        If one node alone is faster than `plan`, the clause says why other nodes are used and what
+        the user can do about it. Otherwise it is empty.
+        """
         problem = self.problem(nodes)
         alone = plan_alone(problem)
         used = {phase.device for phase in plan.phases}
@@ -307,7 +312,7 @@ class Planner:
         return alone, self._why_not_alone(problem, alone) if is_slower else ""
 
     def _why_not_alone(self, problem: Problem, alone: Plan) -> str:
-        """Return why a plan that is slower than one node alone was made, and what would help."""
+        """Return why a plan that is slower than one node alone was made, and the remedy."""
         node, strategy = alone.phases[0].device, self.cluster.config.strategy
         room = {device.name: device.memory_bytes for device in problem.devices}[node]
         if problem.pins:
@@ -315,8 +320,8 @@ class Planner:
         if room is not None and fullest_bytes(alone) > room:
             return f"it may hold {room / 1e6:.0f} MB, so the others are needed"
         if strategy != Auto.name:
-            return f"`strategy: {strategy}` uses the others all the same; `auto` would not"
-        return "the others were expected to be faster; the next run knows what they take"
+            return f"`strategy: {strategy}` uses the other nodes; `auto` would not"
+        return "the plan was made with other times; the next run begins with the measured ones"
 
     def saved(self, saved: SavedPlan, measured: Profile | None = None) -> Plan:
         """Make a plan from a saved and perhaps edited assignment.
@@ -354,7 +359,7 @@ class Planner:
 
     @contextmanager
     def _no_plan(self) -> Iterator[None]:
-        """Errors of searches as sentences about the user's file."""
+        """Turn errors of strategies into errors that name the user's file."""
         try:
             yield
         except PartitionError as error:
@@ -363,19 +368,14 @@ class Planner:
 
 
 def facts_of(problem: Problem) -> dict[str, float]:
-    """Return the times by which a search for the problem goes: the seconds of a run of all layers
-    on each device, and those of a byte of its wire."""
+    """Return the times that a search for the problem uses: the seconds of a run of all layers on
+    each device, and those of a byte of its wire."""
     totals = problem.costs.layer_s.sum(axis=0)
     found = {}
     for device, total_s in zip(problem.devices, totals, strict=True):
         found[device.name] = float(total_s) + device.run_s
         found[f"{device.name}'s wire"] = device.wire_s_per_byte + 1 / device.link_bytes_per_s
     return found
-
-
-def quick(strategy: Strategy) -> Strategy:
-    """Return what takes the place of a strategy where a plan is needed within about a second."""
-    return Auto.in_a_hurry() if isinstance(strategy, Auto) else strategy
 
 
 def search(problem: Problem, strategy: Strategy, progress: ProgressDisplay) -> Planned:

@@ -19,6 +19,7 @@ from partition.plan import Plan
 from partition.prediction.foreseen import firings
 from partition.prediction.run_costs import RunCosts
 from partition.prediction.simulation import Prediction, predict
+from partition.prediction.timing import with_measured_phases
 
 MOST_FRAMES = 400
 MOST_FIRINGS = 100_000
@@ -48,6 +49,24 @@ def times_of(sent_s: Sequence[float], received_s: Sequence[float]) -> Times:
         statistics.median(latencies),
         max(latencies),
     )
+
+
+def with_warmup(plan: Plan, result: RunResult) -> Plan:
+    """Return `plan` with the times that the agents measured while they warmed up.
+
+    If a time is missing, `plan` is returned unchanged: the run ended while nothing was deployed,
+    because a node was lost after the last result had arrived.
+    """
+    seconds: dict[str, float] = {}
+    for device, times in result.warmup_s.items():
+        phases = sorted(
+            (phase for phase in plan.phases if phase.device == device),
+            key=lambda phase: phase.index,
+        )
+        seconds |= {phase.name: time for phase, time in zip(phases, times, strict=True)}
+    if any(phase.name not in seconds for phase in plan.phases):
+        return plan
+    return with_measured_phases(plan, seconds)
 
 
 def expected_times(predicted: Prediction, batch: int) -> Times:

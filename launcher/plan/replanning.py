@@ -1,9 +1,9 @@
-"""Finds a new plan for the remaining nodes of a run within a few seconds.
+"""Finds new plans during a run: after a loss, after the rehearsal, and while frames stream.
 
-The user's strategy may search for a fraction (`SEARCH_SHARE`) of `recovery_s`. If it takes longer,
-finds no plan on these nodes, or needs packages that are not installed, the dynamic program
-`sequential` takes its place, which is quick. Pins and memory limits hold. While the first frame
-waits for a better plan, the one that was made stays if the search takes longer.
+After a loss, the user's strategy may search for a fraction (`SEARCH_SHARE`) of `recovery_s`. If it
+takes longer, finds no plan on these nodes, or needs packages that are not installed, the quick
+dynamic program `sequential` replaces it. Before the first frame, a search that takes longer than
+that is given up, and the present plan stays. Pins and memory limits hold.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class Replanner:
     def __init__(
         self, planner: Planner, folder: Path, say: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`say` tells the user what is expected of a plan after its rehearsal."""
+        """`say` receives a sentence with the rate that a rehearsed plan is expected to reach."""
         self._say = say
-        self._telling: list[threading.Thread] = []
+        self._announcing: list[threading.Thread] = []
         self._planner = planner
         self._folder = folder
         self._lock = threading.Lock()
@@ -103,22 +103,22 @@ class Replanner:
         self._is_over = threading.Event()
 
     def learn(self, plan: Plan, rehearsed: Rehearsed) -> None:
-        """Plan from now on by what nodes have measured in the rehearsal of a plan as well, and keep
-        that for later runs."""
+        """Use what nodes have measured in the rehearsal of a plan from now on, and keep it for
+        later runs."""
         with self._knowing:
             self._planner = self._planner.after(plan, rehearsed.deployed)
         planner = self._planner
         planner.remember(rehearsed.welcomes)
-        thread = threading.Thread(target=self._tell, args=(planner, plan))
-        self._telling = [*(other for other in self._telling if other.is_alive()), thread]
+        thread = threading.Thread(target=self._announce, args=(planner, plan))
+        self._announcing = [*(other for other in self._announcing if other.is_alive()), thread]
         thread.start()
 
-    def _tell(self, planner: Planner, plan: Plan) -> None:
-        """Say what is expected of a plan, while the run goes on."""
+    def _announce(self, planner: Planner, plan: Plan) -> None:
+        """Say which rate a plan is expected to reach, in a thread: the run must not wait for it."""
         try:
             problem = planner.problem([device.name for device in plan.devices])
             expected = planner.made_again(problem, plan)
-        except BaseException:  # noqa: BLE001 - such as a pin to a lost node; nobody waits for this
+        except BaseException:  # noqa: BLE001 - such as a pin to a lost node; the sentence is missing
             return
         self._say(f"{1 / expected.frame_s:.2f} frames/s expected, by the rehearsal")
 
@@ -130,7 +130,7 @@ class Replanner:
     def close(self) -> None:
         """Stop a search and wait for subnets being written: the run's folder will be deleted."""
         self._is_over.set()
-        for thread in self._telling:
+        for thread in self._announcing:
             thread.join()
         if self._lock.acquire(timeout=CLOSING_S):
             self._lock.release()
@@ -147,22 +147,22 @@ class Replanner:
         `LauncherError` if there is no plan.
         """
 
-        def goes_on() -> bool:
+        def is_needed() -> bool:
             return is_wanted() and not self._is_over.is_set()
 
         with self._lock:
-            _check(goes_on)
+            _check(is_needed)
             self._count += 1
             folder = self._folder / f"replanned-{self._count}"
             try:
                 self._note(request.newcomers)
                 planner = self._planner
-                plan = self._plan(planner, request, to_beat, goes_on)
+                plan = self._plan(planner, request, to_beat, is_needed)
                 gain, note = 1.0, ""
                 if to_beat is not None:
                     gain = _gain(planner, plan, to_beat, request)
                     note = _moved(to_beat, plan)
-                _check(goes_on)
+                _check(is_needed)
                 certified(plan, planner.cluster.model)
                 model = planner.planned
                 subnets = cut_subnets(model, plan, folder, lambda _done, _total: None)
@@ -171,7 +171,7 @@ class Replanner:
             return CutPlan(plan, subnets, gain, note)
 
     def _note(self, newcomers: Mapping[str, Welcome]) -> None:
-        """Plan with the memory that nodes report which were absent when the first plan was made."""
+        """Use the memory and engines of nodes that were absent when the first plan was made."""
         unknown = {node: w for node, w in newcomers.items() if node not in self._newcomers}
         self._newcomers |= unknown.keys()
         cluster, facts = self._planner.cluster, self._planner.facts
@@ -215,10 +215,10 @@ class Replanner:
 
 
 def _gain(planner: Planner, plan: Plan, to_beat: Plan, request: PlanRequest) -> float:
-    """Return how many times as fast as `to_beat` a plan is, both foreseen alike.
+    """Return how many times as fast as `to_beat` a plan is; both are foreseen in the same way.
 
-    Raises `NotBetterError` if that is not enough. Where the whole search was asked for, the
-    preference of the problem's objective decides.
+    Raises `NotBetterError` if that is not enough. After a whole search, the preference of the
+    problem's objective decides.
     """
     nodes = list(dict.fromkeys(d.name for d in (*to_beat.devices, *plan.devices)))
     problem = planner.problem(nodes, request.slower)
@@ -248,7 +248,7 @@ def _moved(before: Plan, after: Plan) -> str:
     """Say how many layers change their node, and which nodes gain most."""
     if before.rewrites != after.rewrites:
         used = dict.fromkeys(phase.device for phase in after.phases)
-        return f"layers are divided otherwise, over {', '.join(used)}"
+        return f"layers are divided differently, over {', '.join(used)}"
     moved = Counter(
         node for layer, node in after.assignment.items() if before.assignment[layer] != node
     )

@@ -52,7 +52,7 @@ from launcher.plan.files import (
 from launcher.plan.machines import THIS_MACHINE, machine_of
 from launcher.plan.networks import Part, check_inputs, open_results, parts_of
 from launcher.plan.planner import Planner, read_planner
-from launcher.plan.planning import check_strategy, run_options, summary, wire_of, with_warmup
+from launcher.plan.prediction import with_warmup
 from launcher.plan.replanning import Replanner
 from launcher.plan.reported_memory import (
     described,
@@ -60,6 +60,13 @@ from launcher.plan.reported_memory import (
     reported_limits,
     too_full,
     within_limits,
+)
+from launcher.plan.settings import (
+    check_strategy,
+    check_strategy_option,
+    run_options,
+    summary,
+    wire_of,
 )
 from launcher.plan.simplified import check_simplified, default_cache
 from launcher.plan.subnet_files import cut_subnets
@@ -453,8 +460,10 @@ def _read(
     cluster = with_profile_option(cluster, request.profile)
     if request.save is not None:
         check_save_folder(request.save)
-    if saved is None:
-        check_strategy(cluster, is_option=request.strategy is not None)
+    if request.strategy is not None:
+        check_strategy_option("--strategy", request.strategy)
+    elif saved is None:
+        check_strategy(cluster)
     check_precisions(cluster)
     wire_of(cluster)  # it refuses what changes results unasked, before anything is read
     if not request.plan_only:

@@ -36,7 +36,7 @@ from launcher.plan.devices import nodes_of
 from launcher.plan.engines import check_precisions
 from launcher.plan.files import cluster_text
 from launcher.plan.planner import Planner
-from launcher.plan.planning import check_strategy, read_model, wire_of
+from launcher.plan.settings import check_strategy, read_model, wire_of
 from launcher.serve.listening import check_stateless, tls_files
 from launcher.service.events import ModelRelease
 from launcher.service.store import APPLIED, DRAFT, Generation, KeptModel, Store

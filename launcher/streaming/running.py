@@ -20,7 +20,7 @@ from launcher.config.load import Cluster
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError
 from launcher.plan.machines import machine_of
-from launcher.plan.planning import with_warmup
+from launcher.plan.prediction import with_warmup
 from launcher.progress import ProgressDisplay
 from launcher.results.page.comparison import of_stream, stream_problems
 from launcher.results.page.recording import RunRecorder

@@ -135,9 +135,9 @@ def room_bytes(proc: Path = Path("/proc")) -> float:
     return room
 
 
-def available_bytes(proc: Path = Path("/proc")) -> int | None:
+def available_bytes() -> int | None:
     """Return `room_bytes` as a whole number, at least 0; None if it is unknown."""
-    room = room_bytes(proc)
+    room = room_bytes()
     return None if math.isinf(room) else max(0, int(room))
 
 

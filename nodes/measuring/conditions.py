@@ -1,9 +1,9 @@
-"""What a board's figures depend on, and how many threads a board computes with by itself.
+"""The conditions that a board's figures depend on, and the number of threads that a board uses.
 
 Figures hold for a processor, an engine and its version, a number of threads, the CPUs that the
-agent may use, and the frequencies that these may have. A power mode (`nvpmodel` on Jetsons) sets
-governors, largest frequencies of processors and GPU, and which cores are on, so it shows in these.
-A CPU quota is not among them: figures are kept without one, and told under the present one.
+agent may use, and the frequencies that these may have. A power mode (`nvpmodel` on Jetsons) changes
+them: it sets governors, the largest frequencies of processors and GPU, and which cores are on. A
+CPU quota is not a condition: figures are kept without a quota, and reported under the present one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAST_CAPACITY = 0.7
 a RK3588 has 0.52, that of a Snapdragon 8 Gen 2 has 0.35; its second fastest kind has 0.85."""
 
 FAST_FREQUENCY = 0.8
-"""The same for the largest frequency, where the kernel does not tell capacities."""
+"""The same for the largest frequency, where the kernel does not report capacities."""
 
 
 def conditions(system: Path = SYSTEM) -> str:
@@ -37,11 +37,13 @@ def conditions(system: Path = SYSTEM) -> str:
     return repr((processor_kind(), allowed, online, limits))
 
 
-def threads_of_board(computing: str = "self", system: Path = SYSTEM) -> int:
-    """Return how many threads this process computes with best: one per fast core that it may use,
-    and no more than whole cores of its quota and of that of the thread that computes, an entry in
-    /proc (`nodes.host.control_groups`)."""
-    cores = fast_cores(os.sched_getaffinity(0), system)
+def threads_of_board(computing: str = "self") -> int:
+    """Return the number of threads with which this process computes best.
+
+    It is one per fast core that the process may use, and at most the whole cores of its quota and
+    of the quota of the thread that computes, an entry in /proc (`nodes.host.control_groups`).
+    """
+    cores = fast_cores(os.sched_getaffinity(0))
     return max(1, int(min(cores, _quota("self"), _quota(computing))))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from launcher.config.load import load_cluster
-from launcher.plan.planning import read_model
+from launcher.plan.settings import read_model
 from launcher.profile.file import ProfileCache
 from launcher.profile.measuring import measure
 from launcher.progress import LineProgress

@@ -17,7 +17,7 @@ from onnx import helper
 
 from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
-from launcher.plan.planning import read_model
+from launcher.plan.settings import read_model
 from launcher.progress import LineProgress
 from launcher.run.job import Outcome, launch, real_runtime
 from launcher.run.request import Request

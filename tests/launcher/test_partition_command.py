@@ -169,7 +169,7 @@ def test_people_get_a_table(model: str, capsys: pytest.CaptureFixture[str]) -> N
     [
         (("--json",), "--devices N"),
         (("--devices", "2", "--cluster", "cluster.yaml"), "either --devices"),
-        (("--devices", "2", "--strategy", "best"), "there is no strategy 'best'"),
+        (("--devices", "2", "--strategy", "best"), "unknown strategy 'best'"),
         (("--devices", "2", "--memory", "much"), "--memory must be a size"),
         (("--devices", "2", "--memory", "49MB"), "may hold 49.0 MB"),
         (("--devices", "2", "--link", "fast"), "--link must be a rate"),

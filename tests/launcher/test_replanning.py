@@ -18,7 +18,6 @@ from launcher.errors import BadInputError, LauncherError
 from launcher.plan.background import Background, IsWanted
 from launcher.plan.devices import devices_of
 from launcher.plan.planner import Planner
-from launcher.plan.planning import read_model
 from launcher.plan.replanning import (
     QUICK,
     NotBetterError,
@@ -27,6 +26,7 @@ from launcher.plan.replanning import (
     TooLateError,
     UnwantedError,
 )
+from launcher.plan.settings import read_model
 from nodes.protocol.messages import Deployed
 from tests.launcher.models import write_branches
 
@@ -43,7 +43,7 @@ sys.meta_path.insert(0, Forbidden())
 from launcher.config.load import load_cluster
 from launcher.core.events import PlanRequest, Rehearsed
 from launcher.plan.planner import Planner
-from launcher.plan.planning import read_model
+from launcher.plan.settings import read_model
 from launcher.plan.replanning import Replanner
 
 folder = Path(sys.argv[1])

@@ -17,7 +17,7 @@ import pytest
 from launcher.config.cluster import InputConfig
 from launcher.config.run import RecoveryConfig
 from launcher.errors import BadInputError, RunFailedError
-from launcher.plan.planning import read_model
+from launcher.plan.settings import read_model
 from launcher.progress import LineProgress
 from launcher.run import job
 from launcher.run.request import Request

@@ -6,8 +6,10 @@ from ga.sweep.spaces import SPACES
 from ga.sweep.storage import shown, storage_url
 from ga.sweep.study import Case, Sweep
 from launcher.commands.options import SweepOptions
-from launcher.commands.problems import cluster_problem, load_cluster_for
+from launcher.commands.problems import load_cluster_for
+from launcher.config.units import AUTO_BATCH
 from launcher.errors import BadInputError
+from launcher.plan.planner import read_planner
 from launcher.progress import ProgressDisplay
 
 STORAGE = "ga-sweep.db"
@@ -30,10 +32,13 @@ def read_sweep(options: SweepOptions, progress: ProgressDisplay) -> Sweep:
     models: list[str | None] = [None] if options.model is None else [*options.model]
     for name in models:
         cluster = load_cluster_for(name, options.cluster)
-        seed = cluster.config.seed
-        model, problem = cluster_problem(cluster, options.objective, seed, progress)
-        cases.append(Case(problem, model.digest))
-        names.append(model.network.name)
+        if cluster.config.batch == AUTO_BATCH:
+            raise cluster.error(
+                ("batch",), "auto is not for a search of parameters; write a number"
+            )
+        planner = read_planner(cluster.changed(objective=options.objective), progress)
+        cases.append(Case(planner.problem(), planner.planned.digest))
+        names.append(planner.planned.network.name)
     objective = "period and memory" if options.front else options.objective
     return Sweep(
         SPACES[options.strategy],

@@ -1,4 +1,4 @@
-"""Reads the model that a cluster names, and checks what a plan is to be made with."""
+"""Reads the model that a cluster names, and derives strategy, encodings and run options from it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from ga.strategies import STRATEGIES
 from launcher.config.load import Cluster
 from launcher.config.mistakes import suggestion
 from launcher.errors import BadInputError
-from launcher.run.runtime import RunOptions, RunResult
-from partition.plan import Plan
-from partition.prediction.timing import with_measured_phases
+from launcher.run.runtime import RunOptions
 from partition.wire import COSTS, LOSSLESS_DEVIATION, LOSSY, WireChoice, encoding_of
 
 
@@ -43,7 +41,7 @@ def read_model(cluster: Cluster) -> Model:
 
 
 def run_options(cluster: Cluster) -> RunOptions:
-    """Return the run options of a cluster, without `replan`, which recovery needs beside them."""
+    """Return the run options of a cluster, without `replan`, which recovery needs too."""
     run, usual = cluster.config.run, RunOptions()
     wait_s = usual.start_wait_s if run.start_wait_s is None else run.start_wait_s
     return RunOptions(run, cluster.config.recovery, start_wait_s=wait_s)
@@ -72,37 +70,23 @@ def wire_of(cluster: Cluster) -> WireChoice:
     return WireChoice(config.wire, of_node, tolerance)
 
 
-def check_strategy(cluster: Cluster, *, is_option: bool = False) -> None:
-    """Raise `BadInputError`, which lists all strategies, if the cluster names an unknown one.
-
-    `is_option` says that the name is that of `--strategy`, and not what the file has.
-    """
-    wanted = cluster.config.strategy
-    if wanted not in STRATEGIES:
-        known = sorted(STRATEGIES)
-        what = f"unknown strategy {wanted!r}; known are {', '.join(known)}"
-        what += suggestion(wanted, known)
-        if is_option:
-            raise BadInputError(f"--strategy: {what}")
-        raise cluster.error(("strategy",), what)
+def check_strategy(cluster: Cluster) -> None:
+    """Raise `BadInputError`, which lists all strategies, if the cluster names an unknown one."""
+    if mistake := _unknown(cluster.config.strategy):
+        raise cluster.error(("strategy",), mistake)
 
 
-def with_warmup(plan: Plan, result: RunResult) -> Plan:
-    """Return `plan` with the times that the agents measured while they warmed up.
+def check_strategy_option(option: str, name: str) -> None:
+    """Raise `BadInputError`, which lists all strategies, if an option names an unknown one."""
+    if mistake := _unknown(name):
+        raise BadInputError(f"{option}: {mistake}")
 
-    If a time is missing, `plan` is returned unchanged: the run ended while nothing was deployed,
-    because a node was lost after the last result had arrived.
-    """
-    seconds: dict[str, float] = {}
-    for device, times in result.warmup_s.items():
-        phases = sorted(
-            (phase for phase in plan.phases if phase.device == device),
-            key=lambda phase: phase.index,
-        )
-        seconds |= {phase.name: time for phase, time in zip(phases, times, strict=True)}
-    if any(phase.name not in seconds for phase in plan.phases):
-        return plan
-    return with_measured_phases(plan, seconds)
+
+def _unknown(name: str) -> str:
+    if name in STRATEGIES:
+        return ""
+    known = sorted(STRATEGIES)
+    return f"unknown strategy {name!r}; known are {', '.join(known)}{suggestion(name, known)}"
 
 
 def summary(network: Network, filled_seed: int | None) -> str:
