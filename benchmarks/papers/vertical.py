@@ -23,6 +23,7 @@ import numpy as np
 
 import cnn
 from benchmarks.papers.rows import COMPUTED, MEASURED, Row, Section, Values, compared, impossible
+from benchmarks.results import FOLDER
 from benchmarks.table3.paper import NETWORKS, PAPER, Published
 from cnn.model import Model
 from ga.operators import random_population

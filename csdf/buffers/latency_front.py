@@ -1,17 +1,19 @@
-"""Find smallest channel capacities for each latency and period: a three-way Pareto front.
+"""Find the smallest channel capacities for each latency and period: a Pareto front of size, period
+and latency.
 
 The source is paced: it starts an iteration every λ, the pace. The latency is the smallest of any
 schedule with that period, from the start of the source's first firing of an iteration to the end
 of the sink's last (`csdf.timing.latency`), and the distance is that of the graph without bounds on
 the sized channels.
 
-**A bound on the latency is a channel.** An actor that waits for the sink's last firing of an
-iteration, takes the time e, and then allows the source its iteration n more turns later, keeps the
-latency to n λ − e. So capacities allow a latency of L at pace λ if, with this actor, they allow the
-period λ, and the search for capacities of a period (`csdf.buffers.capacities`) finds the smallest.
-Latencies are sums of execution times minus multiples of λ, so the next better one is less by at
-least one unit. From the smallest capacities for λ on, each point is the smallest that beats the
-latency of the one before, until it is that without bounds.
+**A bound on the latency is a channel.** Let an actor wait for the sink's last firing of an
+iteration, take the time e, and then allow the source to start the n-th iteration after it. This
+actor keeps the latency to n λ − e. So capacities allow a latency of L at pace λ if they allow the
+period λ together with this actor, and the search for capacities of a period
+(`csdf.buffers.capacities`) finds the smallest. Latencies are sums of execution times minus
+multiples of λ, so two of them differ by at least one unit. The first point has the smallest
+capacities for λ. Each further point has the smallest that give a shorter latency than the point
+before, until the latency is that without bounds.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class LatencyPoint:
 
 @dataclass(frozen=True, slots=True)
 class LatencyFront:
-    """Points of which none is as small, as fast and of as little latency as another.
+    """Points of which none is dominated by another in size, pace and latency.
 
     The `paces` are the periods that were asked for. If the front is not `complete`, the effort did
     not suffice: each point allows its pace and latency, but may not be the smallest that does, and
@@ -140,7 +142,7 @@ class _Paced:
         for name in (source, sink):
             if name not in graph.actor:
                 known = ", ".join(map(repr, list(graph.actor)[:8]))
-                raise CsdfError(f"{name!r} is no actor of the graph; there are {known}")
+                raise CsdfError(f"{name!r} is not an actor of the graph; there are {known}")
         repetitions = repetition_vector(graph)
         # Source and sink have one cycle of phases per iteration.
         whole = unrolled(graph, {name: repetitions[name] for name in (source, sink)})
@@ -161,7 +163,7 @@ class _Paced:
         found = iterations_apart(events.events, events.firings(self._source)[0], last)
         if found is None:
             raise CsdfError(
-                f"nothing leads from {self._source!r} to {self._sink!r}, so there is no latency"
+                f"no path leads from {self._source!r} to {self._sink!r}, so there is no latency"
             )
         return found
 

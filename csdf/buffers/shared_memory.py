@@ -6,10 +6,10 @@ channels that never hold tokens at the same time may have the same addresses. A 
 modulo the period, over all iterations from the first on. A firing without time holds its tokens for
 an instant.
 
-To place the buffers in as little memory as possible is dynamic storage allocation, an NP-hard
-problem. Placed one after the other, each at the lowest address that is free of all with which it
-lives at the same time, they are placed in the best way in some order: that of the best addresses.
-So branch and bound over orders finds it. The most that lives at any one time is a lower bound.
+Placing the buffers in as little memory as possible is dynamic storage allocation, an NP-hard
+problem. For some order the greedy placement is optimal: it places one buffer after the other, each
+at the lowest address that is free of the buffers that live at the same time. So branch and bound
+over orders finds an optimum. The largest sum of buffers that live at one time is a lower bound.
 
 Source: P. K. Murthy, S. S. Bhattacharyya, "Shared buffer implementations of signal processing
 systems using lifetime analysis techniques", IEEE Transactions on Computer-Aided Design, 2001.
@@ -44,7 +44,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class SharedMemory:
-    """The buffers by channel, the memory that they take together, and a proved lower bound."""
+    """The buffers by channel, their total memory, and a proved lower bound of it."""
 
     buffers: Mapping[str, Buffer]
     total_bytes: int
@@ -159,14 +159,14 @@ def _life(
 
 
 def _times(since: Fraction, period: Fraction) -> int:
-    """Return how often something has happened that happens every `period` from time 0 on."""
+    """Return how often an event has happened that recurs every `period` from time 0 on."""
     return max(0, since // period + 1)
 
 
 def _moves(
     graph: Graph, name: str, rates: Sequence[int], schedule: Schedule
 ) -> list[tuple[Fraction, Fraction, int]]:
-    """Return (start, duration, tokens) of an actor's firings that move any."""
+    """Return (start, duration, tokens) of the firings of an actor that move tokens."""
     firings = _firings(graph.actor[name].execution_times, schedule.starts[name])
     moves = [(*firing, rates[i % len(rates)]) for i, firing in enumerate(firings)]
     return [one for one in moves if one[2]]
@@ -188,7 +188,7 @@ class _Placing:
         self._best: list[int] = []
 
     def search(self) -> list[int]:
-        """Return the best addresses that are found; `left` is negative if others may be better."""
+        """Return the best addresses found; `left` is negative if there may be better ones."""
         order = sorted(range(len(self._sizes)), key=lambda a: -self._sizes[a])
         placed: dict[int, int] = {}
         for a in order:
@@ -211,7 +211,7 @@ class _Placing:
                 return
             address = self._lowest(a, placed)
             higher = max(total, address + self._sizes[a])
-            # In an order of addresses, none is below those before.
+            # The order is that of ascending addresses.
             if higher < self.total and address >= max(placed.values(), default=0):
                 self._extend({**placed, a: address}, higher, order)
 

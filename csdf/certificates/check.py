@@ -1,7 +1,7 @@
 """Check a certificate of a dataflow graph or of a plan: `python check.py CERTIFICATE GRAPH|PLAN`.
 
 It is written from the definitions in docs/certificates.md. All that a firing can wait for is an
-**arc**: firings of its target take tokens when they start, those of its source put some at the end.
+**arc**: firings of its target take tokens at their start, those of its source put some at the end.
 """
 
 from __future__ import annotations

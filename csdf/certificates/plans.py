@@ -1,4 +1,4 @@
-"""Write the certificate of a plan: of the file `plan.json` that `launch` saves.
+"""Write the certificate of a plan, from the file `plan.json` that `launch` saves.
 
 It certifies the graph of the plan's phases in three orders, the skews, and bounds that hold for
 every assignment of the same layers to the same nodes (docs/certificates.md has the definitions).
@@ -37,10 +37,10 @@ from csdf.model.graph import Actor, Channel, Graph
 from csdf.timing.cycle_ratio import EFFORT
 
 PRICE = 1_000_000
-"""The largest price of a room; rounding costs about one part in so many of a bound."""
+"""The largest price of a room; rounding lowers a bound by about one part in `PRICE`."""
 
 _ROUNDS = 4
-"""Linear programs for a bound, each with the layers that the one before shows not to fit."""
+"""The most linear programs for a bound; each excludes what does not fit below the bound before."""
 
 
 def certify_plan(file: bytes, effort: int = EFFORT) -> Certificate:
@@ -132,7 +132,7 @@ def _graph(found: Mapping[str, Any], skews: Mapping[str, int], *, in_turn: bool)
 
 
 class _Bound:
-    """The costs of layers, for the bound that prices prove; see the module's docstring."""
+    """The costs of layers, and the bounds that prices prove (see the module's docstring)."""
 
     def __init__(self, costs: Mapping[str, Any]) -> None:
         places, held = zip(*costs["rooms"], strict=True)
@@ -201,7 +201,7 @@ class _Bound:
 
 
 def _bound(costs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a bound with the prices that prove it, None if layers cost nothing."""
+    """Return a bound with the prices that prove it; None if none is proved."""
     if not costs["layers"]:
         return None
     found = _Bound(costs)

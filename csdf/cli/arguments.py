@@ -338,7 +338,7 @@ def _add_order(command: argparse.ArgumentParser) -> None:
 
 def _period(text: str) -> Fraction:
     if not re.fullmatch(r"\d{1,30}(\.\d{1,30}|/0*[1-9]\d{0,29})?", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r} is no period; give a number like 23, 6.5, 13/2")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a period; give one like 23, 6.5, 13/2")
     return Fraction(text)
 
 

@@ -1,6 +1,6 @@
-"""Run analyses that few users ask for: `csdf.cli.command` loads this module when one does.
+"""Run rarely used analyses; `csdf.cli.command` imports this module only when one is asked for.
 
-Each function returns what the command prints: a value for `json.dumps`, and a text.
+Each function returns the command's output: a value for `json.dumps`, and a text.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _k_periodic_text(found: KPeriodic | None) -> str:
     if found is None:
         return (
             "There is no such schedule: channels have too little room, or too few initial tokens, "
-            "for firings at even distances. More cycles may help."
+            "for firings at even distances. Try more cycles (--cycles)."
         )
     lines = [f"period {exact(found.period)} per iteration; actors start at"]
     lines += [

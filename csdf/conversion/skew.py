@@ -61,7 +61,7 @@ class Pipeline:
 
 
 class SkewLink(NamedTuple):
-    """What skews depend on of a flow: its targets come at least `distance` after its source."""
+    """A flow as a constraint on skews: its targets are at least `distance` after its source."""
 
     source: str
     targets: Sequence[str]
@@ -161,7 +161,7 @@ def least_skews(
 def _arcs(links: Sequence[SkewLink], number: Mapping[str, int]) -> tuple[int, list[_Arc]]:
     """Return the number of variables, and the constraints between them.
 
-    A link with several targets has a variable of its own, for the skew of the last of them.
+    For a link with several targets, a variable stands for the skew of the last of them.
     """
     variables = len(number)
     arcs = [_Arc(number[SOURCE], i, 0, 0) for i in range(1, variables)]

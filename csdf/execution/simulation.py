@@ -408,7 +408,7 @@ def simulate(
         on |= dict.fromkeys(order, processor)
     for name in on:
         if name not in graph.actor:
-            raise CsdfError(f"{name!r} is to run on {on[name]!r}, but is no actor of the graph")
+            raise CsdfError(f"{name!r} is to run on {on[name]!r}, but is not an actor of the graph")
     run = Run(graph, iterations, repetitions, on, orders or {}, platform)
     run.execute()
     return Timeline(run)

@@ -199,7 +199,7 @@ def _what(name: str, phase: int | None) -> str:
 
 def _check_name(graph: Graph, processor: str, one: Entry) -> None:
     if one.actor not in graph.actor:
-        raise CsdfError(f"the order of {processor!r} names {one.actor!r}, which is no actor")
+        raise CsdfError(f"the order of {processor!r} names {one.actor!r}, which is not an actor")
     phases = graph.actor[one.actor].phases
     if one.phase is not None and not 0 <= one.phase < phases:
         raise CsdfError(

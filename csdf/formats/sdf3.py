@@ -442,7 +442,7 @@ class GraphReader:
         name = get(element, "name")
         actor, port = get(element, f"{end}Actor"), get(element, f"{end}Port")
         if actor not in self._phases:
-            raise ReadError(element, f"channel {name!r} names {actor!r}, which is no actor")
+            raise ReadError(element, f"channel {name!r} names {actor!r}, which is not an actor")
         if (actor, port) not in self._ports:
             raise ReadError(element, f"channel {name!r}: actor {actor!r} has no port {port!r}")
         about, (initial, rates) = self._ports[actor, port], self._rates[actor, port]

@@ -86,7 +86,10 @@ def firings(graph: Graph, repetitions: Mapping[str, int]) -> int:
 
 
 def unrolled(graph: Graph, times: Mapping[str, int]) -> Graph:
-    """Return `graph` with so many cycles of phases of each actor in `times` as one cycle."""
+    """Return `graph`, in which the cycle of phases of each actor is repeated `times[actor]` times.
+
+    The repeated cycles become one cycle. Actors that `times` leaves out keep theirs.
+    """
     actors = tuple(
         replace(actor, execution_times=actor.execution_times * times.get(actor.name, 1))
         for actor in graph.actors

@@ -76,7 +76,7 @@ class Graph:
     'filter'
     >>> Graph("pipeline", (camera,), (rows,))
     Traceback (most recent call last):
-    csdf.errors.GraphError: channel 'rows': its target 'filter' is no actor
+    csdf.errors.GraphError: channel 'rows': its target 'filter' is not an actor
     """
 
     name: str
@@ -102,7 +102,7 @@ class Graph:
             ("target", channel.target, channel.consumption),
         ):
             if name not in self.actor:
-                raise GraphError(f"channel {channel.name!r}: its {end} {name!r} is no actor")
+                raise GraphError(f"channel {channel.name!r}: its {end} {name!r} is not an actor")
             phases = self.actor[name].phases
             if len(rates) != phases:
                 raise GraphError(

@@ -47,7 +47,7 @@ class Scenarios:
         self._check_common()
 
     def _check_common(self) -> None:
-        """Refuse what one iteration could not hand over to the next."""
+        """Refuse state that one iteration could not hand over to the next."""
         known: dict[tuple[str, str], tuple[str, object]] = {}
         for scenario, graph in self.graphs.items():
             common: list[tuple[str, str, str, int | None]] = [

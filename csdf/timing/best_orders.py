@@ -1,16 +1,16 @@
 """Find the static orders of processors with the shortest period, by branch and bound.
 
 A processor fires its actors one firing at a time, in an order that it repeats every iteration
-(`csdf.execution.static_orders`; entries have no offsets here). A node of the search has the
-beginnings of the processors' orders. Whatever follows, the processor executes the rest of its
-firings between the last one of the beginning and the first one of the next iteration. So the graph
-with the beginning as a chain, closed by an actor that takes the time of the rest, has a period that
-is a lower bound on that of all orders that begin in this way; if it deadlocks, so do they. For
-complete orders the bound is their period. Nodes of the least bound are extended first, so the first
-complete one is the best. Its proof is the queue: no other node has a lesser bound.
+(`csdf.execution.static_orders`; entries have no offsets here). A node of the search is a beginning
+of each processor's order. In every completion, the processor executes its other firings between the
+last one of the beginning and the first one of the next iteration. So consider the graph with the
+beginning as a chain, closed by an actor that takes the time of the other firings. Its period is a
+lower bound on the period of all completions, and if it deadlocks, they do too. The bound of
+complete orders is their period. The node with the least bound is extended first, so the first
+complete one is optimal: no other node in the queue has a smaller bound.
 
 The search grows exponentially with the firings of an iteration. If the effort does not suffice, the
-answer is the best orders that are known, at first those of a simulation, and a lower bound.
+result is the best orders found so far, at first those of a simulation, and a lower bound.
 
 Source: for branch and bound, A. H. Land, A. G. Doig, "An automatic method of solving discrete
 programming problems", Econometrica, 1960.
@@ -134,7 +134,7 @@ class _Bounds:
         ]
 
     def least(self, node: Beginning) -> Fraction | None:
-        """Return a lower bound on the period of all orders that begin so; None for a deadlock."""
+        """Return a lower bound on the period of all completions of `node`; None for a deadlock."""
         taken, channels, rests = set(self._graph.channel), list[Channel](), list[Actor]()
         for place, order in enumerate(node):
             if not order:

@@ -315,8 +315,8 @@ def latency(
     """Return the latency from actor `source` to actor `sink` of a live graph, or of static orders.
 
     With pipelined orders the execution begins with their prologue (`csdf.execution.prologue`).
-    Raises as `csdf.timing.expansion.expand` does, and `CsdfError` if a name is no actor, or no path
-    leads from the source to the sink.
+    Raises as `csdf.timing.expansion.expand` does, and `CsdfError` if a name is not an actor, or if
+    no path leads from the source to the sink.
 
     >>> from csdf import Actor, Channel
     >>> actors = Actor("a", (Fraction(2),), 1), Actor("b", (Fraction(3),), 1)
@@ -330,7 +330,7 @@ def latency(
     for name in (source, sink):
         if name not in graph.actor:
             known = ", ".join(map(repr, list(graph.actor)[:8]))
-            raise CsdfError(f"{name!r} is no actor of the graph; there are {known}")
+            raise CsdfError(f"{name!r} is not an actor of the graph; there are {known}")
     try:
         expansion = expand(graph)
     except OvertakingError:
@@ -429,7 +429,7 @@ def _with_steady_state(
 
 
 def _unconnected(source: str, sink: str) -> CsdfError:
-    return CsdfError(f"nothing leads from {source!r} to {sink!r}, so there is no latency")
+    return CsdfError(f"no path leads from {source!r} to {sink!r}, so there is no latency")
 
 
 def _queues_up(source: str, sink: str) -> str:

@@ -1,4 +1,4 @@
-"""Compute the max-plus matrix of an iteration, which maps times of tokens to those after it.
+"""Compute the max-plus matrix of an iteration, which maps token times before it to those after it.
 
 The state of a graph between two iterations is the time at which each initial token becomes
 available: tokens in channels, free places, and turns of actors whose firings may not overlap. One
@@ -40,7 +40,7 @@ WORK_LIMIT = 100_000_000
 """Largest product of the number of tokens and the tokens or firings that an iteration moves."""
 
 NEVER = -1
-"""Minus infinity: all other times are 0 or more."""
+"""The entry for minus infinity: all other times are 0 or more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from csdf.model.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The time that an actor has in each turn of its processor's wheel, and that of a turn."""
+    """The time that an actor has in each turn of its processor's wheel, and the time of a turn."""
 
     time: Fraction
     wheel: Fraction

@@ -27,7 +27,7 @@ from launcher.errors import BadInputError
 from launcher.files import write_text
 from launcher.plan.files import FRONT, check_front_folder, save_plan
 from launcher.plan.front import candidates, point_name, price, undominated
-from launcher.plan.planner import configured
+from launcher.plan.planner import configured, watched
 from launcher.progress import ProgressDisplay, open_progress
 from launcher.quantities import megabytes, seconds
 from launcher.results.report_text import open_console
@@ -42,7 +42,7 @@ from partition.alone import (
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.planner import as_run
-from partition.strategies.base import SearchProgress, Strategy
+from partition.strategies.base import Strategy
 
 PICTURE = "front.svg"
 
@@ -168,15 +168,11 @@ def perform(options: FrontOptions) -> PlanFront:
 
 def find_front(search: Search, progress: ProgressDisplay) -> PlanFront:
     """Search, price what was found, and keep what is not dominated; raises `BadInputError`."""
-
-    def show(found: SearchProgress) -> None:
-        progress.update(f"searching ({strategy.name})", found.done, found.total, found.best)
-
     problem, strategy = search.problem, _strategy(search)
     began_s = time.monotonic()
     pricing = partial(progress.update, "pricing")
     try:
-        solution = strategy.solve(replace(problem, on_progress=show))
+        solution = strategy.solve(watched(problem, strategy, progress))
         found = candidates(problem, strategy.name, solution)
         priced = price(problem, found, pricing)
         alone = plan_alone(problem)

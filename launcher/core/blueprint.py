@@ -83,8 +83,8 @@ class Blueprint:
     def rehearsed(self, seconds: Mapping[str, tuple[float, ...]]) -> Blueprint:
         """Return the blueprint with the times of phases that nodes have measured in a rehearsal.
 
-        That knows nothing of what slows a node down only beside other programs, so the factors in
-        `slower` apply to it too.
+        A rehearsal does not show how other programs slow a node down, so the factors in `slower`
+        apply to its times too.
         """
         measured = {
             node: tuple(each * self.slower.get(node, 1.0) for each in seconds[node])

@@ -80,8 +80,7 @@ class NotAdmitted:
 
 @dataclass(frozen=True, slots=True)
 class DoorShut:
-    """A node's agent has answered, and its data port has been looked for at these addresses in
-    vain."""
+    """A node's agent has answered, but its data port is at none of the addresses in `tried`."""
 
     node: str
     tried: tuple[str, ...]
@@ -168,7 +167,7 @@ class PlanReply:
     """The planner has found the plan that the `PlanRequest` of the blueprint's epoch asked for.
 
     It is predicted to be `gain` times as fast as the plan named by `better_than`, if any; `note`
-    says in which it differs from that.
+    says how it differs from that plan.
     """
 
     blueprint: Blueprint

@@ -22,11 +22,11 @@ least `SETTLE_S` apart, and each doubles that time. If a change did not relieve 
 predictions are worth less here than they seem, so twice the gain is required from then on. Noise,
 or a wrong cost model, therefore leads to a few changes and not to oscillation.
 
-Two more occasions come once. In the rehearsal, before the first frame, nodes measure what their
-phases take. If they are unevenly slower or faster than planned, a plan for the measured times is
-searched for about a second, and the change is made then, while no frame waits for it
-(`correction`). And where the first plan was made in a hurry, the user's strategy searches on while
-frames stream (`Limits.searches_on`).
+Two more occasions come once per run. In the rehearsal, before the first frame, nodes measure the
+times of their phases. If these differ unevenly from the plan, a plan for the measured times is
+searched for about a second, and the change is made while frames are held back (`correction`). If
+the first plan was made in a hurry, the user's strategy continues to search while frames stream
+(`Limits.searches_on`).
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ SETTLE_S, LONGEST_S = 15.0, 600.0
 it, up to the latter."""
 
 CORRECTED_GAIN = 1.05
-"""How many times as fast the plan must be that is made before the first frame."""
+"""How many times as fast a plan must be to replace the first one before the first frame."""
 
 MOST_CORRECTIONS = 2
-"""How often the plan is made again before the first frame."""
+"""How often a run may change its plan before the first frame."""
 
 PACE_RESULTS = 32
 """From how many of the last results the pace is computed."""
@@ -166,10 +166,10 @@ class Improver:
     def correction(
         self, blueprint: Blueprint, members: list[Session], left: int, loading_s: float
     ) -> list[Action]:
-        """Request a plan for what nodes measured in the rehearsal, before the first frame.
+        """Request a plan for the times of the rehearsal, before the first frame.
 
-        None is requested if no plan could be so much better that it saves, on the `left` frames,
-        the time of loading another one.
+        Request none if even an ideal plan would not save, on the `left` frames, the time of loading
+        it.
         """
         found = {s.node: sum(s.deployed.phase_s) for s in members if s.deployed is not None}
         planned = {node: sum(seconds) for node, seconds in blueprint.phase_s.items()}
@@ -198,7 +198,7 @@ class Improver:
         ]
 
     def _search_on(self, members: list[Session]) -> list[Action]:
-        """Request the plan that the user's strategy finds, once."""
+        """Request the plan of the user's strategy; this happens once per run."""
         self._searches_on = False
         epoch = self._recoverer.next_epoch()
         nodes = tuple(session.node for session in members)
@@ -356,7 +356,7 @@ class Improver:
         return Change(reply.blueprint, asked.cause, asked.nodes, why)
 
     def _found(self, reply: PlanReply, asked: PendingSearch, left: int) -> Change | list[Action]:
-        """Change to what the user's strategy has found if frames for some time are left."""
+        """Change to the plan that the user's strategy has found if enough frames are left."""
         if left * (self.pace.period_s or 0.0) < WORTH * self._pause_s:
             return []
         why = f"changing to the plan that the search has found: {reply.note}"

@@ -1,18 +1,18 @@
-"""Decides about greetings, and keeps what came of them: which nodes are there, and which are not.
+"""Decides about greetings, and keeps their outcomes: which nodes have answered, and which have not.
 
-A launcher greets an agent (`Hello`), which answers by `Welcome` or `Refused`. One that refuses is
-greeted again if that may help: in its own version of the protocol, if that is the one before; as
-the successor of the launcher that has it, if that one is known to have ended; or at the next of the
-node's slots. This rule holds for every greeting: for the roll before a plan, for a run's own
-sessions, for the examination of a board and for its upgrade.
+A launcher greets an agent (`Hello`), which answers by `Welcome` or `Refused`. An agent that refuses
+is greeted again if that may help: in its own version of the protocol, if that is one older; as the
+successor of the launcher that has the agent, if that launcher is known to have ended; or at the
+next of the node's slots. This rule holds for every greeting: for the roll call before a plan, for a
+run's own sessions, for the examination of a board and for its upgrade.
 
-Where the launcher wants that, an agent that has answered is asked at once for what its board has
-measured of itself (`GetFigures`), and is waited for until it has said that, or takes too long.
+If the launcher wants the figures of a board, it asks the agent for them as soon as that has
+answered (`GetFigures`), and waits until the agent has replied or takes too long.
 
-An agent that does not answer, or refuses for good, is absent, and so is one whose data port cannot
-be reached, or that this launcher cannot authenticate. A run begins without the nodes that are lost,
-for whatever reason, when its first frame streams, and those that have never answered. One that
-comes in time for the first frame was not absent.
+An agent is absent if it does not answer, if it refuses and no other greeting may help, if its data
+port cannot be reached, or if this launcher cannot authenticate it. A run begins without the nodes
+that have never answered, and without those that are lost when its first frame streams. A node that
+answers before the first frame was not absent.
 """
 
 from __future__ import annotations
@@ -53,12 +53,14 @@ from nodes.protocol.schema import has_message
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
-    """What came of greeting a node: its agent's `welcome`, or the `error` that says why none came.
+    """The outcome of greeting a node: its agent's `welcome`, or an `error` that says why it is
+    absent.
 
     `address` is that of the slot that was greeted last, and `host` the IP address from which it has
-    answered. `cause` is the event that decided; None if nothing came in time. An absent node
-    `stays` absent, however long one waits, until a user changes something, such as a key. `figures`
-    are what its board has measured; without them, `no_figures` says why, unless nobody asked.
+    answered. `cause` is the event that decided, or None if none arrived in time. An absent node
+    that `stays` absent can be used only after the user has changed something, such as a key.
+    `figures` are what its board has measured. If they were wanted and are missing, `no_figures`
+    says why.
     """
 
     address: str = ""
@@ -73,8 +75,10 @@ class Greeted:
 
 @dataclass(frozen=True, slots=True)
 class FiguresWanted:
-    """For how many `threads` a board's figures are wanted; 0: for its own number, divided among the
-    nodes that share its machine."""
+    """The number of threads for which a board's figures are wanted.
+
+    With 0 `threads` it is the board's own number, divided among the `sharing` nodes of its machine.
+    """
 
     threads: int = 0
     sharing: int = 1
@@ -86,20 +90,20 @@ class FiguresWanted:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """What came of greeting the nodes of a cluster, by their names."""
+    """The outcomes of greeting the nodes of a cluster, by their names."""
 
     greeted: Mapping[str, Greeted] = field(default_factory=dict)
 
     @property
     def welcomes(self) -> dict[str, Welcome]:
-        """What the agents that have answered say of themselves."""
+        """The answers of the agents that have answered."""
         return {
             node: each.welcome for node, each in self.greeted.items() if each.welcome is not None
         }
 
     @property
     def figures(self) -> dict[str, BoardFigures]:
-        """What boards have measured of themselves, where it was asked for and they have."""
+        """What boards have measured of themselves, where they were asked and have reported it."""
         return {
             node: each.figures for node, each in self.greeted.items() if each.figures is not None
         }
@@ -193,7 +197,7 @@ class RollCall:
 
     @property
     def roll(self) -> Roll:
-        """What has come of the greetings so far."""
+        """The outcomes of the greetings so far."""
         return Roll(dict(self._found))
 
     def begin(self) -> list[Action]:
@@ -223,7 +227,7 @@ class RollCall:
         return []
 
     def _take(self, session: Session, event: NodeEvent) -> list[Action]:
-        """Note what comes of the greeting, if the event decides that."""
+        """Note the outcome of the greeting, if the event decides it."""
         found = self._outcome(session, event)
         if found is None:
             return []
@@ -243,21 +247,21 @@ class RollCall:
             case DoorShut():
                 return self._take(session, event)
             case MessageReceived(node) | MessageMalformed(node) | NotAdmitted(node):
-                return self.settle(node, "its agent did not tell them")
+                return self.settle(node, "its agent did not report them")
             case Disconnected(node):
                 return self.settle(node, "its connection broke while they were awaited")
             case _:
                 return []
 
     def settle(self, node: str, why: str, figures: BoardFigures | None = None) -> list[Action]:
-        """Note that an agent has answered with these figures or, for that reason, without any."""
+        """Note that an agent has answered; without `figures`, `why` says why they are missing."""
         why = "" if figures is not None else why
         found = replace(self.measuring[node], figures=figures, no_figures=why)
         self._note(self.waiting[node], found)
         return [] if self._keeps else [Send(node, Bye())]
 
     def _outcome(self, session: Session, event: NodeEvent) -> Greeted | None:
-        """Return what has come of a greeting; None if nothing has."""
+        """Return the outcome of a greeting if the event decides it, else None."""
         error: LauncherError
         stays, at = False, session.address
         match event:
@@ -281,7 +285,7 @@ class RollCall:
         return Greeted(at, None, error, event, stays)
 
     def give_up(self, node: str, error: LauncherError, *, stays: bool = False) -> None:
-        """Note that a node is absent because no answer has come, or none can."""
+        """Note that a node is absent because it has not answered, or cannot."""
         session = self.waiting[node]
         self._note(session, Greeted(session.address, None, error, stays=stays))
 
@@ -293,8 +297,10 @@ class RollCall:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A node that was absent at the start: why, in a sentence, and how many seconds after the
-    beginning of the run it came; None if it did not come."""
+    """A node that was absent at the start, and why, in a sentence.
+
+    `came_s` is the time from the beginning of the run to its arrival, or None if it stayed absent.
+    """
 
     node: str
     reason: str
@@ -319,7 +325,7 @@ class Absences:
         self._began_s = now_s
 
     def note(self, session: Session, *, has_streamed: bool) -> None:
-        """Note that a node is lost, or that the reason why it is lost is better known."""
+        """Note that a node is lost, or the better reason why it is lost."""
         before = self._found.get(session.node)
         if before is not None and before.came_s is not None:
             return
@@ -327,13 +333,13 @@ class Absences:
             self._found[session.node] = Absence(session.node, session.why_lost)
 
     def came(self, node: str, now_s: float) -> None:
-        """Note that a node has come, or has come back."""
+        """Note that a node has arrived or returned."""
         absence = self._found.get(node)
         if absence is not None and absence.came_s is None:
             self._found[node] = replace(absence, came_s=now_s - self._began_s)
 
     def note_streaming(self) -> None:
-        """Note that the first frame streams: who has come by now was not absent."""
+        """Note that the first frame streams: nodes that have arrived by now were not absent."""
         for node in list(self._found):
             if self._sessions[node].state not in AWAY:
                 del self._found[node]

@@ -58,7 +58,7 @@ CHUNK_BYTES = 64 << 10
 class ConversationReading:
     """What came of a conversation.
 
-    `greeted` is what came of the greeting; without a `Welcome`, nothing else was tried.
+    `greeted` is the outcome of the greeting; without a `Welcome`, nothing else was tried.
     `long_passed` is None if that was not tried, and so are the others. `clock_rate` is how many
     seconds the agent's steady clock advances in one of ours, known to `clock_error`.
     """

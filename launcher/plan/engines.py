@@ -91,7 +91,7 @@ def split_by_engine(
 def with_declared_memory(
     facts: Facts, choices: Mapping[str, EngineChoice], welcomes: Mapping[str, Welcome]
 ) -> Facts:
-    """Return `facts` with the memory that these nodes' engines take, as their agents say."""
+    """Return `facts` with the memory that these nodes' engines take, as their agents report."""
     declared = {
         name: offer.memory
         for name, choice in choices.items()

@@ -378,13 +378,18 @@ def facts_of(problem: Problem) -> dict[str, float]:
     return found
 
 
-def search(problem: Problem, strategy: Strategy, progress: ProgressDisplay) -> Planned:
-    """Search for a plan by a strategy, and show its progress; raises `PartitionError`."""
+def watched(problem: Problem, strategy: Strategy, progress: ProgressDisplay) -> Problem:
+    """Return `problem`, of which a search by the strategy shows its progress."""
 
     def show(search: SearchProgress) -> None:
         progress.update(f"searching ({strategy.name})", search.done, search.total, search.best)
 
-    found = find_plan(replace(problem, on_progress=show), strategy)
+    return replace(problem, on_progress=show)
+
+
+def search(problem: Problem, strategy: Strategy, progress: ProgressDisplay) -> Planned:
+    """Search for a plan by a strategy, and show its progress; raises `PartitionError`."""
+    found = find_plan(watched(problem, strategy, progress), strategy)
     if problem.profile is not None:
         progress.say(measured_part(found.plan, problem.profile))
     return found

@@ -303,7 +303,7 @@ def write_atomically(path: Path, model: BaseModel) -> None:
 
 
 ALIKE = 1.25
-"""By which factor times may differ from those that a kept plan was found with."""
+"""The factor by which times may differ from those that a kept plan was found with."""
 
 MOST_KEPT = 1000
 """The most entries of a cache; one has some tens of kilobytes."""
@@ -321,10 +321,10 @@ class LinkTimes(BaseModel):
 
 
 class KeptPlan(BaseModel):
-    """The plan that a search has found, and what it knew.
+    """The plan that a search has found, and the times that it was found with.
 
-    `choice` answers the question by whose digest the plan is found. `facts` are the times that the
-    search went by: seconds of all layers on each device, and what its wire takes per byte.
+    The plan is stored under the digest of the question that `choice` answers. `facts` are the times
+    that the search used: seconds of all layers on each device, and seconds per byte of its wire.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -333,7 +333,7 @@ class KeptPlan(BaseModel):
     facts: dict[str, float]
 
     def holds(self, facts: Mapping[str, float]) -> bool:
-        """Return whether the times are now about what they were."""
+        """Return whether the present times `facts` are close to those of the search."""
         return self.facts.keys() == facts.keys() and all(
             abs(math.log(max(facts[name], LEAST_S) / max(was, LEAST_S))) <= math.log(ALIKE)
             for name, was in self.facts.items()
@@ -343,7 +343,7 @@ class KeptPlan(BaseModel):
 class ProfileCache:
     """A cache of measurements, and of plans that were found with them, in one folder.
 
-    Of more than `MOST_KEPT` entries, those go that were written first.
+    It removes the entries that were written first if there are more than `MOST_KEPT`.
     """
 
     def __init__(self, folder: Path) -> None:

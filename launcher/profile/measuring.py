@@ -1,13 +1,13 @@
 """Measures a model on the nodes of a cluster and makes the profile (`csdf-edge partition profile`).
 
 Only what the cache does not have is measured. Where `cluster.yaml` leaves a node's engine open, its
-agent's engines are compared, and everything else is measured with the best one
+agent's engines are compared, and the best one is used for everything else
 (`launcher.profile.engines`). Layers come first, one by one and node after node, so that nodes of
 one machine do not disturb each other; then firings of several frames, if nodes are to compute
 batches; then links, two nodes at a time; then subnets as the engine fuses them. These are the
-subnets of a given plan, or those of the best few plans that the cluster's strategy finds with the
-times so far. Searching and measuring are repeated in a few rounds, because the choice depends on
-the times of fused subnets (`launcher.profile.choice`).
+subnets of a given plan, or of the best few plans that the cluster's strategy finds with the times
+that are known by then. Searching and measuring are repeated in a few rounds, because the choice
+depends on the times of fused subnets (`launcher.profile.choice`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from launcher.plan.batch_size import BatchChoice, choose, fill_s
 from launcher.plan.devices import Facts, devices_of, nodes_of
 from launcher.plan.engines import engines_of, with_declared_memory
 from launcher.plan.files import SavedPlan
-from launcher.plan.planner import Planner, configured
+from launcher.plan.planner import Planner, configured, watched
 from launcher.profile.bench import Bench, bench_options, whole_copy
 from launcher.profile.choice import (
     Choice,
@@ -69,7 +69,6 @@ from partition.measured.profiles import (
 from partition.plan import Plan
 from partition.planner import as_run
 from partition.prediction.memory_budget import START_UP_BYTES
-from partition.strategies.base import SearchProgress
 
 ROUNDS = (3, 1, 1)
 """The most new plans that are measured after each search."""
@@ -81,12 +80,12 @@ LADDER = (2, 4, 8, 16, 32)
 
 FLAT = 0.99
 """A firing of more frames that takes at least this part of the time per frame ends the ladder once
-`FEWEST_RUNGS` are measured: the line through the last two tells the rest."""
+`FEWEST_RUNGS` are measured: larger batches follow the line through the last two."""
 
 FEWEST_RUNGS = 3
 
 FIRINGS = 10
-"""About how often each layer runs to measure a firing: by itself, and in a whole copy."""
+"""About how often each layer runs alone, and in a whole copy, to measure a firing."""
 
 ANY_HOST = ""
 """The host of a kind of nodes that may be on any machine."""
@@ -123,7 +122,7 @@ class Profiling:
     alike: bool = False
     engines: Mapping[str, ComparedEngines] = field(default_factory=dict)
     renew: Callable[[], Bench] = field(kw_only=True)
-    """Returns a bench whose agents are there again, after a failure."""
+    """Restarts the agents after a failure, and returns a new bench."""
     taken: NewMeasurements = field(default_factory=NewMeasurements)
     choice: BatchChoice | None = None
     """How the number of frames in a batch was chosen, once it is, for `batch: auto`."""
@@ -295,7 +294,7 @@ class Profiling:
         self.planner = replace(self.planner, batch=self.choice.batch)
 
     def _has_watts(self, name: str) -> bool:
-        """Whether it was measured what the node takes, or that it computes too rarely for that."""
+        """Whether the node's watts were measured, or it was found to compute too rarely."""
         return self._known[self._kind[name]].idle_w is not None
 
     def _measure_links(self) -> tuple[LinkProfile, ...]:
@@ -347,9 +346,9 @@ class Profiling:
         began_s = time.monotonic()
         for most in ROUNDS:
             problem = self.planner.problem(measured=tried)
-            watched = replace(problem, on_progress=self._show)
+            shown = watched(problem, strategy, self.bench.progress)
             found = {
-                shape(plan, self._kind): plan for plan in candidates(watched, strategy, self._kind)
+                shape(plan, self._kind): plan for plan in candidates(shown, strategy, self._kind)
             }
             own, *others = found.values()
             in_order = {shape(plan, self._kind): plan for plan in (own, *ranked(problem, others))}
@@ -372,10 +371,6 @@ class Profiling:
         )
         return final[0], choice
 
-    def _show(self, search: SearchProgress) -> None:
-        stage = f"searching ({self.planner.cluster.config.strategy})"
-        self.bench.progress.update(stage, search.done, search.total, search.best)
-
     def _measure_phases(self, plan: Plan, stage: str) -> None:
         if len(fused_phases(plan, self._batched(self._profile()))) == len(plan.phases):
             return
@@ -389,7 +384,7 @@ class Profiling:
                 self._keep(kind, known.with_batched(BatchTimes(plan.batch, {}, times)))
 
     def _energy(self) -> str:
-        """Return a sentence that says by what the watts of which nodes were measured."""
+        """Return a sentence that names the meter of each node whose watts were measured."""
         nodes = self._profile().nodes
         known = [name for name in nodes if nodes[name].busy_w is not None]
         if not known:
@@ -496,7 +491,7 @@ def measure(
         )
         chosen = Facts(engines={name: each.chosen for name, each in engines.items()})
         planner = replace(planner, facts=chosen)
-        if engines:  # the agents may have been started anew, and compute with the chosen engines
+        if engines:  # the agents may have been restarted, and compute with the chosen engines
             bench = start(planner)
             roll = bench.call_roll()
         profiling = Profiling(

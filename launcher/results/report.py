@@ -187,9 +187,9 @@ class NonFiniteResults:
 
 @dataclass(frozen=True, slots=True)
 class AloneReport:
-    """What the node would do, by prediction, on which the whole network has the shortest period.
+    """The predicted figures of the node on which the whole network has the shortest period.
 
-    `why_not` says why the plan uses others though it is slower; it is empty where it is not.
+    If the plan is slower than this node, `why_not` says why it uses others. Otherwise it is empty.
     """
 
     node: str

@@ -1,7 +1,7 @@
 """Carries out the command `launch`: checks the configuration, plans, runs, compares and reports.
 
 Everything that the user wrote is checked before the first agent is started. Agents are greeted once
-before the search, which goes by what they say of themselves. They are ended, and the temporary
+before the search, which uses what they report. They are ended, and the temporary
 folder is deleted, however the command ends.
 """
 
@@ -288,7 +288,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
 
 
 def _alone(job: _Job, ready: _Ready, plan: Plan, result: RunResult) -> AloneReport:
-    """Return what one node alone would do, by what was learned in the run."""
+    """Return what one node alone would do, by the measurements of the run."""
     replan = ready.options.replan
     planner = replan.planner if isinstance(replan, Replanner) else job.planner
     standby = {node.name for node in planner.nodes if node.standby}
@@ -379,7 +379,7 @@ class _Job:
     saved: SavedPlan | None
     nodes: tuple[Node, ...]
     roll: Roll = field(default_factory=Roll)
-    """What the agents of the nodes that can be used say of themselves, once they were greeted."""
+    """The answers of the agents, of nodes that can be used, after they were greeted."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """Why nodes cannot be used when the run begins, in sentences."""
     hopeless: frozenset[str] = frozenset()
@@ -487,7 +487,7 @@ def _read(
 
 
 def _may_hurry(request: Request, cluster: Cluster, saved: SavedPlan | None) -> bool:
-    """Whether a first plan may be made in a hurry, because the search can go on in the run."""
+    """Whether a first plan may be made in a hurry, because the search can continue in the run."""
     is_for_now = not (request.plan_only or request.save or saved) and request.search != "again"
     return is_for_now and cluster.config.recovery.enabled and cluster.config.recovery.adapt
 
@@ -710,7 +710,7 @@ def _rounds_alike(cluster: Cluster, result: RunResult, results: Results) -> bool
 
 
 def _subnets_folder(job: _Job, folder: Path) -> Path:
-    """Where subnets are cut: beside the plan if that is or will be saved, else in `folder`."""
+    """Return where subnets are cut: in the plan's folder if it is or will be saved, or `folder`."""
     saved = job.saved
     if job.request.save is not None:
         return job.request.save / SUBNETS

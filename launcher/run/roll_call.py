@@ -1,8 +1,8 @@
 """Greets agents over connections, all at the same time, until each has answered or is absent.
 
-`launcher.core.roll` decides. Before a plan is made, the sessions are ended at once; the run that
-follows greets the agents by the same name of a session, so an agent admits it whichever of the two
-connections it hears first (`nodes.core.session`).
+`launcher.core.roll` decides. Before a plan is made, the sessions are ended at once. The run that
+follows uses the same name of a session, so an agent admits it even if that run's greeting arrives
+before the end of the first session (`nodes.core.session`).
 """
 
 from __future__ import annotations
@@ -39,16 +39,18 @@ LOOK_EVERY_S = 0.2
 """How often to look for agents that have ended."""
 
 MEASURING_S = 10.0
-"""How long boards that have answered may measure themselves. One with a core takes two seconds, the
-first time; one that takes longer is known to the next launch."""
+"""How long boards that have answered may measure themselves. A board with one core takes two
+seconds, once. The figures of a board that takes longer are used by the next launch."""
 
 MOST_OWNER = 200
 """The longest name of a launcher, in characters, that the protocol allows."""
 
 
 def greeting(lease_s: float, session: str | None = None) -> Hello:
-    """Return the first message to every agent; it names this launcher to others that the agent
-    refuses meanwhile. Without a name, the `session` gets a random one."""
+    """Return the first message to every agent, with a random name if no `session` is given.
+
+    It names this launcher, for the error of other launchers that the agent refuses meanwhile.
+    """
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name
@@ -70,12 +72,12 @@ def call_roll(
     keeps: bool = False,
     wanted: Mapping[str, FiguresWanted] = MappingProxyType({}),
 ) -> Roll:
-    """Greet the agents of `contacts`, and return what has come of it within `timeout_s`.
+    """Greet the agents of `contacts`, and return their answers.
 
-    Only those among `agents`, which may be starting still, have more than `remote_s`, and those of
-    slots more than `ASLEEP_S`. Those in `wanted` have `MEASURING_S` more to say what their boards
-    have measured. The agents' sessions are ended at once, unless the caller `keeps`
-    them. Raises `BadInputError` if one of `agents` could not start.
+    `agents` may still be starting: they have `timeout_s` to answer. Other agents have at most
+    `remote_s`, or `ASLEEP_S` if their node has slots. Those in `wanted` have `MEASURING_S` more to
+    report what their boards have measured. The sessions are ended at once, unless the caller
+    `keeps` them. Raises `BadInputError` if one of `agents` could not start.
     """
     began_s = time.monotonic()
     call = RollCall(contacts, hello, keeps=keeps, wanted=wanted)
@@ -131,7 +133,7 @@ def _look_up(node: str, host: str, unknown: dict[str, str]) -> None:
 
 
 def _unreachable(session: Session, waited_s: float, why: str | None) -> LauncherError:
-    """Return why a node has not answered; `why` is what is wrong with its host's name."""
+    """Return the error of a node that has not answered; `why` says what its host's name lacks."""
     if why is None:
         return sentences.unreachable([session], waited_s)
     return BadInputError(

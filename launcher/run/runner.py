@@ -84,7 +84,7 @@ class AgentRunner:
         remote_s: float = REMOTE_S,
         wanted: Mapping[str, FiguresWanted] = MappingProxyType({}),
     ) -> Roll:
-        """Return what the nodes' agents say of themselves (see `launcher.run.roll_call`)."""
+        """Greet the nodes' agents and return their answers (see `launcher.run.roll_call`)."""
         contacts = [_contact(node, self.agents, keep=True) for node in nodes]
         access = nodes[0].access
         keys = launcher_keys(access, _dialled(access, nodes, contacts))

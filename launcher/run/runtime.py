@@ -151,7 +151,7 @@ class PushedNetwork:
 @dataclass(frozen=True, slots=True)
 class CutPlan:
     """A plan and its subnets by phase; `gain` is how many times as fast it is predicted to be as
-    the plan that it was to beat, and `note` says in which it differs from that."""
+    the plan that it was to beat, and `note` says how it differs from that."""
 
     plan: Plan
     subnets: Mapping[str, SubnetFiles]
@@ -274,7 +274,7 @@ OnUpdate = Callable[[Update], None]
 
 
 class Runner(Protocol):
-    """Runs plans on nodes, and asks their agents what they are; tests and benchmarks have others
+    """Runs plans on nodes, and greets their agents; tests and benchmarks have implementations other
     than `launcher.run.runner.AgentRunner`."""
 
     def __call__(
@@ -301,7 +301,7 @@ class Runner(Protocol):
     ) -> Roll:
         """Greet the agents, before a plan is made for them, for at most `timeout_s`.
 
-        Agents that run already have `remote_s`, if that is less. Those in `wanted` are also asked
-        what their boards have measured.
+        Agents that run already have `remote_s`, if that is less. Agents in `wanted` are also asked
+        for what their boards have measured.
         """
         ...

@@ -189,7 +189,7 @@ class Rehearsal:
         if self._loopback is not None:
             self._loopback.receive(len(moving))
             spent_s = time.process_time() - began_cpu_s - run.computed_s
-            if not run.is_elsewhere:  # else the processor time of messages is not told apart
+            if not run.is_elsewhere:  # else processor time of messages and phases is not separable
                 self._rounds.append((len(moving), sum(array.nbytes for array in moving), spent_s))
             self._left = _beginnings(run.outputs[tensor] for tensor in phase.sent)
         phase.seconds.append(run.seconds)

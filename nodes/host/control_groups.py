@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 ProcEntry: TypeAlias = str
 """An entry in /proc: `thread-self` is the calling thread, `self` the first thread of its process,
-`self/task/7` another thread; each may have a group of its own."""
+`self/task/7` another thread; each may be in another group."""
 
 _UNLIMITED = 1 << 60
 """Version 1 writes about 2⁶³ where there is no limit."""

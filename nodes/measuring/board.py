@@ -1,9 +1,9 @@
-"""Finds the figures of this board for a launcher: those that are kept, or else by measuring.
+"""Finds the figures of this board for a launcher: reads the kept ones, or else measures.
 
-They are kept in the agent's cache, under a key of what they depend on
-(`nodes.measuring.conditions`), as an entry like those of prepared subnets: within the cache's
+Figures are kept in the agent's cache, under a key of the conditions that they depend on
+(`nodes.measuring.conditions`). They are an entry like those of prepared subnets: within the cache's
 quota, published whole, and checked when it is read. Agents that share a cache measure one after the
-other, so that they do not disturb each other, and the second one finds what the first has kept.
+other, so that they do not disturb each other, and the second agent finds the figures of the first.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ log = logging.getLogger("node-agent")
 
 
 class MeasuringError(NodeError):
-    """The board could not be measured; the text is a sentence that says why."""
+    """The board could not be measured; the message is a clause that says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class MeasuredEngine:
 
 
 class BoardMeasuring:
-    """Finds figures in threads of its own, and reports each result as `FiguresFound`.
+    """Finds figures in background threads, and reports each result as `FiguresFound`.
 
     `loopback` is an address at which the measuring process may reach itself, encrypted if it is
     `guarded`. `computing_thread` returns the entry in /proc of the thread that computes, whose
@@ -92,7 +92,7 @@ class BoardMeasuring:
     def find(self, session: str, threads: int, *, may_measure: bool) -> None:
         """Find the figures for `threads` (0: as many as the board has); report them for `session`.
 
-        Without `may_measure`, only those that are kept are reported.
+        Without `may_measure`, only kept figures are reported.
         """
 
         def find() -> None:
@@ -100,7 +100,7 @@ class BoardMeasuring:
             try:
                 threads_here = threads or threads_of_board(self._computing_thread())
                 figures = self._found(threads_here, may_measure=may_measure)
-            except Exception as error:  # noqa: BLE001 - whoever asked would wait for ever
+            except Exception as error:  # noqa: BLE001 - the launcher waits for an answer
                 reason = printable(str(error))
                 log.info("no figures of this board: %s", reason)
             self._report(FiguresFound(session, figures, reason))
@@ -108,7 +108,7 @@ class BoardMeasuring:
         Thread(target=find, name="measuring", daemon=True).start()
 
     def close(self) -> None:
-        """End the measuring process if there is one, and allow no other."""
+        """End the measuring process if there is one, and start no other."""
         with self._lock:
             self._is_closed = True
             if self._child is not None:
@@ -153,8 +153,10 @@ class BoardMeasuring:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Wait until no other agent with this cache measures. The kernel ends a lock with its
-        process."""
+        """Wait until no other agent with this cache measures, and make others wait.
+
+        The kernel releases the lock if this process ends.
+        """
         folder = os.open(self._kept.root, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)

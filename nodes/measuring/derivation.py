@@ -1,4 +1,4 @@
-"""Derives a board's figures from the seconds of its probes, and finds measurements to doubt.
+"""Derives a board's figures from the seconds of its probes, and finds doubtful measurements.
 
 With `run` for the constant of a run, `cut` for a byte that enters or leaves a network, `tensor` and
 `weight` for a byte that a layer touches, and `x` for a multiply-accumulate of a kind, a probe of n
@@ -28,24 +28,25 @@ LEAST_PART = 0.1
 measured times may be off by more than all of it."""
 
 MOST_SPREAD = 2.0
-"""How many times the lower quartile of a probe's runs its median may be, unless it takes less than
-`SHORT_S`: then timers and interrupts count."""
+"""The largest factor between the median and the lower quartile of a probe's runs. Probes that take
+less than `SHORT_S` are exempt, because timers and interrupts disturb them."""
 
 MOST_DRIFT = 1.5
-"""How many times the lower quartile of its earlier runs that of a probe's later runs may be, and
-the reverse."""
+"""The largest factor between the lower quartiles of a probe's earlier and later runs."""
 
 SHORT_S = 1e-4
 
 FASTEST_S, SLOWEST_S = 1e-15, 1e-4
-"""What a multiply-accumulate takes on any board: ten times less than on the fastest GPU, and longer
-than in an emulator."""
+"""Bounds of the time of a multiply-accumulate: a tenth of that on the fastest GPU, and more than in
+an emulator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """What was measured: the seconds of each probe's runs by its name, those of messages, and by
-    how much the clock that counts suspension went ahead of the one that does not."""
+    """Measured seconds: of the runs of each probe, by its name, and of messages.
+
+    `suspended_s` is the lead of the clock that counts suspension over the one that does not.
+    """
 
     seconds: Mapping[str, Sequence[float]]
     message_s: float
@@ -122,8 +123,10 @@ def doubt(samples: Samples) -> str:
 
 
 def under_share(figures: BoardFigures, computing: float, serving: float) -> BoardFigures:
-    """Return the figures of a board whose computing thread has `computing` of a core by its quota,
-    and all threads together `serving`; those given are without a quota."""
+    """Return the figures under a quota, from those without one.
+
+    The computing thread has `computing` of a core, and all threads together have `serving`.
+    """
     changed = {
         name: getattr(figures, name) / (serving if name in ("message_s", "byte_s") else computing)
         for name in BoardFigures.__slots__
@@ -133,8 +136,8 @@ def under_share(figures: BoardFigures, computing: float, serving: float) -> Boar
 
 
 def _drift(seconds: Mapping[str, Sequence[float]]) -> float:
-    """Return by what factor the later half of the runs of all long probes differs from the earlier
-    half."""
+    """Return the factor by which the later half of the runs of all long probes differs from the
+    earlier half."""
     before = after = 0.0
     for runs in seconds.values():
         half = len(runs) // 2

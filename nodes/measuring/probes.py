@@ -1,8 +1,8 @@
 """The tiny networks by which a board is measured, as ONNX files written without the `onnx` package.
 
-Each takes about a millisecond on a board that computes some 10⁹ multiply-accumulates per second,
-and has layers of the sizes that convolutional networks have. The differences between them are what
-the kinds of layers take (`nodes.measuring.derivation`).
+Each takes about a millisecond on a board that computes 10⁹ multiply-accumulates per second, and has
+layers of the sizes that convolutional networks have. The times of the kinds of layers follow from
+the differences between the networks' times (`nodes.measuring.derivation`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Attributes: TypeAlias = Mapping[str, "int | Sequence[int]"]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A network in ONNX's format, with one input and one output, and what its name stands for."""
+    """A network with one input and one output; `content` is its file in ONNX's format."""
 
     name: str
     content: bytes

@@ -1,4 +1,4 @@
-"""Measures this board in a process of its own, which takes its memory with it.
+"""Measures this board in a separate process, whose memory is free again when it ends.
 
 `python -m nodes.measuring.process` reads a JSON object from its standard input: `{"engine": …,
 "device": …, "cache": directory, "threads": …, "loopback": address, "guarded": …}`. It writes
@@ -7,10 +7,10 @@
 All probes run in turn, again and again. Before each run, a buffer larger than the caches of small
 boards is written, because in a stream a phase finds its weights and its code outside of them, too.
 Measured hot, whole networks took 1.17 times as long as predicted, and a run 0.01 ms; measured cold,
-1.05 times and 0.025 ms (decision 072). What is measured is processor time, and time that an
-accelerator takes: under a quota of 0.04 core it differs by less than a tenth from that without.
+1.05 times and 0.025 ms (decision 072). The process measures processor time, and the time that an
+accelerator takes. Under a quota of 0.04 core these differ by less than a tenth from those without.
 
-A measurement that is to be doubted (`nodes.measuring.derivation`) is made once more.
+A doubtful measurement (`nodes.measuring.derivation.doubt`) is made once more.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ WARM_UP = 4
 FEWEST_ROUNDS, MOST_ROUNDS = 4, 15
 
 ENOUGH_CPU_S, LONGEST_S = 0.25, 1.0
-"""No further round begins after so much processor time, or so long after the first."""
+"""No further round begins after this processor time, or this long after the first round."""
 
 MOST_CPU_S = 60
 """The processor time after which the kernel ends this process."""
@@ -81,7 +81,7 @@ class _Measurement:
 
 
 def main() -> None:
-    """Measure what standard input says, and print the result."""
+    """Measure as standard input says, and print the result."""
     os.umask(0o077)
     with contextlib.suppress(OSError):  # this process ends first where memory is short
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
@@ -149,8 +149,8 @@ def measure(
 ) -> Samples:
     """Run all probes in rounds, and messages between the rounds.
 
-    A run takes at least its share of the processor time of all `threads`: while one of them waits
-    for a CPU that others use, which is subtracted, the others do its part.
+    The time that a thread waits for a CPU is subtracted from a run, but other threads may do its
+    part meanwhile. So a run counts as at least its processor time divided by `threads`.
     """
     found = _Measurement()
     inputs = {name: _inputs(subnet) for name, subnet in subnets.items()}
@@ -179,8 +179,8 @@ def measure(
 def _exchange(connection: Loopback, found: _Measurement, *, is_long: bool) -> None:
     """Measure a message, a small or a long one, and encoding the long one.
 
-    Others come before it: the first message after a pause takes up to eight times as long, and in
-    a stream they are not as rare as here.
+    `WARM_UP` messages come before it, because the first message after a pause takes up to eight
+    times as long, and messages of a stream are more frequent.
     """
     small = np.zeros(SMALL_BYTES, np.uint8)
     for _ in range(WARM_UP):

@@ -345,7 +345,7 @@ class Deploy:
 @dataclass(frozen=True, slots=True)
 class Prepare:
     """Launcher → agent: prepare the subnets of this deployment, which may follow, while the present
-    one goes on. The answer is `Prepared`.
+    one continues. The answer is `Prepared`.
 
     If it `loads`, the agent also loads and rehearses them, where its engine and memory allow that.
     A `Stop` of an epoch that is not deployed closes them again.
@@ -371,9 +371,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class GetFigures:
-    """Launcher → agent: what has your board measured with `Welcome.engine` and so many threads (0:
-    `Welcome.threads`)? The answer is `Figures`: at once if they are kept, else once they are
-    measured. Only agents from protocol 10 on understand it.
+    """Launcher → agent: report what the board has measured with `Welcome.engine` and this number of
+    threads (0: `Welcome.threads`). The answer is `Figures`: at once if they are kept, otherwise
+    after measuring. Only agents from protocol 10 on understand it.
     """
 
     threads: int = 0

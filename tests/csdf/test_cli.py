@@ -54,7 +54,7 @@ def test_latency_between_two_actors(capsys: pytest.CaptureFixture[str]) -> None:
 def test_latency_from_what_is_no_actor(capsys: pytest.CaptureFixture[str]) -> None:
     file = str(REFERENCE / "cnnrows_2_3_4.xml")
     assert main(["analyze", file, "--source", "in", "--sink", "out"]) == 2
-    assert "'out' is no actor of the graph; there are 'in', 'conv'" in capsys.readouterr().err
+    assert "'out' is not an actor of the graph; there are 'in', 'conv'" in capsys.readouterr().err
     assert main(["analyze", file, "--source", "in"]) == 2
     assert "--source and --sink are given together" in capsys.readouterr().err
 

@@ -141,9 +141,9 @@ def test_the_front_of_a_chain() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(CsdfError, match="nothing leads from 'C' to 'A'"):
+    with pytest.raises(CsdfError, match="no path leads from 'C' to 'A'"):
         latency_front(CHAIN, "C", "A")
-    with pytest.raises(CsdfError, match="'X' is no actor"):
+    with pytest.raises(CsdfError, match="'X' is not an actor"):
         latency_front(CHAIN, "X", "A")
     with pytest.raises(CsdfError, match="no capacities give a period of 1"):
         latency_front(CHAIN, "A", "C", Fraction(1))

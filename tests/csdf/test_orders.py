@@ -149,7 +149,7 @@ def test_a_processor_that_two_actors_share() -> None:
 @pytest.mark.parametrize(
     ("orders", "sentence"),
     [
-        ({"P": ["A", "Z"]}, "the order of 'P' names 'Z', which is no actor"),
+        ({"P": ["A", "Z"]}, "the order of 'P' names 'Z', which is not an actor"),
         ({"P": ["A"], "Q": ["A"]}, "'A' is in the orders of both 'P' and 'Q'"),
         ({"P": ["B"]}, "has 1 firings of 'B'; an iteration has 2"),
         ({"P": ["B[0]", "B[0]"]}, "has 2 firings of phase 0 of 'B'; an iteration has 1"),

@@ -184,7 +184,7 @@ def test_a_name_that_xml_cannot_hold() -> None:
         ("0.25", "-1", "time '-1' is no list of numbers"),
         ("0.25", "1/0", "time '1/0' is no list of numbers"),
         ('initialTokens="3"', 'initialTokens="x"', "channel 'c' starts with 'x' tokens"),
-        ('srcActor="A"', 'srcActor="Z"', "line 7: channel 'c' names 'Z', which is no actor"),
+        ('srcActor="A"', 'srcActor="Z"', "line 7: channel 'c' names 'Z', which is not an actor"),
         ('srcPort="p"', 'srcPort="q"', "actor 'A' has no port 'q'"),
         ('srcPort="p"', "", "element 'channel' has no attribute 'srcPort'"),
         ('type="out"', 'type="in"', "line 5: port 'p' of 'A' should have type 'out'"),

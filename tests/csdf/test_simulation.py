@@ -93,7 +93,7 @@ def test_an_order_that_cannot_be_kept() -> None:
 
 def test_names_and_limits() -> None:
     found = graph({"A": (2,)})
-    with pytest.raises(CsdfError, match="'Z' is to run on 'P', but is no actor"):
+    with pytest.raises(CsdfError, match="'Z' is to run on 'P', but is not an actor"):
         simulate(found, 1, {"Z": "P"})
     with pytest.raises(TooLargeError, match="2000001 firings"):
         simulate(found, 2_000_001)
