@@ -2,10 +2,10 @@
 
     python -m benchmarks.genetic [--networks ResNet50,YOLOv2] [--devices 4,10] [--seeds 10] [--json]
 
-The search runs as it is and by annealing alone, which gets NSGA-II's states, until both have priced
-the same number; processor seconds are printed beside. Scores are those by which the solution is
-chosen (`ga.objectives`), sums of logarithms of costs: 0.01 is a per cent of the period. Wilcoxon's
-signed-rank test over the seeds says whether they differ: without a small p, they do not.
+The search runs as it is, and by annealing alone, which prices NSGA-II's number of states too.
+Processor seconds are printed as well. Scores are those by which the solution is chosen
+(`ga.objectives`), sums of logarithms of costs: 0.01 is one per cent of the period. Wilcoxon's
+signed-rank test over the seeds says whether the scores differ: without a small p, they do not.
 
 Three networks on 4, 6 and 10 devices with ten seeds take 40 minutes on a quiet machine.
 """

@@ -17,10 +17,10 @@ from launcher.errors import BadInputError
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ("cnn", "csdf", "ga", "launcher", "nodes", "partition", "benchmarks/lab")
-"""The code that is measured, and that which measures."""
+"""The code that is measured, and the code that measures."""
 
 LASTING = ("processor", "cpus", "kernel", "python", *PACKAGES)
-"""What of a machine's facts stays as it is."""
+"""The facts of a machine that do not change from run to run."""
 
 
 class Written(Protocol):
@@ -55,18 +55,18 @@ class TurnLog(Generic[T]):
         *,
         resume: bool,
     ) -> None:
-        """Begin it anew, or go on with what it holds. `made_by` is `origin()`; `from_json` raises
-        `ValueError`, `KeyError` or `TypeError` for what is no turn.
+        """Begin a log, or `resume` the one in the file. `made_by` is `origin()`; `from_json` raises
+        `ValueError`, `KeyError` or `TypeError` for data that are not a turn.
 
-        Raises `BadInputError` if it holds something else, would be overwritten, or was made by
-        other code or on another machine.
+        Raises `BadInputError` if the file holds something else, would be overwritten, or was made
+        by other code or on another machine.
         """
         self._path, self._made_by, self._from_json = path, dict(made_by), from_json
         self.turns: list[T] = []
         if path.exists():
             if not resume:
                 raise BadInputError(
-                    f"{path} is there already: go on with it (--resume), or name another (--log)"
+                    f"{path} exists already: continue it (--resume), or name another (--log)"
                 )
             self.turns = self._read()
 
@@ -100,7 +100,7 @@ class TurnLog(Generic[T]):
         try:
             return self._from_json(json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
-            raise BadInputError(f"{where}: this is no turn of a table") from error
+            raise BadInputError(f"{where}: this is not a turn of a table") from error
 
 
 def _made_by(path: Path, line: str) -> dict[str, Any]:

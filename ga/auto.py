@@ -190,9 +190,9 @@ def _runs(known: Shortest) -> Strategy:
 def _ranked(problem: Problem, found: Sequence[_Candidate]) -> list[_Candidate]:
     """Return the candidates, the best by the problem's objective first.
 
-    For `both` and `paper`, the shortest period that the search over runs has found counts besides
-    those of the candidates, because its choice depends on it. What other strategies found and did
-    not choose is no candidate, so its period does not count.
+    For `both` and `paper`, the shortest period is that of the candidates and of the whole front of
+    the search over runs, because the choice of that search depends on it. Other solutions that a
+    strategy found and did not choose are not candidates, so their periods do not count.
     """
     if problem.objective not in WITHIN_PERIOD:
         rank = ranking(problem)

@@ -1,9 +1,9 @@
 """Checkpoints of an evolution: a file from which it continues as if it had never stopped.
 
 DEAP's users pickle the population, the archive, the logbook and the random state after some
-generations (https://deap.readthedocs.io, "Checkpointing"). Here the same goes to an .npz file
-without pickle, which is replaced as a whole. It names the search that it is of, and another search
-refuses it.
+generations (https://deap.readthedocs.io, "Checkpointing"). Here they are written to an .npz file
+without pickle, which is replaced as a whole. The file names its search, and other searches refuse
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from partition.errors import PartitionError
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The file of a checkpoint, and the search that it is of, as JSON-like data.
+    """The file of a checkpoint, and what identifies its search, as JSON-like data.
 
     `every` is the number of generations between two checkpoints.
     """
@@ -49,15 +49,15 @@ class Checkpoint:
             "numpy": rng.bit_generator.state,
             "random": random.getstate(),
         }
-        beside = self.path.with_name(self.path.name + ".part")
-        with beside.open("wb") as file:
+        part = self.path.with_name(self.path.name + ".part")
+        with part.open("wb") as file:
             np.savez(
                 file,
                 genes=individuals.genes_of(every),
                 fitness=np.array([each.fitness.wvalues for each in every]),
                 words=np.array(json.dumps(words)),
             )
-        os.replace(beside, self.path)
+        os.replace(part, self.path)
 
     def read(
         self, rng: np.random.Generator, kind: type[Any]
@@ -65,7 +65,7 @@ class Checkpoint:
         """Return the population, the best of all and the records, and set both random generators;
         None if there is no file.
 
-        Raises `PartitionError` if the file is no checkpoint, or one of another search.
+        Raises `PartitionError` if the file is not a checkpoint, or is one of another search.
         """
         if not self.path.exists():
             return None

@@ -21,7 +21,7 @@ ONE_DEVICE = "one device"
 
 
 def solutions_alone(problem: Problem) -> list[Solution]:
-    """Return everything on one device, for one of each kind, as far as pins allow it."""
+    """Return a solution for one device of each kind, which has everything; pins may exclude it."""
     pinned = set(problem.pins.values())
     names = [problem.devices[first].name for first, *_ in kinds_of(problem)]
     return [

@@ -32,9 +32,9 @@ class LayerRates:
     """What a board has measured of the parts of layers, in seconds per multiply-accumulate and per
     byte (`partition.pricing.compute_time`).
 
-    `dense` are convolutions with kernels of several rows and all that is not named otherwise,
-    `pointwise` those of 1 × 1 and products of matrices, `depthwise` those of one channel each.
-    `integer` is a dense one of 8 bits; other kinds gain as much by 8 bits. All are above 0.
+    `pointwise` are convolutions of 1 × 1 and products of matrices, `depthwise` are convolutions of
+    one channel each, and `dense` is everything else. `integer` is a dense convolution of 8 bits;
+    other kinds gain as much by 8 bits. All rates are above 0.
     """
 
     dense_s_per_mac: float

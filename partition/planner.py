@@ -175,15 +175,15 @@ def plan_solution(problem: Problem, solution: Solution, strategy: str) -> Plan:
 
 
 def foreseen_plan(problem: Problem, solution: Solution, strategy: str) -> Plan:
-    """Return the plan of a strategy's solution, with all that is known of its run (`as_run`)."""
+    """Return the plan of a strategy's solution, with its run foreseen (`as_run`)."""
     return as_run(problem, plan_solution(problem, solution, strategy))
 
 
 def as_run(problem: Problem, plan: Plan) -> Plan:
-    """Return `plan` with all that is known of its run.
+    """Return `plan` with the times that its run is foreseen to have.
 
-    Phases that were measured as they are have these times, and the period and the latency are
-    those of a simulated run, if the problem says how plans are run (`Problem.run`).
+    Phases whose subnets were measured have the measured times. The period and the latency are those
+    of a simulated run if the problem says how plans are run (`Problem.run`).
     """
     if problem.profile is not None:
         plan = with_profile(plan, problem.profile)

@@ -1,1 +1,1 @@
-"""Measures launches on boards that nobody described: `python -m benchmarks.boards`."""
+"""Measures launches on boards without a description: `python -m benchmarks.boards`."""

@@ -1,24 +1,24 @@
-"""Measures launches on boards that nobody described:
+"""Measures launches on boards of which `cluster.yaml` says only names and addresses:
 
     python -m benchmarks.boards [--quick] [--settings NAME …] [--networks NAME …] [--kinds KIND …]
                                 [--repetitions 3] [--resume] [--minutes M] [--output FILE] [--json]
 
 A cell is a network on the emulated boards of a setting (`benchmarks.lab`). Its launches alternate:
 
-- `first`: `cluster.yaml` has the boards' names and addresses, and nobody keeps anything;
+- `first`: `cluster.yaml` has the boards' names and addresses, and all caches are empty;
 - `second`: the same command again;
 - `described`: speeds, links and accelerators are typed into `cluster.yaml`;
 - `profiled`: after a full `partition profile` with that file, which is made once per cell;
 - `alone`: the fastest board has the whole network.
 
-`KIND:STRATEGY` is the same by another strategy than the default. Every launch is a process of its
-own that does what the command does; its rate is that of the steady state. Where boards are equal,
-replicas of the whole network compute on all of them before and after each launch, and the
+`KIND:STRATEGY` is the same with another strategy than the default. Every launch is a separate
+process that does what the command does; its rate is that of the steady state. Where boards are
+equal, replicas of the whole network compute on all of them before and after each launch, and the
 **efficiency** is the pipeline's rate ÷ the mean of their sums. The setting `local` has four agents
 that the launcher starts, and measures the time from the command to the first result.
 
 Each launch is appended to a log, from which `--resume` continues, so that the table can be measured
-in pieces; profiles are kept beside it. `--quick` launches once, with few frames and without a
+in pieces; profiles are kept next to it. `--quick` launches once, with few frames and without a
 profile. It needs root; see docs/laboratory.md for what emulation leaves out.
 """
 
@@ -109,7 +109,7 @@ def _report(
     took = ", ".join(f"{cell} {seconds:.0f} s" for cell, seconds in profiles.items())
     return report(
         NAME,
-        "Launches on boards that nobody described",
+        "Launches on boards without a description",
         figures(turns),
         settings={
             "link in bytes per second": options.link,
@@ -125,7 +125,7 @@ def _report(
             "Predicted: the period from what the agents measured while they warmed up, which is "
             "known when streaming begins.",
             *((f"The full profile took: {took}.",) if took else ()),
-            *(() if complete else ("Not all was measured yet: --resume goes on.",)),
+            *(() if complete else ("Not all was measured yet: --resume continues.",)),
         ],
         tables=[table(turns), *((failed,) if refused else ())],
         data={"turns": [turn.as_json() for turn in turns]},
@@ -149,8 +149,8 @@ def _options() -> argparse.Namespace:
     add("--repetitions", type=int, default=3, help="rounds (default: 3)")
     add("--link", type=parse_link, default="1Gbit/s", help="of each board, such as 100Mbit/s")
     add("--log", type=Path, default=Path("build", f"{NAME}.jsonl"), help="a line for each launch")
-    add("--resume", action="store_true", help="go on with the log that is there")
-    add("--minutes", type=float, default=float("inf"), help="begin no launch after so long")
+    add("--resume", action="store_true", help="continue an existing log")
+    add("--minutes", type=float, default=float("inf"), help="begin no launch after this time")
     add("--output", type=Path, help="a file for the object with all figures")
     add("--json", action="store_true", help="print that object and nothing else")
     return parser.parse_args()

@@ -1,8 +1,9 @@
 """Makes the boards of a cell, and launches on them: `Bench`, or `LocalBench` for local agents.
 
-What boards and launcher keep between launches lies in their users' caches. Before a first launch
-these are emptied; what they are after a profile is put aside, and put back before each launch that
-may know it. Agents restart before every launch but a second one.
+Boards and launcher keep measurements and plans in their users' caches between launches. Before a
+first launch the caches are emptied. A copy of the caches after a profile is put on a shelf, and
+restored before each launch that may use the profile. Agents restart before every launch but a
+second one.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from benchmarks.undisturbed import busy_cpu_s
 from launcher.errors import RunFailedError
 
 LONGEST_S = 420.0
-"""After which a launch is interrupted."""
+"""The time after which a launch is interrupted."""
 
 INTERRUPTED_S = 30.0
 LEAST_FRAMES = 4
-"""Of each replica in a turn."""
+"""The least number of frames of each replica in a turn."""
 
 LAUNCHER = "launcher"
 SECONDS = "seconds"
@@ -45,7 +46,7 @@ _KEPT = {"profiled"}
 
 
 def command(cluster: Path, frames: int, options: Sequence[str], home: Path) -> Launched:
-    """Launch in a process of its own, whose user's cache is `home`; raises `RunFailedError`."""
+    """Launch in a separate process, whose user's cache is `home`; raises `RunFailedError`."""
     began_s = time.monotonic()
     words = (sys.executable, "-m", "benchmarks.boards.launched")
     process = subprocess.Popen(
@@ -147,19 +148,19 @@ class Bench:
         for name, cache in self._caches.items():
             shutil.copytree(cache, draft / name)
         self._shelf.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(draft, beside := self._shelf.with_suffix(f".{os.getpid()}"))
-        beside.rename(self._shelf)  # now it is complete
+        shutil.copytree(draft, part := self._shelf.with_suffix(f".{os.getpid()}"))
+        part.rename(self._shelf)  # now it is complete
 
     @property
     def _caches(self) -> dict[str, Path]:
-        """What launcher and boards keep, by the name under which it is put aside."""
+        """The caches of launcher and boards, by their names on the shelf."""
         found = {LAUNCHER: self._folder / LAUNCHER}
         for name, place in self._lab.layout.places.items():
             found |= {f"{name}-cache": place.cache, f"{name}-home": place.home}
         return found
 
     def _emptied(self) -> None:
-        """Put what is kept out of the way; it goes with the laboratory."""
+        """Move the caches away, and make empty ones; the laboratory's end deletes all of them."""
         self._turns += 1
         for cache in self._caches.values():
             if cache.exists():
@@ -194,14 +195,14 @@ class LocalBench:
 
 
 class Noise:
-    """What used this machine's CPUs besides boards and launcher, from its making on."""
+    """The CPU time of other programs than boards and launcher, since this object was made."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab, self._began_s = lab, time.monotonic()
         self._before = self._look()
 
     def share(self) -> float:
-        """In 0..1 of all CPUs."""
+        """Return their share of all CPUs, 0 to 1."""
         spent_s = self._look() - self._before
         return max(0.0, spent_s / (time.monotonic() - self._began_s) / (os.cpu_count() or 1))
 
@@ -217,7 +218,7 @@ class Noise:
 def opened(
     cell: Cell, folder: Path, shelf: Path, link: float, seconds: float
 ) -> Iterator[Bench | LocalBench]:
-    """Make the boards of a cell; `folder` is its own, and `shelf`, a profile's folder, outlives it.
+    """Make the boards of a cell. `folder` is for this cell only; `shelf` keeps its profile.
 
     Replicas of the whole network compute for `seconds` around each launch where all boards are
     equal, or longer if they are slow. Raises `LauncherError`.

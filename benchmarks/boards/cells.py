@@ -27,7 +27,7 @@ NETWORKS: Mapping[str, str] = {
     "densenet121": "onnx-wheel:densenet121",
     "squeezenet": "onnx-wheel:squeezenet",
 }
-"""As `cluster.yaml` names them."""
+"""The networks, as `cluster.yaml` names them."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ SINGLE = (
     "replicated",
     "batch-split",
 )
-"""The strategies with which the default is compared; others are for other devices or purposes, or
-are compared with by these."""
+"""The strategies with which the default is compared; the others are for other devices or purposes,
+or variants of these."""
 
 
 @dataclass(frozen=True, order=True)
@@ -102,7 +102,7 @@ class Kind:
     """A kind of launch: what is known before it, and the strategy ("": the default).
 
     - `first`: `cluster.yaml` has names and addresses, and all caches are empty;
-    - `second`: the same, after the first one;
+    - `second`: the same command again;
     - `described`: speeds, links and accelerators are typed into `cluster.yaml`;
     - `profiled`: after a full `partition profile` with that file;
     - `alone`: the fastest board has the whole network.
@@ -122,8 +122,8 @@ class Kind:
             if known == knowledge and strategy in ("", *STRATEGIES):
                 return cls(known, strategy)
         raise BadInputError(
-            f"{text!r} is no kind of launch: KNOWN or KNOWN:STRATEGY, KNOWN being one of "
-            f"{', '.join(KNOWLEDGE)} and STRATEGY one of {', '.join(STRATEGIES)}"
+            f"{text!r} is not a kind of launch; write KNOWN or KNOWN:STRATEGY, where KNOWN is one "
+            f"of {', '.join(KNOWLEDGE)} and STRATEGY one of {', '.join(STRATEGIES)}"
         )
 
 

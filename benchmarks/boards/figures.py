@@ -1,4 +1,4 @@
-"""Summarises the turns of cells as figures, with what is asked of them."""
+"""Summarises the turns of cells as figures with their bounds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Found:
         self._boards = 0 if setting is None else len(setting.cores)
 
     def figures(self) -> list[Figure]:
-        """All that can be said of these turns."""
+        """Return the figures of these turns."""
         if self.cell.setting == LOCAL:
             return self._starts()
         rows = [
@@ -74,7 +74,7 @@ class Found:
         return [self._of(f"{one} ÷ {other}", found, at_least=asked)] if found else []
 
     def _best(self, knowledge: str) -> list[Figure]:
-        """The default's rate ÷ that of the best single strategy that knows the same."""
+        """The default's rate ÷ that of the best single strategy with the same knowledge."""
         single = {
             kind.strategy: _median(turns, lambda found: found.rate)
             for kind, turns in self._turns.items()

@@ -1,10 +1,10 @@
-"""Launches a cluster as the command `launch` does, and tells what is not in its report.
+"""Launches a cluster as the command `launch` does, and prints figures that its report leaves out.
 
     python -m benchmarks.boards.launched BEGAN_S CLUSTER FRAMES [--profile FILE] [--strategy NAME]
 
 `BEGAN_S` is when the command was given, on the monotonic clock. The last line of standard output is
-a `benchmarks.boards.turn.Launched` in JSON. It runs in a process of its own, because a command
-imports everything first, which counts until the first result.
+a `benchmarks.boards.turn.Launched` in JSON. It runs in a separate process, because the time to the
+first result includes the imports of a command.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from partition.plan import Plan
 
 SKIPPED = 3
-"""At most one of so many results is left out while the pipeline fills."""
+"""At most one in this number of results is left out while the pipeline fills."""
 
 
 class Said:

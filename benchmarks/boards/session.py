@@ -18,7 +18,7 @@ from launcher.errors import LauncherError
 from launcher.progress import ProgressDisplay
 
 BOARDS = 4
-"""As many frames as for so many boards are streamed at least."""
+"""A launch streams at least the frames for this number of boards."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def lacking(
 ) -> Iterator[Kind]:
     """Return the launches that a cell lacks, round by round.
 
-    Each second one follows a first one at once. What was refused lacks none.
+    A second launch follows a first one at once. Launches that were refused are not repeated.
     """
     wanted = chosen(cell, extent.quick) if kinds is None else kinds
     own = [turn for turn in log.turns if turn.cell == cell and turn.quick == extent.quick]

@@ -11,8 +11,8 @@ from benchmarks.boards.cells import Cell, Kind
 
 @dataclass(frozen=True)
 class BoardUse:
-    """What a board had of a plan: phases, the busy share of the time, bytes predicted, measured at
-    the peak, and held when idle."""
+    """A board's part of a plan: its phases, the busy share of its time, and the bytes that were
+    predicted, measured at the peak, and held when idle."""
 
     phases: int
     busy: float
@@ -35,9 +35,9 @@ class PhaseTimes:
 
 @dataclass(frozen=True)
 class Launched:
-    """What one launch found. Rates are in frames per second of the steady state, periods those of
-    the report. `first_result_s` counts from the command's start. `wire_s` has by node what it
-    measured of a message and of a byte."""
+    """The figures of one launch. Rates are in frames per second of the steady state, periods those
+    of the report. `first_result_s` counts from the command's start. `wire_s` has the seconds of a
+    message and of a byte that each node measured."""
 
     strategy: str
     explanation: str
@@ -61,7 +61,7 @@ class Launched:
 
     @property
     def held_bytes(self) -> int:
-        """What the fullest board held beside an idle agent."""
+        """The bytes that the fullest board held in addition to an idle agent's."""
         return max(board.peak_bytes - board.idle_bytes for board in self.boards.values())
 
 
@@ -69,8 +69,8 @@ class Launched:
 class Turn:
     """A launch of a kind. `replicas` are the summed rates of whole networks on all boards before
     and after it (0: not measured), `profile_s` the seconds of the profile that it used, `others`
-    the part of this machine's CPUs that strangers and the kernel took, `load` how many processes
-    wanted a CPU when it began."""
+    the share of this machine's CPUs that other programs and the kernel took, `load` how many
+    processes wanted a CPU when it began."""
 
     cell: Cell
     kind: Kind

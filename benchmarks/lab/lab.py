@@ -273,8 +273,10 @@ class Lab:
     def renew(
         self, keep: Collection[int] = (), meanwhile: Callable[[], None] = lambda: None
     ) -> None:
-        """End what runs on all boards but for the processes `keep`, and start every agent anew;
-        `meanwhile` is called while no agent runs."""
+        """End all processes on the boards except `keep`, and start every agent again.
+
+        `meanwhile` is called while no agent runs.
+        """
         places = tuple(self.layout.places.values())
         for place in places:
             while pids := processes(self.layout, place) - set(keep):

@@ -84,8 +84,8 @@ def _report(sections: Sequence[Section], seconds: float) -> dict[str, object]:
         figures,
         notes=[
             "Published figures are taken from the papers that docs/papers.md names; it also says "
-            "what each verdict means. A number of rows is no score: most rows of some papers are "
-            "arithmetic on the paper's own numbers."
+            "what each verdict means. The number of rows is not a score: most rows of some papers "
+            "are arithmetic on the paper's own numbers."
         ],
         tables=[
             Table(

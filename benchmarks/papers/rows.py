@@ -8,9 +8,9 @@ A verdict says where our figure comes from if both agree within a tolerance:
 - **fitted**: a constant of ours was chosen so that such figures come out.
 
 Otherwise it is **differs because …**. **Better** is said only of the same network, the same
-quantity and one strategy, which the head of the table names. **Not possible because …** stands
-where nothing of ours can be put beside a figure. A **null model** has what no method at all would
-give: random assignments, longest-first, equal counts of layers, random times.
+quantity and one strategy, which the head of the table names. **Not possible because …** means that
+we have nothing to compare a figure with. A **null model** has the result without any method: random
+assignments, longest-first, equal counts of layers, random times.
 """
 
 from __future__ import annotations

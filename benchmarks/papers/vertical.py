@@ -9,7 +9,7 @@ read from the laboratory's stored results (`benchmarks.table3`).
 2, and equal counts of consecutive layers.
 
 Our files are not the paper's: they have other layers and other sums by Eq. 2, and the largest layer
-is a smaller part of it. So a saving above the paper's is no merit, and no row says better.
+is a smaller part of it. So a saving above the paper's is not a merit, and no row says better.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def _notes(found: Sequence[Summary], boards: Boards, *, complete: bool) -> list[
         "the same way. Anonymous and file-backed: what is resident at the end, idle included.",
         *((VGG16_NOTE,) if any(one.cell.network == "vgg16" for one in found) else ()),
         f"The worst result is {worst:.1e} of the largest value away from the whole model's.",
-        *(() if complete else ("Not all of the table was measured yet: --resume goes on.",)),
+        *(() if complete else ("Not all of the table was measured yet: --resume continues.",)),
     ]
 
 
@@ -230,7 +230,7 @@ def _options() -> argparse.Namespace:
     )
     add("--seed", type=int, default=0, help="of the random order")
     add("--log", type=Path, help="a line for each turn; build/NAME.jsonl, NAME as of the output")
-    add("--resume", action="store_true", help="go on with the log that is there")
+    add("--resume", action="store_true", help="continue an existing log")
     add("--minutes", type=float, help="begin no turn that would end later")
     add("--output", type=Path, help="a file for the object with all figures; a plot beside it")
     add("--json", action="store_true", help="print that object and nothing else")

@@ -1,4 +1,4 @@
-"""The cost of a search's solution, relative to that with the usual parameters.
+"""Prices the solution of a search relative to that with the usual parameters.
 
 Costs of several networks and seeds have different scales, so a study compares ratios: the cost
 with some parameters divided by the cost that the usual parameters find in the same search. A ratio

@@ -6,10 +6,10 @@ sweep finds better parameters and not just more expensive ones. The number is th
 default parameters times the sweep's `budget`, which also shortens the end of `vertical`: its
 descent and the chains that minimise the period alone.
 
-`auto` has no parameters of its own. Its space is those of the strategies that it tries.
+The space of `auto` consists of the spaces of the strategies that it tries.
 
-The same functions build a strategy from parameters of a sweep or of the user: with the parameters,
-budget and seed of a trial, a search gives the result of that trial.
+The same functions build a strategy from parameters of a sweep or of the user, so a search with the
+parameters, budget and seed of a trial gives the result of that trial.
 """
 
 from __future__ import annotations

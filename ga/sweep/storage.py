@@ -37,7 +37,7 @@ _ATTEMPTS = 5
 
 
 def storage_url(text: str) -> str:
-    """Return the URL of a database; text that is no URL is the path of a SQLite file.
+    """Return the URL of a database; text that is not a URL is the path of a SQLite file.
 
     Raises `PartitionError` for a path that a URL cannot have.
 
@@ -60,7 +60,7 @@ def shown(url: str) -> str:
         parsed = sqlalchemy.make_url(url)
     except sqlalchemy.exc.ArgumentError:
         raise PartitionError(
-            f"--storage {url!r}: is no database URL; write one such as "
+            f"--storage {url!r}: is not a database URL; write one such as "
             "postgresql://user:password@host/database, or a file's name"
         ) from None
     if parsed.drivername == "sqlite" and parsed.database:
@@ -91,7 +91,7 @@ def open_storage(url: str) -> RDBStorage:
 
 
 class _Storage(RDBStorage):
-    """A storage in which one missed heartbeat is no error, since the next may succeed."""
+    """A storage that ignores one missed heartbeat, since the next may succeed."""
 
     def record_heartbeat(self, trial_id: int) -> None:
         with contextlib.suppress(StorageInternalError, sqlalchemy.exc.SQLAlchemyError):
@@ -119,7 +119,7 @@ def _opened(
         raise PartitionError(f"storage {name}: cannot be opened: {_cause(error)}") from None
     except (sqlalchemy.exc.SQLAlchemyError, RuntimeError) as error:
         raise PartitionError(
-            f"storage {name}: is no database that Optuna can use: {_cause(error)}"
+            f"storage {name}: is not a database that Optuna can use: {_cause(error)}"
         ) from None
 
 

@@ -1,7 +1,7 @@
-"""Whether a gain holds on seeds that the search for parameters has not seen.
+"""Checks whether a gain holds on seeds that the search for parameters has not seen.
 
-The best of many trials is partly the luckiest one, so its gain in the study says too much. Here the
-strategy is compared on other seeds, with the parameters and the budget with which it would be used.
+The best of many trials is partly the luckiest one, so its gain in the study is biased. Here the
+strategy is compared on other seeds, with the parameters and the budget with which it will be used.
 The gain holds if the mean of the ratios is below 1 by more than twice its standard error; of two
 objectives, for one of them, while the other's mean is not above 1.
 """
@@ -18,7 +18,7 @@ from ga.sweep.study import Sweep
 from partition.errors import PartitionError
 
 SEEDS = 5
-"""The number of seeds; with it, a difference by chance alone passes about once in twenty."""
+"""The number of seeds. With this many, chance alone passes about once in twenty comparisons."""
 
 _CERTAIN = 2.0
 _CLOSE = 1e-9

@@ -40,10 +40,10 @@ AGENTS_PART = 0.4
 """The part of the usual `Device.firing_s` that the agent takes; the rest is that of `run_s`."""
 
 MOST_SUBNETS = 200
-"""How many subnets are remembered of a device that rehearses again and again."""
+"""The most subnets that are kept of a device that has rehearsed many plans."""
 
 CHANGED = 1.5
-"""By which factor a device's times must differ from earlier ones for these to be dropped."""
+"""Earlier times of a device are dropped if new ones differ from them by this factor."""
 
 LEAST_S = 1e-9
 """Seconds; a measured time below the resolution of clocks counts as this much."""
@@ -292,7 +292,7 @@ def measured_costs(
             for layer in network.layers:
                 if layer.name not in node.layer_s:
                     raise PartitionError(
-                        f"layer {layer.name!r} was not measured on {device.name!r}; profile it anew"
+                        f"layer {layer.name!r} was not measured on {device.name!r}; measure again"
                     )
                 seconds = max(node.layer_s[layer.name], LEAST_S)
                 measured.append(MeasuredSubnet(number, (layer.name,), seconds))
@@ -388,8 +388,8 @@ def fused_phases(plan: Plan, profile: Profile) -> dict[str, float]:
 
 
 def with_profile(plan: Plan, profile: Profile) -> Plan:
-    """Return `plan`, made with measured seconds of layers, marked as measured unless there is
-    nothing of one of its devices.
+    """Return `plan`, made with measured seconds of layers, marked as measured unless one of its
+    devices has no measurements.
 
     Phases that were measured as subnets (`fused_phases`) get these times.
     """

@@ -106,8 +106,8 @@ def fit_to_subnets(
     seconds of layers [layers, devices] without either, given `measured`.
 
     Devices without a measured subnet have the estimate of `partition.pricing.compute_time`, times
-    what the figures of all devices are off in common (`_in_common`); `run_s` stays where only
-    layers alone were measured. Raises `PartitionError` for a subnet of no or unknown layers, of an
+    the factors that all devices have in common (`_in_common`); `run_s` stays where only single
+    layers were measured. Raises `PartitionError` for a subnet of no or unknown layers, of an
     unknown device, or of a time that is not above 0.
     """
     for subnet in measured:
@@ -156,24 +156,25 @@ class _Measurements:
 def _in_common(
     devices: Sequence[Device], parts: Sequence[Floats], known: Mapping[int, _Measurements]
 ) -> Floats:
-    """Return by which factors [3] the figures of all devices are off, as the fused subnets of all
-    of them say together; 1 unless several have any.
+    """Return the factors [3] that correct the figures of all devices, fitted to the fused subnets
+    of all of them; 1 unless several devices have fused subnets.
 
-    What devices say of themselves was measured in the same way, so it is wrong in the same way: a
-    device that has computed layers of many weights tells little of its arithmetic, but others do.
+    All devices have measured their figures in the same way, so these have a common error. A device
+    that has computed only layers of many weights says little about the error of its arithmetic, but
+    other devices do.
     """
     fused = [(n, own) for n, own in known.items() if not own.alone.any()]
     if len(fused) < 2:
         return np.ones(3)
     described = np.concatenate([own.member @ parts[n] for n, own in fused])
-    besides = np.concatenate(
+    others = np.concatenate(
         [own.sizes * devices[n].cut_s_per_byte + _run_s(devices[n]) for n, own in fused]
     )
     seconds = np.log(np.concatenate([own.seconds for _, own in fused]))
     priors = 1 / np.array(FIGURES[:3])
 
     def errors(logs: Floats) -> Floats:
-        whole = np.maximum(described @ np.exp(logs) + besides, 1e-12)
+        whole = np.maximum(described @ np.exp(logs) + others, 1e-12)
         return _softened(np.concatenate(((np.log(whole) - seconds) / DEVIATING, logs * priors)))
 
     from scipy.optimize import least_squares  # noqa: PLC0415 (slow to import)

@@ -316,7 +316,7 @@ def device_energies_j(plan: Plan, frame_s: float) -> dict[str, float]:
 def with_measured_phases(plan: Plan, phase_s: Mapping[str, float]) -> Plan:
     """Return `plan` with the predicted time of each phase replaced by a measured one, `phase_s`.
 
-    The period and the latency are derived anew. Raises `PartitionError` if a phase of the plan has
+    The period and the latency are derived again. Raises `PartitionError` if a phase of the plan has
     no time.
     """
     missing = [phase.name for phase in plan.phases if phase.name not in phase_s]

@@ -7,9 +7,9 @@
 # Usage: tests/arm64/environment.sh [--python 3.11|3.13] COMMAND [ARGUMENT...]
 #
 # The first call makes the environment (five minutes) in build/arm64, or where CSDF_EDGE_ARM64 says; later ones
-# use it again, also after the requirements have changed. Packages come from where apt and pip of this
-# machine get theirs. Each call registers QEMU with the kernel, if nobody has. That ends with the command, unless
-# binfmt_misc is mounted here: then it lasts until the next start, or `echo -1 > /proc/sys/fs/binfmt_misc/qemu-aarch64`.
+# use it again, also after the requirements have changed. Packages come from the sources of this machine's
+# apt and pip. Each call registers QEMU with the kernel if it is not registered yet. The registration ends with the command
+# unless binfmt_misc is mounted: then it lasts until the next start, or `echo -1 > /proc/sys/fs/binfmt_misc/qemu-aarch64`.
 set -euo pipefail
 
 fail() { echo "tests/arm64/environment.sh: $1" >&2; exit 2; }
@@ -23,7 +23,7 @@ case $python in
 esac
 [ $# -gt 0 ] || fail "which command should run? For example: $0 .venv/bin/pytest tests/nodes"
 [ "$(id -u)" = 0 ] || fail "needs root, for mounts and for QEMU's registration with the kernel: call it by sudo"
-# What is mounted, and all that is started, ends with this process.
+# All mounts and processes that are started from here end with this process.
 [ "${CSDF_EDGE_ARM64_APART:-}" ] || CSDF_EDGE_ARM64_APART=yes exec unshare --mount --pid --fork --kill-child --mount-proc "$0" --python "$python" "$@"
 unset CSDF_EDGE_ARM64_APART
 

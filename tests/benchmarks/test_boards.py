@@ -1,4 +1,4 @@
-"""The benchmark of boards that nobody described: what its log lacks, and what its figures say."""
+"""The benchmark of launches on boards: which turns its log lacks, and its figures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_kind_is_read_as_it_is_written(knowledge, strategy):
 
 @pytest.mark.parametrize("text", ["", "third", "first:nothing", ":runs"])
 def test_a_kind_that_there_is_not_is_refused(text):
-    with pytest.raises(BadInputError, match="is no kind of launch"):
+    with pytest.raises(BadInputError, match="is not a kind of launch"):
         Kind.read(text)
 
 

@@ -143,7 +143,7 @@ def test_measured_columns_are_those_of_the_strategy_at_the_tables_head() -> None
 
 
 def test_a_null_model_saves_as_much_as_the_papers_search_where_no_layer_is_large() -> None:
-    """Why a saving alone is no merit: longest-first has it without any search."""
+    """A saving alone is not a merit: longest-first has it without any search."""
     assert "longest-first 47.5 %" in vertical.null_models("vgg16", 2)
 
 

@@ -104,7 +104,7 @@ def test_a_log_of_something_else_is_refused_with_its_line(tmp_path: Path, line: 
     path = tmp_path / "log.jsonl"
     Log(path, MADE_BY, resume=False).add(turn())
     path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(BadInputError, match="line 3: this is no turn"):
+    with pytest.raises(BadInputError, match="line 3: this is not a turn"):
         Log(path, MADE_BY, resume=True)
 
 

@@ -105,7 +105,7 @@ def k_periodic_edges(
 def after_iteration(
     graph: Graph, repetitions: Mapping[str, int], state: Mapping[Key, Sequence[Fraction]]
 ) -> dict[Key, list[Fraction]]:
-    """When everything in `state` is there again after an iteration, executed instant by instant.
+    """Return the times in `state` after an iteration, which is executed instant by instant.
 
     `state` has the times, in the order of queues, at which tokens, room, turns and the last start
     are there. If it has no starts, nothing waits for them.

@@ -55,7 +55,7 @@ class InProcess:
         yield self
 
     def call_roll(self, *_: object, **__: object) -> Roll:
-        """There are no agents."""
+        """Return an empty roll: this runner has no agents."""
         return Roll()
 
     def __call__(self, *given: Any) -> RunResult:

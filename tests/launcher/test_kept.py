@@ -52,7 +52,7 @@ def kept_by(planner: Planner, progress: LineProgress) -> Plan:
 
 
 def rehearsed(plan: Plan, factor: float) -> dict[str, Deployed]:
-    """What nodes measure that take so many times as long as planned."""
+    """Return the rehearsal of nodes that take the given multiples of their planned times."""
     found: dict[str, tuple[float, ...]] = {}
     for phase in sorted(plan.phases, key=lambda phase: phase.index):
         found[phase.device] = (*found.get(phase.device, ()), factor * phase.predicted_s)

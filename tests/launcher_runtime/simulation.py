@@ -141,9 +141,9 @@ class World(SimulatedHost):
         self.slow: dict[str, float] = {}
         """Nodes that take so many times as long for a firing."""
         self.slow_in_rehearsal: dict[str, float] = {}
-        """Nodes whose phases take so many times as long in the rehearsal as planned."""
+        """Nodes whose phases take this multiple of their planned times in the rehearsal."""
         self.phases_too_many: dict[str, int] = {}
-        """Nodes that tell the times of so many more phases than they have."""
+        """Nodes that report the times of this number of phases that they do not have."""
         self.asked: list[lev.PlanRequest] = []
         self.ahead_s: dict[str, float] = {}
         self._deadline_s: float | None = None

@@ -1,4 +1,4 @@
-"""The rehearsal is the last word on the plan before the first frame; a search goes on after it."""
+"""The rehearsal may correct the plan before the first frame; a search continues after that."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADAPTING = recovering(adapt=True)
 
 
 def world_of(frames: int = 300, replan: Replan | None = None, **slow: float) -> World:
-    """Three nodes, whose phases take so many times as long in the rehearsal as planned."""
+    """Three nodes, whose phases take these multiples of their planned times in the rehearsal."""
     world = World(
         in_a_row(3),
         frames,

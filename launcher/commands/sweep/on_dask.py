@@ -2,9 +2,9 @@
 
 Each trial is a task. A worker reads `cluster.yaml` and the model itself, once, and adds the trial
 to the study, whose database all workers reach; the tasks carry only the command's options, as JSON.
-Dask gives the tasks of a worker that is lost to another one, and repeats one whose result it lost,
-so a study may get a trial more than was asked for. What the lost worker left unfinished is found by
-its heartbeat (`ga.sweep.storage`).
+If a worker is lost, Dask gives its tasks to another one, and repeats tasks whose results were lost,
+so a study may get more trials than were asked for. The trial that the lost worker left unfinished
+is found by its missing heartbeat (`ga.sweep.storage`).
 
 Ctrl-C cancels the tasks that no worker has begun. Dask cannot stop the others, which finish their
 trials.

@@ -13,13 +13,13 @@ from launcher.plan.planner import read_planner
 from launcher.progress import ProgressDisplay
 
 STORAGE = "ga-sweep.db"
-"""The default storage, beside `cluster.yaml`."""
+"""The default storage, in the folder of `cluster.yaml`."""
 
 
 def read_sweep(options: SweepOptions, progress: ProgressDisplay) -> Sweep:
     """Read the networks that a sweep searches, and return it.
 
-    Raises `BadInputError`, or `PartitionError` for a storage that cannot be.
+    Raises `BadInputError`, or `PartitionError` for an invalid name of a storage.
     """
     url = storage_url(options.storage or str(options.cluster.parent / STORAGE))
     shown(url)
