@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,8 @@ from benchmarks.report import Figure, print_json, report
 from benchmarks.stage_times import divided, measured
 from nodes.host.process import python_command
 from nodes.measuring.board import CHILD
-from nodes.protocol.messages import BoardFigures
 from nodes.protocol.schema import FIGURES
-from partition.measured.board import with_figures
+from partition.measured.board import MeasuredFigures, with_figures
 from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
@@ -41,7 +41,7 @@ NETWORKS = (
 )
 
 
-def board(cache: Path) -> tuple[BoardFigures, float, float]:
+def board(cache: Path) -> tuple[MeasuredFigures, float, float]:
     """The figures of this machine, and the seconds and the bytes that measuring took."""
     asked = {"engine": "onnxruntime", "device": "cpu", "cache": str(cache), "threads": 1}
     asked |= {"loopback": "tcp://127.0.0.1:0", "guarded": False}
@@ -52,10 +52,11 @@ def board(cache: Path) -> tuple[BoardFigures, float, float]:
     passed_s, answer = time.monotonic() - began_s, json.loads(child.stdout)
     if "figures" not in answer:
         sys.exit(f"this machine could not be measured: {answer['reason']}")
-    return FIGURES.unpack(answer["figures"]), passed_s, answer["peak_bytes"]
+    figures = MeasuredFigures(**asdict(FIGURES.unpack(answer["figures"])))
+    return figures, passed_s, answer["peak_bytes"]
 
 
-def foreseen(model: cnn.Model, figures: BoardFigures, stages: int) -> tuple[Plan, list[float]]:
+def foreseen(model: cnn.Model, figures: MeasuredFigures, stages: int) -> tuple[Plan, list[float]]:
     """The network in stages, and the seconds of each on this board."""
     plan = divided(model, stages)
     devices = tuple(with_figures(device, figures) for device in plan.devices)

@@ -20,7 +20,7 @@ from nodes.core.engines import AUTO, BUILT_IN_MEMORY
 from nodes.protocol.messages import BoardFigures, EngineMemory
 from partition.devices import Device, slower
 from partition.engine_overhead import EngineOverhead
-from partition.measured.board import with_figures
+from partition.measured.board import MeasuredFigures, with_figures
 
 USUAL_LINK_BYTES_PER_S = 125e6
 """The rate of a network interface if none is given: Gigabit Ethernet."""
@@ -148,7 +148,8 @@ def _devices(
             engine_overhead=EngineOverhead(**asdict(declared)),
         )
         if (figures := facts.figures.get(node.name)) is not None:
-            device = with_figures(device, figures, own_speed=node.macs_per_s is not None)
+            measured = MeasuredFigures(**asdict(figures))
+            device = with_figures(device, measured, own_speed=node.macs_per_s is not None)
         devices.append(device)
     return tuple(devices)
 

@@ -1,53 +1,33 @@
-"""Prices devices by what their boards have measured of themselves, before any network ran there."""
+"""Prices devices by the figures that their boards have measured, before any network ran there."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from partition.devices import Device, LayerRates
 from partition.measured.profiles import AGENTS_PART
 from partition.prediction.run_costs import ThreadCosts
 
 
-class MeasuredFigures(Protocol):
+@dataclass(frozen=True, slots=True)
+class MeasuredFigures:
     """The figures of a board under its quota, in seconds (`nodes.protocol.messages.BoardFigures`).
 
     `message_s` and `byte_s` are those of sender and receiver together.
     """
 
-    @property
-    def dense_s_per_mac(self) -> float: ...  # noqa: D102
-
-    @property
-    def pointwise_s_per_mac(self) -> float: ...  # noqa: D102
-
-    @property
-    def depthwise_s_per_mac(self) -> float: ...  # noqa: D102
-
-    @property
-    def integer_s_per_mac(self) -> float: ...  # noqa: D102
-
-    @property
-    def weight_s_per_byte(self) -> float: ...  # noqa: D102
-
-    @property
-    def tensor_s_per_byte(self) -> float: ...  # noqa: D102
-
-    @property
-    def cut_s_per_byte(self) -> float: ...  # noqa: D102
-
-    @property
-    def run_s(self) -> float: ...  # noqa: D102
-
-    @property
-    def message_s(self) -> float: ...  # noqa: D102
-
-    @property
-    def byte_s(self) -> float: ...  # noqa: D102
-
-    @property
-    def encode_s_per_byte(self) -> float: ...  # noqa: D102
+    threads: int
+    dense_s_per_mac: float
+    pointwise_s_per_mac: float
+    depthwise_s_per_mac: float
+    integer_s_per_mac: float
+    weight_s_per_byte: float
+    tensor_s_per_byte: float
+    cut_s_per_byte: float
+    run_s: float
+    message_s: float
+    byte_s: float
+    encode_s_per_byte: float
 
 
 def with_figures(device: Device, figures: MeasuredFigures, *, own_speed: bool = False) -> Device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -12,31 +12,18 @@ from hypothesis import strategies as st
 from cnn.network import Layer, Network, Tensor
 from partition.devices import Device, LayerRates, slower
 from partition.errors import PartitionError
-from partition.measured.board import with_figures
+from partition.measured.board import MeasuredFigures, with_figures
 from partition.pricing.compute_time import INTEGER_SPEED, kind_of, layer_seconds
 from tests.partition.networks import networks
 
-
-@dataclass(frozen=True)
-class Figures:
-    """What a board has measured; the defaults differ in every figure."""
-
-    dense_s_per_mac: float = 2e-11
-    pointwise_s_per_mac: float = 3e-11
-    depthwise_s_per_mac: float = 5e-11
-    integer_s_per_mac: float = 1e-11
-    weight_s_per_byte: float = 7e-11
-    tensor_s_per_byte: float = 4e-11
-    cut_s_per_byte: float = 8e-11
-    run_s: float = 6e-5
-    message_s: float = 9e-5
-    byte_s: float = 3e-10
-    encode_s_per_byte: float = 2e-9
-
+FIGURES = MeasuredFigures(
+    1, 2e-11, 3e-11, 5e-11, 1e-11, 7e-11, 4e-11, 8e-11, 6e-5, 9e-5, 3e-10, 2e-9
+)
+"""What a board has measured, with a different value for every figure."""
 
 RATES = LayerRates(2e-11, 3e-11, 5e-11, 1e-11, 7e-11, 4e-11)
 per_part = st.floats(1e-13, 1e-6)
-figures = st.builds(Figures, *[per_part] * 6, *[st.floats(0, 1e-3)] * 5)
+figures = st.builds(MeasuredFigures, st.just(1), *[per_part] * 6, *[st.floats(0, 1e-3)] * 5)
 
 
 @given(networks(), per_part, per_part)
@@ -54,7 +41,7 @@ def test_equal_rates_for_all_kinds_are_the_estimate_by_two_rates(
 
 @given(networks(), figures, st.floats(1.0, 100.0))
 def test_a_slower_device_takes_longer_for_every_layer_by_its_factor(
-    network: Network, found: Figures, factor: float
+    network: Network, found: MeasuredFigures, factor: float
 ) -> None:
     device = with_figures(Device("a"), found)
     seconds = layer_seconds(network, (device, slower(device, factor)))
@@ -63,9 +50,9 @@ def test_a_slower_device_takes_longer_for_every_layer_by_its_factor(
 
 @given(figures, figures)
 def test_a_board_whose_figures_are_all_longer_is_priced_longer(
-    one: Figures, other: Figures
+    one: MeasuredFigures, other: MeasuredFigures
 ) -> None:
-    longer = Figures(*map(max, asdict(one).values(), asdict(other).values()))
+    longer = MeasuredFigures(*map(max, asdict(one).values(), asdict(other).values()))
     fast, slow = (with_figures(Device("a"), found) for found in (one, longer))
     for name in ("cut_s_per_byte", "run_s", "firing_s", "wire_s_per_byte", "encode_s_per_byte"):
         if getattr(one, name, 1):  # a figure of 0 is one that was not measured
@@ -113,7 +100,7 @@ def test_integers_gain_as_much_as_was_measured() -> None:
 
 def test_a_stated_speed_overrides_a_measured_one() -> None:
     stated = Device("a", macs_per_s=1e9, cut_s_per_byte=1e-9, firing_s=1e-3)
-    found = with_figures(stated, Figures(), own_speed=True)
+    found = with_figures(stated, FIGURES, own_speed=True)
     assert (found.macs_per_s, found.layer_rates, found.run_s) == (1e9, None, 0.0)
     assert (found.cut_s_per_byte, found.firing_s) == (1e-9, 1e-3)
     assert (found.wire_s_per_message, found.wire_s_per_byte) == (4.5e-5, 1.5e-10)
