@@ -226,7 +226,7 @@ def _check_devices(devices: Sequence[Device], assignment: Mapping[str, str]) -> 
         if device not in known:
             raise PartitionError(
                 f"layer {layer!r} is assigned to {device!r}, which is not among the devices "
-                f"{', '.join(known)}; correct the assignment or plan anew for these devices"
+                f"{', '.join(known)}; correct the assignment or make a new plan for these devices"
             )
 
 

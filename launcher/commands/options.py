@@ -211,7 +211,7 @@ class ProfileOptions:
         ),
     ] = None
     again: Annotated[
-        bool, typer.Option("--again", help="Measure everything anew, also what is known")
+        bool, typer.Option("--again", help="Measure everything again, including what is known")
     ] = False
     alike: Annotated[
         bool,

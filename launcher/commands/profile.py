@@ -86,7 +86,7 @@ class ProfileOutcome:
             now = ", ".join(f"{number} {what}" for what, number in vars(taken).items())
             lines.append(f"measured now: {now}; the rest was known")
         else:
-            lines.append("everything was known from earlier runs; --again measures it anew")
+            lines.append("everything was known from earlier runs; --again measures it again")
         return [
             *lines,
             *self._plans(),

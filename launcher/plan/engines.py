@@ -42,17 +42,13 @@ def check_precisions(cluster: Cluster) -> None:
 
 
 def engines_of(
-    cluster: Cluster,
-    welcomes: Mapping[str, Welcome],
-    facts: Facts = NO_FACTS,
-    reasons: Mapping[str, str] = MappingProxyType({}),
+    cluster: Cluster, welcomes: Mapping[str, Welcome], facts: Facts = NO_FACTS
 ) -> dict[str, EngineChoice]:
     """Return what each node that has answered computes with.
 
-    The engines of the nodes in `reasons` were chosen by the measurements of a profile. Raises
-    `BadInputError`, with file, line and key, for a node that lacks what is asked of it.
+    Raises `BadInputError`, with file, line and key, for a node that lacks what is asked of it.
     """
-    found, lacking = split_by_engine(cluster, welcomes, facts, reasons)
+    found, lacking = split_by_engine(cluster, welcomes, facts)
     for error in lacking.values():
         raise error
     return found
@@ -67,7 +63,8 @@ def split_by_engine(
     """Return what the nodes that have answered compute with, and the errors of those that cannot
     because an engine or a device is missing there.
 
-    Other errors are mistakes in the file, and are raised; see `engines_of`.
+    The measurements of a profile have chosen the engines of the nodes in `reasons`. Other errors
+    are mistakes in the file, and are raised; see `engines_of`.
     """
     found, lacking = {}, {}
     for index, node in enumerate(facts.nodes(cluster)):
@@ -77,7 +74,7 @@ def split_by_engine(
             found[node.name] = resolve(node.choice, welcome.engines)
         except EngineLackingError as error:
             again = (
-                "; the profile chose this engine, so measure anew with csdf-edge partition profile"
+                "; the profile chose this engine, so measure again with csdf-edge partition profile"
                 if node.name in reasons
                 else ""
             )

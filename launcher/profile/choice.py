@@ -163,13 +163,13 @@ class Decided:
             rewritten = None if problem.model is None else problem.model.rewritten(rewrites)
         except CnnError as error:
             raise PartitionError(
-                f"the profile's plan cannot be made any more: {error}; measure anew with "
+                f"the profile's plan cannot be made any more: {error}; measure again with "
                 "csdf-edge partition profile"
             ) from error
         network = problem.network if rewritten is None else rewritten.network
         if set(best.assignment) != set(network.layer):
             raise PartitionError(
-                "the profile's plan has other layers than the model; measure anew with csdf-edge "
+                "the profile's plan has other layers than the model; measure again with csdf-edge "
                 "partition profile"
             )
         return Solution(

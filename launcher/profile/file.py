@@ -250,7 +250,7 @@ class ProfileFile(_FileModel):
 
         `nodes` are those that it is to be used for, with all that is known of them.
         """
-        again = "measure anew with csdf-edge partition profile"
+        again = "measure again with csdf-edge partition profile"
         if digest != self.model_digest:
             what = f"is a profile of the model {self.model}, not of {model}"
             if model == self.model:
@@ -286,7 +286,7 @@ def read_profile(path: Path) -> ProfileFile:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise BadInputError(
-            f"{path}, {place}: {first['msg']}; measure anew with csdf-edge partition profile"
+            f"{path}, {place}: {first['msg']}; measure again with csdf-edge partition profile"
         ) from None
 
 

@@ -315,7 +315,7 @@ class RunningService:
             if (live := opened.live) is not None
             and any(phase.device == node for phase in live.plan.phases)
         )
-        await self._note(Note("info", f"the agents on {node} are started anew"))
+        await self._note(Note("info", f"the agents on {node} are restarted"))
         self.report(Renewed(models))
         return {"models": list(models)}
 
@@ -424,7 +424,7 @@ def _changes(
         elif old.version != model.version:
             found.append(f"{model.name}: version {model.version} replaces {old.version}")
         elif old.digest != model.digest:
-            found.append(f"{model.name}: version {model.version} is deployed anew")
+            found.append(f"{model.name}: version {model.version} is deployed again")
     return [*found, *(f"{name} is removed" for name in former)]
 
 

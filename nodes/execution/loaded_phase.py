@@ -103,7 +103,7 @@ class LoadedPhase:
             if found is None:
                 raise NodeError(
                     f"the subnet of phase {self.spec.name!r} has no {what} {tensor!r}, "
-                    "as its plan says: make the plan anew"
+                    "as its plan says: make a new plan"
                 )
             if channel.varies and found.dtype == channel.dtype:
                 continue
@@ -111,13 +111,13 @@ class LoadedPhase:
                 raise NodeError(
                     f"phase {self.spec.name!r}: its subnet's {what} {tensor!r} is "
                     f"{found.dtype}{list(found.shape)}, in its plan {channel.dtype}"
-                    f"{list(channel.shape)}: make the plan anew"
+                    f"{list(channel.shape)}: make a new plan"
                 )
         if what == "input" and model.keys() != planned.keys():
             missing = sorted(model.keys() - planned.keys())
             raise NodeError(
                 f"the subnet of phase {self.spec.name!r} has inputs that its plan does not "
-                f"know: {', '.join(missing)}; make the plan anew"
+                f"know: {', '.join(missing)}; make a new plan"
             )
 
     def check_room(self) -> None:

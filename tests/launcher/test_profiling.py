@@ -86,7 +86,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("{", "line 1: is not valid JSON"),
         ("[]", "is not a profile that this version reads"),
         ('{"format": 4}', "is not a profile that this version reads"),
-        ('{"format": 1, "model": 3}', "measure anew"),
+        ('{"format": 1, "model": 3}', "measure again"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
@@ -317,7 +317,7 @@ def test_a_profile_from_another_machine_or_of_another_model_is_refused(
 
     told = refused(written(folder, host="elsewhere"))
     assert "profile.json: was measured on another node 'a': host 'elsewhere', not" in told
-    assert "measure anew with csdf-edge partition profile" in told
+    assert "measure again with csdf-edge partition profile" in told
     path = written(folder)
     write_branches(folder / "branches.onnx", seed=1)
     assert "was measured before the file of branches was changed" in refused(path)

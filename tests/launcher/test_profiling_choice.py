@@ -183,7 +183,7 @@ def test_a_choice_of_layers_that_there_are_not_is_refused(folder: Path) -> None:
     choice = choice_for(folder, problem)
     other = choice.plans[0].model_copy(update={"assignment": {"stem": "a"}})
     broken = choice.model_copy(update={"plans": (other,)})
-    with pytest.raises(PartitionError, match="other layers than the model; measure anew"):
+    with pytest.raises(PartitionError, match="other layers than the model; measure again"):
         Decided(broken).solve(problem)
     wrong = choice.plans[0].model_copy(update={"rewrites": ({"slices": "none", "channels": [1]},)})
     with pytest.raises(PartitionError, match="cannot be made any more"):

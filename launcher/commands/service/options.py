@@ -161,7 +161,7 @@ class LogsOptions:
 
 @dataclass(frozen=True)
 class RestartOptions:
-    """Start the agents of a node anew, without a pause.
+    """Restart the agents of a node without a pause.
 
     The models that use the node are loaded beside themselves by new agents,
     checked, and take over. The agent of a node with an address belongs to
