@@ -1,7 +1,7 @@
 """Chooses how many frames nodes compute at once (`batch: auto`), and holds plans to `max_latency`.
 
 More frames per firing shorten the period per frame, because firings, messages and weights cost
-once, and lengthen the latency, because every frame waits for the others of its batch and is
+once. They lengthen the latency, because every frame waits for the others of its batch and is
 computed with them. Memory grows with tensors and channels. How long a firing takes is measured
 (`Profile.in_batches`); the cost model prices the rest.
 
@@ -31,7 +31,7 @@ EQUAL = 1.01
 """Periods whose ratio is at most this count as equal."""
 
 QUICK = "sequential"
-"""The strategy of the plans with which candidates are compared."""
+"""The strategy of plans that must be found at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from ga.ranking import is_preferred
 from launcher.core.events import PlanRequest, Rehearsed
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.plan.background import IsWanted
+from launcher.plan.batch_size import QUICK
 from launcher.plan.engines import split_by_engine, with_declared_memory
 from launcher.plan.files import certified
 from launcher.plan.planner import Planner
@@ -28,9 +29,6 @@ from launcher.plan.subnet_files import cut_subnets
 from launcher.run.runtime import CutPlan
 from nodes.protocol.messages import Welcome
 from partition.plan import Plan
-
-QUICK = "sequential"
-"""The strategy that replaces one that is too slow."""
 
 SEARCH_SHARE = 0.5
 """The fraction of `recovery_s` for which the user's strategy may search."""

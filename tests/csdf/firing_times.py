@@ -1,4 +1,4 @@
-"""Constraints between single firings, counted one token at a time, to hold schedules to.
+"""Constraints between single firings, counted one token at a time, to check schedules against.
 
 Shares no code with the analyser. Only for graphs whose firings end in the order of their starts.
 """
@@ -11,13 +11,13 @@ from fractions import Fraction
 from csdf.model.graph import Graph
 
 Key = tuple[str, str]
-"""What is counted: ("tokens", channel), ("room", channel), ("turn", actor) or ("start", actor)."""
+"""A counted place: ("tokens", channel), ("room", channel), ("turn", actor) or ("start", actor)."""
 
 LONG_AGO = Fraction(-(10**9))
 
 
 def _moves(graph: Graph) -> list[tuple[str, Sequence[int], str, Sequence[int], int]]:
-    """(who puts, rates, who takes, rates, how many are there) of tokens, room and turns."""
+    """Return (producer, rates, consumer, rates, initial number) of all tokens, room and turns."""
     found: list[tuple[str, Sequence[int], str, Sequence[int], int]] = []
     for c in graph.channels:
         found.append((c.source, c.production, c.target, c.consumption, c.initial_tokens))
@@ -35,10 +35,10 @@ def _moves(graph: Graph) -> list[tuple[str, Sequence[int], str, Sequence[int], i
 def waits(
     graph: Graph, repetitions: Mapping[str, int], iterations: int = 1
 ) -> list[tuple[tuple[str, int], tuple[str, int], Fraction]]:
-    """((actor, n), (actor, m), time): firing m starts that long after the start of n, or later.
+    """Return ((actor, n), (actor, m), time): firing m starts at least `time` after the start of n.
 
-    Of every firing m of `iterations` iterations late enough that all it waits for exist. Firings
-    count from 0.
+    The firings m are those of `iterations` iterations, which are late enough that all firings that
+    they wait for exist. Firings count from 0.
     """
     per = {a.name: repetitions[a.name] * a.phases for a in graph.actors}
     most = max([there for *_, there in _moves(graph)], default=0)

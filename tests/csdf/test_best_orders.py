@@ -43,7 +43,7 @@ def count(left: Counter[str]) -> int:
 
 
 def are_best(found: Graph, draw: random.Random) -> bool:
-    """Hold the orders to all others; False if there are too many or none is live."""
+    """Compare the orders with all others; False if there are too many or none is live."""
     repetitions = repetition_vector(found)
     names = draw.sample(list(found.actor), draw.randint(1, min(4, len(found.actors))))
     on = {name: draw.choice(("p", "q")) for name in names}

@@ -31,7 +31,10 @@ NO_SCHEDULE = graph(
 
 
 def is_fastest(found: Graph, draw: random.Random) -> bool:
-    """Hold a schedule to the constraints, and its period to a shorter one; False without one."""
+    """Check a schedule against the constraints, and that no shorter period has one.
+
+    Return False if there is no schedule.
+    """
     names = list(found.actor)
     cycles = draw.choice((1, 2, 3, {name: draw.randint(1, 3) for name in names}))
     chosen = dict.fromkeys(names, cycles) if isinstance(cycles, int) else cycles

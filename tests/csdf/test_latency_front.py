@@ -55,7 +55,7 @@ def paced(
 
 
 def is_the_front(found: Graph, draw: random.Random) -> bool:
-    """Hold the points at one pace, and at all, to every distribution up to their size."""
+    """Compare the points at one pace, and at all, with every distribution up to their size."""
     names = unbounded(found)
     way = found.channel[draw.choice(names)]
     ends = (way.source, way.target), (draw.choice(found.actors).name, way.target)

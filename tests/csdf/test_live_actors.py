@@ -21,11 +21,11 @@ from tests.csdf import oracle
 from tests.csdf.graphs import graph, random_graph
 
 WINDOW = 24
-"""Iterations after which what recurs has recurred, of most of the small random graphs."""
+"""Iterations after which the state of most small random graphs has recurred."""
 
 
 def fire_for_ever(found: Graph) -> bool:
-    """Hold the actors that fire for ever to an execution of more iterations than there are tokens.
+    """Check the actors that fire for ever against an execution of more iterations than tokens.
 
     A token lets an actor behind a deadlock fire for one iteration at most.
     """
@@ -89,9 +89,9 @@ class Execution:
 
 
 def highest(found: Graph, ends: Sequence[Fraction]) -> list[dict[str, int]]:
-    """The most tokens in each channel until each of these times, since the one before.
+    """Return the most tokens in each channel until each of these times, since the one before.
 
-    Looked at is each instant, once all firings have ended that end at it.
+    At each instant, tokens are counted after all firings that end there.
     """
     execution = Execution(found)
     seen: list[dict[str, int]] = [dict.fromkeys(execution.tokens, 0) for _ in ends]
@@ -108,7 +108,7 @@ def highest(found: Graph, ends: Sequence[Fraction]) -> list[dict[str, int]]:
 
 
 def pile_up(found: Graph) -> bool:
-    """Hold the channels in which tokens pile up to an execution; False if it would be endless."""
+    """Check the channels in which tokens pile up by an execution; False if it would be endless."""
     periods = actor_periods(found)
     paces = sorted(periods.values())
     if (

@@ -30,7 +30,7 @@ def key(token: Token) -> Key:
 
 
 def follows_executions(found: Graph, draw: random.Random) -> bool:
-    """Hold the matrix to executions, and its eigenvalue to the period; False if it has none."""
+    """Check the matrix by executions, and its eigenvalue by the period; False if there is none."""
     try:
         plain, whole = max_plus_matrix(found), max_plus_matrix(found, every_start=True)
     except (DeadlockError, OvertakingError, TooLargeError):
@@ -68,7 +68,7 @@ def one_more(
     repetitions: Mapping[str, int],
     state: Mapping[Key, Sequence[Fraction]],
 ) -> dict[Key, list[Fraction]]:
-    """The state after an iteration, to which the matrix is held."""
+    """Return the state after an iteration, which the matrix must give."""
     after = after_iteration(found, repetitions, state)
     times = [state[key(token)][token.place] for token in matrix.tokens]
     for token, row in zip(matrix.tokens, matrix.rows(), strict=True):

@@ -65,7 +65,7 @@ State = dict[Key, list[Fraction]]
 
 
 def grows(run: Sequence[Fraction]) -> Fraction | None:
-    """The growth per step of what ends up periodic; None if that is not seen."""
+    """Return the growth per step of values that become periodic; None if they do not."""
     for turn in range(1, LONGEST_TURN + 1):
         steps = {run[n] - run[n - turn] for n in range(len(run) - LONGEST_TURN, len(run))}
         if len(steps) == 1:
@@ -76,7 +76,7 @@ def grows(run: Sequence[Fraction]) -> Fraction | None:
 def envelope(
     scenarios: Scenarios, repetitions: Mapping[str, Mapping[str, int]], only: Sequence[str] = ()
 ) -> Fraction | None:
-    """The growth of the latest time in any run, or in the run that repeats the states `only`.
+    """Return the growth of the latest time in any run, or in the run that repeats `only`.
 
     Max-plus executions keep maxima: from the latest times at which each state can be reached
     follow those after one more iteration.
@@ -117,7 +117,7 @@ def envelope(
 
 
 def mine(here: Graph, state: State) -> State:
-    """What a graph has of a state."""
+    """Return the part of a state that belongs to a graph."""
     names = {*here.channel, *(f"of {name}" for name in here.actor)}
     return {
         key: times
@@ -127,7 +127,7 @@ def mine(here: Graph, state: State) -> State:
 
 
 def is_worst(scenarios: Scenarios) -> bool:
-    """Hold the worst period to all runs, and to the critical one; False if that is not seen."""
+    """Check the worst period by all runs, and by the critical one; False if they stay aperiodic."""
     try:
         found = scenario_periods(scenarios)
     except (DeadlockError, OvertakingError):

@@ -88,7 +88,7 @@ def fits_in(sizes: Sequence[int], rivals: Sequence[set[int]], total: int) -> boo
 
 
 def is_smallest(found: Graph, draw: random.Random) -> bool:
-    """Hold addresses to the lifetimes, and their total to less; False without a schedule."""
+    """Check addresses by the lifetimes, and that less memory fails; False without a schedule."""
     weighed = tuple(replace(c, token_bytes=draw.randint(0, 2)) for c in found.channels)
     found = replace(found, channels=weighed)
     try:

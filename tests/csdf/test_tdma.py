@@ -25,7 +25,7 @@ ITERATIONS = 3
 
 
 def served(start: Fraction, time: Fraction, own: Slice, offset: Fraction) -> Fraction:
-    """When a firing ends whose actor has [offset, offset + slice) of every turn."""
+    """Return the end of a firing whose actor has [offset, offset + slice) of every turn."""
     now, left = start, time
     while left:
         place = (now - offset) % own.wheel
@@ -73,7 +73,7 @@ class Sliced(Execution):
 
 
 def none_is_later(found: Graph, draw: random.Random) -> bool:
-    """Hold the ends of firings with slices anywhere to those with worst times."""
+    """Compare the ends of firings with slices anywhere with those with worst times."""
     repetitions = repetition_vector(found)
     names = draw.sample(list(found.actor), draw.randint(1, len(found.actor)))
     slices = {}

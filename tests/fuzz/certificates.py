@@ -1,4 +1,4 @@
-"""Certificates of graphs and of plans, damaged, or held to another: none may prove what is false.
+"""Certificates, damaged or of another graph or plan: none may prove what is false.
 
 A certificate claims a few things and proves them by much, so damage to it is mostly damage to a
 proof. What makes claims false is a change of the graph: a place less, a longer time. An input is a

@@ -53,7 +53,7 @@ def random_plan(draw: Random, most_layers: int = 6, most_devices: int = 3) -> tu
 
 
 def _reads(draw: Random, count: int) -> list[tuple[list[int], int]]:
-    """What each layer of a copy reads, and its multiply-accumulates; 0 is the network's input."""
+    """The layers that each layer of a copy reads (0: the input), and its multiply-accumulates."""
     return [
         (
             sorted(

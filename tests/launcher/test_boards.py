@@ -130,7 +130,7 @@ def test_a_part_that_needs_a_newer_operator_set_is_refused_before_anything_is_se
     assert needed > 1
     check_opsets(plan, subnets, Facts(opsets={"a": needed, "b": needed}))
     check_opsets(plan, subnets, NO_FACTS)
-    with pytest.raises(BadInputError, match=f"node 'b'.* set {needed} .*than {needed - 1};"):
+    with pytest.raises(BadInputError, match=f"node 'b'.* set {needed} .*is {needed - 1};"):
         check_opsets(plan, subnets, Facts(opsets={"a": needed, "b": needed - 1}))
 
 

@@ -16,10 +16,10 @@ from launcher.config.load import Cluster, load_cluster
 from launcher.core.events import PlanRequest, Rehearsed
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.background import Background, IsWanted
+from launcher.plan.batch_size import QUICK
 from launcher.plan.devices import devices_of
 from launcher.plan.planner import Planner
 from launcher.plan.replanning import (
-    QUICK,
     NotBetterError,
     Replanner,
     SearchLimit,
