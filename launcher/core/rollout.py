@@ -83,7 +83,7 @@ class Rollout:
                 phases = len(self.blueprint.deployments[session.node].phases)
                 if len(message.phase_s) != phases:
                     raise RemoteProtocolError(
-                        f"it tells the times of {len(message.phase_s)} phases, and has {phases}"
+                        f"it reports the times of {len(message.phase_s)} phases, and has {phases}"
                     )
                 session.deployed = message
                 session.loaded = phases

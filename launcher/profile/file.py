@@ -354,7 +354,7 @@ class ProfileCache:
     ) -> NodeTimes | None:
         """Return the measurements of a model on a node, or None.
 
-        Another version may have read other layers from the same model; those of it are `layers`.
+        `layers` are those of the model: another version may have read others from its file.
         """
         times = self._read(NodeTimes, "node", model_digest, identity.model_dump_json())
         return None if times is None or not times.are_of(layers) else times
@@ -398,12 +398,12 @@ class ProfileCache:
     def _keep(self, entry: BaseModel, *key: str) -> None:
         path = self._path(*key)
         if os.path.lexists(path) and not os.path.isfile(path):  # opening a pipe would block
-            raise BadInputError(f"{path}: is no file; remove it")
+            raise BadInputError(f"{path}: is not a file; remove it")
         write_atomically(path, entry)
         entries = list(self._folder.glob("*.json"))
         if len(entries) > MOST_KEPT:
             for path in sorted(entries, key=_written_s)[: len(entries) - MOST_KEPT]:
-                with suppress(OSError):  # another process has removed it, or it is no file
+                with suppress(OSError):  # another process has removed it, or it is not a file
                     path.unlink()
 
     def _read(self, kind: type[Kept], *key: str) -> Kept | None:

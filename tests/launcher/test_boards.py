@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from launcher.plan.subnet_files import cut_subnets
 from nodes.protocol.messages import PROTOCOL, BoardFigures, EngineOffer, Welcome
 from nodes.protocol.schema import FIGURES as RECORD
 from partition.devices import Device
-from partition.measured.board import with_figures
+from partition.measured.board import MeasuredFigures, with_figures
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
 from partition.strategies.contiguous.sequential import Sequential
@@ -150,7 +150,7 @@ def test_whatever_figures_the_protocol_allows_a_plan_is_made(figure: str, value:
         assert value < 1e-18  # a board whose layers take no time
         return
     network = cnn.read("builtin:yolov2").network
-    devices = (with_figures(Device("a"), figures), Device("b"))
+    devices = (with_figures(Device("a"), MeasuredFigures(**asdict(figures))), Device("b"))
     problem = Problem(network, devices)
     assert 0 < plan_solution(problem, Sequential().solve(problem), "").period_s < float("inf")
     assert list(described(Roll({"a": Greeted("", WELCOME, figures=figures)})))
