@@ -33,6 +33,14 @@ def duration(value: float) -> str:
     return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
 
 
+def operations(count: float) -> str:
+    """Format a number of operations with a prefix, such as `4.09 G`, `126 G` or `280 k`."""
+    for size, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= 0.9995 * size:
+            return f"{float(f'{count / size:.3g}'):g} {prefix}"
+    return f"{count:.0f}"
+
+
 def rate(value: float) -> str:
     """Format frames per second with three digits that count, such as `12.3` or `0.0123`."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -15,6 +15,7 @@ from launcher.core.roll import FiguresWanted, Roll
 from launcher.errors import BadInputError
 from launcher.plan.devices import Facts
 from launcher.plan.machines import THIS_MACHINE, machine_of, sharing_machines
+from launcher.quantities import operations
 from launcher.run.runtime import ANY_ENGINE, SubnetFiles
 from nodes.core.engines import AUTO
 from nodes.protocol.messages import Welcome
@@ -105,7 +106,7 @@ def described(roll: Roll) -> Iterable[str]:
         if greeted.figures is not None:
             speed, threads = 1 / greeted.figures.dense_s_per_mac, greeted.figures.threads
             yield (
-                f"node {name} computes {speed:.3g} multiply-accumulates per second with "
+                f"node {name} computes {operations(speed)} multiply-accumulates per second with "
                 f"{threads} thread{'s' * (threads > 1)}, as its board has measured"
             )
         elif greeted.no_figures:

@@ -98,11 +98,11 @@ class Planner:
         """Return the planner with the measurements of the model that earlier runs made there."""
         if self.store is None or self.file is not None:
             return self
-        layers = self.model.network.layer
+        layers, addresses = self.model.network.layer, self._addresses
         known = {
             node: times.profile()
             for node, who in identities(self.nodes, welcomes).items()
-            if (times := self.store.node(self.model.digest, who, layers)) is not None
+            if (times := self.store.node(self.model.digest, who, layers, addresses[node]))
         }
         return replace(self, learned={**known, **self.learned})
 
@@ -114,7 +114,13 @@ class Planner:
             for node, who in identities(self.nodes, welcomes).items():
                 if node in self.learned:
                     times = NodeTimes.of(self.learned[node])
-                    self.store.keep_node(self.model.digest, who, times)
+                    self.store.keep_node(self.model.digest, who, times, self._addresses[node])
+
+    @property
+    def _addresses(self) -> dict[str, str | None]:
+        """Agents of one machine may have quotas of their own, so their rehearsals are kept apart by
+        their addresses. Those that the launcher starts are alike."""
+        return {node.name: node.address for node in self.nodes}
 
     def after(self, plan: Plan, deployed: Mapping[str, Deployed]) -> Planner:
         """Return the planner with what nodes have measured while they rehearsed a plan."""

@@ -246,7 +246,7 @@ def _moved(before: Plan, after: Plan) -> str:
     """Say how many layers change their node, and which nodes gain most."""
     if before.rewrites != after.rewrites:
         used = dict.fromkeys(phase.device for phase in after.phases)
-        return f"layers are divided differently, over {', '.join(used)}"
+        return f"layers are divided differently, and run on {', '.join(used)}"
     moved = Counter(
         node for layer, node in after.assignment.items() if before.assignment[layer] != node
     )

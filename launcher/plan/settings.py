@@ -10,6 +10,7 @@ from ga.strategies import STRATEGIES
 from launcher.config.load import Cluster
 from launcher.config.mistakes import suggestion
 from launcher.errors import BadInputError
+from launcher.quantities import operations
 from launcher.run.runtime import RunOptions
 from partition.wire import COSTS, LOSSLESS_DEVIATION, LOSSY, WireChoice, encoding_of
 
@@ -95,7 +96,7 @@ def summary(network: Network, filled_seed: int | None) -> str:
     macs = sum(layer.macs for layer in network.layers)
     text = (
         f"{network.name}: {len(network.layers)} layers, {weights / 1e6:.1f} MB of weights, "
-        f"{macs / 1e9:.2f} G multiply-accumulates per frame"
+        f"{operations(macs)} multiply-accumulates per frame"
     )
     if filled_seed is not None:
         text += f"; the file has no weights, they were drawn with seed {filled_seed}"

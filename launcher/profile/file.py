@@ -350,18 +350,34 @@ class ProfileCache:
         self._folder = folder
 
     def node(
-        self, model_digest: str, identity: NodeIdentity, layers: Collection[str]
+        self,
+        model_digest: str,
+        identity: NodeIdentity,
+        layers: Collection[str],
+        address: str | None = None,
     ) -> NodeTimes | None:
         """Return the measurements of a model on a node, or None.
 
         `layers` are those of the model: another version may have read others from its file.
+        What was kept for the agent at `address` counts more than what holds for all that are alike.
         """
-        times = self._read(NodeTimes, "node", model_digest, identity.model_dump_json())
-        return None if times is None or not times.are_of(layers) else times
+        alike = ("node", model_digest, identity.model_dump_json())
+        for key in [alike] if address is None else [(*alike, address), alike]:
+            times = self._read(NodeTimes, *key)
+            if times is not None and times.are_of(layers):
+                return times
+        return None
 
-    def keep_node(self, model_digest: str, identity: NodeIdentity, times: NodeTimes) -> None:
-        """Store the measurements of a model on a node."""
-        self._keep(times, "node", model_digest, identity.model_dump_json())
+    def keep_node(
+        self,
+        model_digest: str,
+        identity: NodeIdentity,
+        times: NodeTimes,
+        address: str | None = None,
+    ) -> None:
+        """Store the measurements of a model on a node, or on the agent at `address` only."""
+        own = () if address is None else (address,)
+        self._keep(times, "node", model_digest, identity.model_dump_json(), *own)
 
     def plan(self, question: str) -> KeptPlan | None:
         """Return the plan that a search has found for a question (`Planner.question`), or None."""

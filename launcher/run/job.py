@@ -802,13 +802,18 @@ def _plan(
         planner, plan, choice = job.planner.with_batch(progress, nodes, is_pushed=job.is_pushed)
         job = replace(job, planner=planner, choice=choice)
     progress.say(
-        f"planned ({plan.strategy}): {len(plan.phases)} phases, {len(plan.channels)} channels, "
+        f"planned ({plan.strategy}): {_counted(len(plan.phases), 'phase')}, "
+        f"{_counted(len(plan.channels), 'channel')}, "
         f"proved free of deadlock; {1 / plan.frame_s:.2f} frames/s predicted from "
         + ("measured times" if plan.times == "measured" else "estimates")
     )
     if job.request.save is not None:
         _save(job.request.save, plan, job.planner, progress)
     return job, plan
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number > 1)}"
 
 
 def _save(folder: Path, plan: Plan, planner: Planner, progress: ProgressDisplay) -> None:

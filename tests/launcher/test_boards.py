@@ -112,7 +112,7 @@ def test_what_boards_said_is_shown() -> None:
         }
     )
     assert list(described(found)) == [
-        "node a computes 1e+10 multiply-accumulates per second with 1 thread, as its board has "
+        "node a computes 10 G multiply-accumulates per second with 1 thread, as its board has "
         "measured",
         "node b is planned by estimates: its board still measures itself",
     ]

@@ -28,6 +28,7 @@ from tests.launcher.models import write_branches
 
 NODES = "nodes: [{name: a}, {name: b}]\n"
 FOUND = "; found by an earlier search"
+PORTS = {"a": 5500, "b": 5600}
 
 
 @pytest.fixture
@@ -175,6 +176,26 @@ def test_what_nodes_have_rehearsed_is_known_to_the_next_run(tmp_path: Path, mode
     assert again.phases[0].predicted_s == pytest.approx(50 * first.predicted_s)
     other = replace(welcome(first.device), machine="another")
     assert planner.remembering({first.device: other}).learned == {}
+
+
+def test_two_agents_of_one_machine_are_known_apart(tmp_path: Path, model: Model) -> None:
+    """One of them may have a quota, as containers have."""
+    nodes = "".join(
+        f"  - {{name: {n}, address: 'tcp://192.0.2.1:{p}'}}\n" for n, p in PORTS.items()
+    )
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"model: branches.onnx\nnodes:\n{nodes}strategy: sequential\n")
+    planner = Planner(load_cluster(path), model, store=ProfileCache(tmp_path / "cache"))
+    welcomes = {name: welcome(name) for name in PORTS}
+    factors = {"a": 50.0, "b": 1.0}
+    plans = {name: planner.plan(LineProgress(io.StringIO()), [name]) for name in PORTS}
+    for name, plan in plans.items():
+        planner.after(plan, rehearsed(plan, factors[name])).remember(welcomes)
+    later = planner.remembering(welcomes)
+    for name, plan in plans.items():
+        again = later.made_again(later.problem([name]), plan)
+        expected = factors[name] * plan.phases[0].predicted_s
+        assert again.phases[0].predicted_s == pytest.approx(expected)
 
 
 def test_a_profile_that_the_user_names_counts_more_than_rehearsals(

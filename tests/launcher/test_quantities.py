@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.quantities import megabytes
+from launcher.quantities import megabytes, operations
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,11 @@ from launcher.quantities import megabytes
 )
 def test_a_size_has_three_digits_that_count(size: int, text: str) -> None:
     assert megabytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0"), (282_000, "282 k"), (349e6, "349 M"), (4.09e9, "4.09 G"), (999.9e6, "1 G")],
+)
+def test_operations_have_a_prefix_and_three_digits_at_most(count: float, text: str) -> None:
+    assert operations(count) == text

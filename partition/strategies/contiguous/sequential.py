@@ -72,7 +72,7 @@ class Sequential:
         """
         numbers, fits = best_contiguous(problem, segments(problem))
         used = len(set(numbers.tolist()))
-        problem.on_progress(SearchProgress(1, 1, f"{used} segments"))
+        problem.on_progress(SearchProgress(1, 1, f"{used} segment{'s' * (used > 1)}"))
         fit = "" if fits else "; no contiguous cut was found to fit every device's memory"
         way = WAYS[problem.objective].format(TOLERANCE)
         return Solution(
