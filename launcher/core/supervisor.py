@@ -311,6 +311,7 @@ class Supervisor:
     ) -> list[Action]:
         actions = self._returns.receive(session, event, now_s)
         if session.is_present:
+            self._watch.begin_pinging(now_s)  # it may be the first that is there
             self._absences.came(session.node, now_s)
             self._recoverer.node_returned(now_s)
             return actions + self._improver.node_returned(session, self._members, now_s)

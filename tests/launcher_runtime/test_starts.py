@@ -17,6 +17,7 @@ from launcher.core.watch import START_WAIT_S, Limits
 from launcher.errors import BadInputError, RunFailedError
 from nodes.core import events as nev
 from nodes.protocol.messages import PROTOCOL, Deployment, Refused
+from tests.launcher_runtime import simulated_host
 from tests.launcher_runtime.faults import FaultyWorld, recovering
 from tests.launcher_runtime.simulated_node import SimulatedNode
 
@@ -325,3 +326,14 @@ def test_one_that_crashes_whenever_it_loads_is_left_alone_until_frames_stream() 
     world.crashes_loading.add("n1")
     world.finish()
     assert world.used == {"n0"}
+
+
+def test_agents_that_come_while_all_are_known_to_be_absent_hear_of_this_launcher_while_it_plans(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulated_host, "PLANNING_S", 2 * RunConfig().lease_s)
+    world = Starting(known_absent=("n0", "n1", "n2"))
+    for name in world.nodes:
+        world.is_absent(name, until_s=5.0)
+    world.finish()
+    assert not world.told("no longer knows this launcher")
