@@ -5,10 +5,10 @@ two-point crossover and moving a run of genes (`ga.operators.move_run`) make chi
 keeps the better half of parents and children. Fitnesses follow the rule for memory limits in
 `ga.objectives`.
 
-The record of a generation has the **hypervolume** of the population's front: the volume of all that
-it is no worse than, up to a reference point, as a part of the box from 0 to that point. The
-reference is the worst of the first population. Of two fronts, the one with the larger hypervolume
-is better.
+The record of a generation has the **hypervolume** of the population's front: the volume that the
+front dominates, up to a reference point, relative to the box from 0 to that point. The reference
+has the worst costs of the first population. Of two fronts, the one with the larger hypervolume is
+better.
 
 `front_of` filters the assignments that a search has found, and `gap_of` bounds how much better any
 assignment could be.

@@ -9,8 +9,8 @@ of nine pairs in ten, and survival of the best individual. `vertical-paper` begi
 individuals, as the paper does.
 
 Longest processing time first alone balances large networks better than these generations do. In
-`vertical-paper-seeded`, a share of the first population is assigned by it (`SEEDED`); what this
-strategy finds for such networks is that assignment, which no generation improves.
+`vertical-paper-seeded`, it assigns a share of the first population (`SEEDED`). For large networks
+that strategy returns this assignment, which no generation improves.
 
 DEAP's `varAnd`, `cxTwoPoint`, `HallOfFame`, `Statistics` and `Logbook` run it. Fitness values and
 tournaments are computed for a whole generation at once.

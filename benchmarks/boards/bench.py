@@ -42,8 +42,6 @@ LAUNCHER = "launcher"
 SECONDS = "seconds"
 """The file that says how long a profile took."""
 
-_KEPT = {"profiled"}
-
 
 def command(cluster: Path, frames: int, options: Sequence[str], home: Path) -> Launched:
     """Launch in a separate process, whose user's cache is `home`; raises `RunFailedError`."""
@@ -57,7 +55,7 @@ def command(cluster: Path, frames: int, options: Sequence[str], home: Path) -> L
         text=True,
     )
     try:
-        told, wrong = process.communicate(timeout=LONGEST_S)
+        output, wrong = process.communicate(timeout=LONGEST_S)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=INTERRUPTED_S)
@@ -69,7 +67,7 @@ def command(cluster: Path, frames: int, options: Sequence[str], home: Path) -> L
     if process.returncode:
         said = wrong.strip().splitlines() or [f"the launch has ended with {process.returncode}"]
         raise RunFailedError(said[-1])
-    return launched_from(json.loads(told.splitlines()[-1]))
+    return launched_from(json.loads(output.splitlines()[-1]))
 
 
 class Bench:
@@ -120,7 +118,7 @@ class Bench:
 
     def _options(self, kind: Kind) -> tuple[str, ...]:
         strategy = ("--strategy", kind.strategy) if kind.strategy else ()
-        known = ("--profile", str(self._profile)) if kind.knowledge in _KEPT else ()
+        known = ("--profile", str(self._profile)) if kind.knowledge == "profiled" else ()
         return (*strategy, *known)
 
     @property
@@ -132,7 +130,7 @@ class Bench:
         if kind.knowledge == "second":  # what the first one left
             return 0.0
         spared = frozenset[int]() if self._whole is None else self._whole.alone.processes
-        is_kept = kind.knowledge in _KEPT
+        is_kept = kind.knowledge == "profiled"
         if is_kept and not self._shelf.exists():
             self._lab.renew(spared, self._emptied)
             self._measure()

@@ -79,10 +79,10 @@ def launch(request: Request, began_s: float) -> Launched:
     outcome = job.launch(request, said, started_s=began_s, runtime=runtime)
     assert outcome.plan is not None
     assert outcome.report is not None
-    return _told(outcome.plan, outcome.report, recorded[-1].results[-1], said)
+    return _launched(outcome.plan, outcome.report, recorded[-1].results[-1], said)
 
 
-def _told(plan: Plan, report: Report, result: RunResult, said: Said) -> Launched:
+def _launched(plan: Plan, report: Report, result: RunResult, said: Said) -> Launched:
     from benchmarks.boards.turn import BoardUse, Launched  # noqa: PLC0415 - after the launch
     from benchmarks.lab.turns import filling_frames, steady_rate  # noqa: PLC0415
 

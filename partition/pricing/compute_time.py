@@ -10,9 +10,9 @@ out of a tensor touches that region only.
 Layers between 8-bit tensors multiply integers, `INTEGER_SPEED` times as fast. An element of 8 bits
 takes as long as one of 32 bits, because arithmetic and not bytes bound the time.
 
-Where a board has measured itself (`Device.layer_rates`), a multiply-accumulate takes the seconds of
-the layer's kind, and bytes of weights and of tensors those of their own; `INTEGER_SPEED` is
-then measured, too. On the processor of decision 072 predicted ÷ measured is 0.94 to 1.10 for six of
+Where a board has measured itself (`Device.layer_rates`), the rates are measured: of
+multiply-accumulates for each kind of layer and for 8-bit integers, of bytes of weights, and of
+bytes of tensors. On the processor of decision 072 predicted ÷ measured is 0.94 to 1.10 for six of
 seven networks, and the standard deviation over their stages 0.03 to 0.10.
 
 Without that, measured with ONNX Runtime 1.31 on x86-64 with AVX-512 (`python -m
@@ -20,8 +20,8 @@ benchmarks.stage_times`): the standard deviation of measured ÷ predicted over c
 0.012 for ResNet50 (0.047 for the roofline of before, the larger one of arithmetic with weights and
 of bytes), 0.023 for VGG19 (0.097) and DenseNet121 (0.038), 0.065 for SqueezeNet (0.030) and 0.084
 for ShuffleNet (0.056).
-`planner.with_measured_phases` replaces the estimate by the measured times of a plan's own subnets,
-and `slowed` scales it for devices that turned out slower than assumed.
+`partition.prediction.timing.with_measured_phases` replaces the estimate by the measured times of a
+plan's own subnets, and `slowed` scales it for devices that are slower than assumed.
 """
 
 from __future__ import annotations
