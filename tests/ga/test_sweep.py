@@ -495,7 +495,7 @@ def test_a_password_is_not_shown() -> None:
         (".", "is a folder"),
         ("text.db", "not a database"),
         ("foreign://host/base", "foreign"),
-        ("://", "no database URL"),
+        ("://", "not a database URL"),
     ],
 )
 def test_a_storage_that_cannot_be_used(

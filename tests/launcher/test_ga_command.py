@@ -164,7 +164,7 @@ def test_several_networks_are_tuned_together_and_two_objectives_have_a_front(
         (("--trials", "1", "--model", "none.onnx"), "none.onnx"),
         (("--trials", "1", "--storage", "none/here.db"), "there is no folder"),
         (("--trials", "1", "--storage", "foreign://host/base"), "foreign"),
-        (("--trials", "1", "--storage", "://"), "no database URL"),
+        (("--trials", "1", "--storage", "://"), "not a database URL"),
         (("--trials", "1", "--output", "cluster.yaml"), "--output 'cluster.yaml'"),
         (("--trials", "1", "--budget", "0"), "--budget"),
     ],
