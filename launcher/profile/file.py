@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from launcher.errors import BadInputError
 from launcher.files import cannot_write, read_json, read_small, user_cache, write_whole
@@ -192,6 +192,12 @@ class ComparedEngines(_FileModel):
     seconds: dict[str, Seconds]
     left_out: dict[str, str] = {}
     layers: int
+
+    @model_validator(mode="after")
+    def _has_compared_what_it_chose(self) -> ComparedEngines:
+        if self.chosen and self.chosen not in self.seconds:
+            raise ValueError(f"{self.chosen!r} is chosen and has no seconds")
+        return self
 
     def __str__(self) -> str:
         """Return what was chosen and why, and what was left out."""

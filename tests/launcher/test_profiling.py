@@ -96,6 +96,15 @@ def test_a_damaged_file_is_refused(tmp_path: Path, text: str, sentence: str) -> 
         read_profile(path)
 
 
+def test_an_engine_that_was_chosen_without_a_time_is_damage(tmp_path: Path) -> None:
+    data = profile().model_dump(mode="json")
+    data["nodes"]["a"]["engines"] = {"chosen": "tvm", "seconds": {}, "layers": 1}
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(BadInputError, match=r"nodes\.a\.engines: .*'tvm' is chosen and has no"):
+        read_profile(path)
+
+
 def test_it_is_for_its_model_and_its_nodes_only() -> None:
     found = profile()
     found.check("p", "net", "d1", {"a": known()})
