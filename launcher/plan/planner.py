@@ -95,14 +95,19 @@ class Planner:
         return known.in_batches(self.planned.network.batch) if known.nodes else None
 
     def remembering(self, welcomes: Mapping[str, Welcome]) -> Planner:
-        """Return the planner with the measurements of the model that earlier runs made there."""
+        """Return the planner with the measurements of the model that earlier runs made there.
+
+        A node whose speed the user states keeps that.
+        """
         if self.store is None or self.file is not None:
             return self
         layers, addresses = self.model.network.layer, self._addresses
+        stated = {node.name for node in self.nodes if node.macs_per_s is not None}
         known = {
             node: times.profile()
             for node, who in identities(self.nodes, welcomes).items()
-            if (times := self.store.node(self.model.digest, who, layers, addresses[node]))
+            if node not in stated
+            and (times := self.store.node(self.model.digest, who, layers, addresses[node]))
         }
         return replace(self, learned={**known, **self.learned})
 

@@ -198,6 +198,20 @@ def test_two_agents_of_one_machine_are_known_apart(tmp_path: Path, model: Model)
         assert again.phases[0].predicted_s == pytest.approx(expected)
 
 
+def test_a_speed_that_the_user_states_counts_more_than_rehearsals(
+    tmp_path: Path, model: Model
+) -> None:
+    planner = planner_of(tmp_path, model)
+    plan = planner.plan(LineProgress(io.StringIO()))
+    welcomes = {phase.device: welcome(phase.device) for phase in plan.phases}
+    planner.after(plan, rehearsed(plan, 50.0)).remember(welcomes)
+    (tmp_path / "cluster.yaml").write_text(
+        "model: branches.onnx\nnodes: [{name: a, macs_per_s: 1G}, {name: b, macs_per_s: 1G}]\n"
+    )
+    stated = replace(planner, cluster=load_cluster(tmp_path / "cluster.yaml"))
+    assert stated.remembering(welcomes).learned == {}
+
+
 def test_a_profile_that_the_user_names_counts_more_than_rehearsals(
     tmp_path: Path, model: Model
 ) -> None:
