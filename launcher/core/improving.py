@@ -73,7 +73,8 @@ class PendingSearch:
     """A search under way for the plan of `epoch`, because of `nodes`.
 
     `consented` says that the user has agreed to a change. `busiest_s` is the measured time per
-    frame of the busiest node when the search began; None if it is unknown.
+    frame of the busiest node when the search began; None if it is unknown. `factor` is what the
+    node took in the rehearsal, as a multiple of what was planned.
     """
 
     epoch: int
@@ -81,6 +82,7 @@ class PendingSearch:
     nodes: tuple[str, ...]
     consented: bool = False
     busiest_s: float | None = None
+    factor: float = 1.0
 
 
 class ResultPace:
@@ -188,7 +190,10 @@ class Improver:
         self._corrections += 1
         epoch, usual = self._recoverer.next_epoch(), statistics.median(factors.values())
         slow = max(factors, key=lambda node: factors[node] / usual)
-        self._pending = PendingSearch(epoch, "rehearsal", (slow,), busiest_s=busiest_s)
+        factor = factors[slow]
+        self._pending = PendingSearch(
+            epoch, "rehearsal", (slow,), busiest_s=busiest_s, factor=factor
+        )
         among = tuple(s.node for s in self._sessions.values() if s in members or s in idle)
         came = newcomers(self._sessions[node] for node in among)
         return [
@@ -332,7 +337,8 @@ class Improver:
         if any(s.state is not SessionState.IDLE for s in parts if s not in members):
             return self._search_again(asked, members)
         if asked.cause == "rehearsal":
-            why = f"{asked.nodes[0]} is slower than planned, as its rehearsal shows"
+            took = f"takes {asked.factor:.3g} times as long as planned, as its rehearsal shows"
+            why = f"{asked.nodes[0]} {took}"
             return Change(reply.blueprint, asked.cause, asked.nodes, f"{why}; {reply.note}")
         if asked.cause == "search":
             return self._found(reply, asked, left)
@@ -358,7 +364,7 @@ class Improver:
     def _found(self, reply: PlanReply, asked: PendingSearch, left: int) -> Change | list[Action]:
         """Change to the plan that the user's strategy has found if enough frames are left."""
         if left * (self.pace.period_s or 0.0) < WORTH * self._pause_s:
-            return []
+            return [Notice("a better plan was found, and too few frames are left to change to it")]
         why = f"changing to the plan that the search has found: {reply.note}"
         return Change(reply.blueprint, asked.cause, asked.nodes, why)
 
@@ -377,9 +383,9 @@ class Improver:
         if asked is None or asked.epoch != answer.epoch:
             return []
         self._pending = None
-        if asked.cause in ("rehearsal", "search"):
-            return []
-        return self._not_worth(asked, answer.reason)
+        if asked.cause == "search":
+            return [Notice("the search has found no better plan")]
+        return [] if asked.cause == "rehearsal" else self._not_worth(asked, answer.reason)
 
     def _not_worth(self, asked: PendingSearch, reason: str) -> list[Action]:
         if asked.cause == "slow":

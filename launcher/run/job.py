@@ -805,11 +805,20 @@ def _plan(
         f"planned ({plan.strategy}): {_counted(len(plan.phases), 'phase')}, "
         f"{_counted(len(plan.channels), 'channel')}, "
         f"proved free of deadlock; {1 / plan.frame_s:.2f} frames/s predicted from "
-        + ("measured times" if plan.times == "measured" else "estimates")
+        + _source(job, plan)
     )
     if job.request.save is not None:
         _save(job.request.save, plan, job.planner, progress)
     return job, plan
+
+
+def _source(job: _Job, plan: Plan) -> str:
+    """Return in words what a plan's times are from."""
+    if plan.times == "measured":
+        return "measured times"
+    used = {phase.device for phase in plan.phases}
+    known = used <= job.planner.facts.figures.keys()
+    return "what the boards have measured of themselves" if known else "estimates"
 
 
 def _counted(number: int, what: str) -> str:
