@@ -600,7 +600,7 @@ def test_the_disk_needs_room_for_the_bound_only(
     "damage",
     [
         lambda content: content[:-1],
-        lambda content: content[:30] + b"7" + content[31:],
+        lambda content: content[:30] + bytes([content[30] ^ 1]) + content[31:],
         lambda content: b"",
         lambda content: b"00000000 {}",
     ],

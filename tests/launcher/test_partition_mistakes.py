@@ -47,7 +47,7 @@ def refused(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -
         ("solve branches.onnx --devices abc", "--devices must be a whole number, not 'abc'"),
         ("solve branches.onnx --devices 100000", "must be at most 64, not '100000'"),
         ("solve branches.onnx --devices 2 --strategy hibrid", "did you mean 'hybrid'?"),
-        ("solve branches.onnx --devices 2 --strategy best", "known are auto, runs, vertical, "),
+        ("solve branches.onnx --devices 2 --strategy best", "known are auto, batch-split, "),
         ("solve branches.onnx --devices 2 --strategy manual", "needs a device for every layer"),
         ("solve branches.onnx --devices 2 --memory 10MB", "engine alone needs 54.0 MB while it"),
         ("solve none.onnx --devices 2", "none.onnx: there is no such file"),
