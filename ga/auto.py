@@ -47,6 +47,9 @@ ALONE_MARGIN = 0.02
 together for one device to be chosen: distributing a network saves memory, and predictions are not
 better than that. For other objectives there is no margin."""
 
+HURRIED = "auto, quickly"
+"""The name of the strategy without its long searches (`Auto.in_a_hurry`)."""
+
 UNEVEN = 1.1
 """The multiple of the fair share of work or weights above which layers are split."""
 
@@ -103,7 +106,7 @@ class Auto:
     def in_a_hurry(cls) -> Auto:
         """Return the strategy without its long searches: it takes about a second."""
         hurried = cls((Sequential(), SequentialBalanced(), BatchSplit()), splitting=None)
-        hurried.name = "auto, quickly"
+        hurried.name = HURRIED
         return hurried
 
     def candidates(self, problem: Problem) -> tuple[Strategy, ...]:

@@ -123,8 +123,8 @@ class Planner:
 
     @property
     def _addresses(self) -> dict[str, str | None]:
-        """Agents of one machine may have quotas of their own, so their rehearsals are kept apart by
-        their addresses. Those that the launcher starts are alike."""
+        """The address of each node, by which its rehearsals are kept: each agent of one machine may
+        have another quota. Agents that the launcher starts have none, and are alike."""
         return {node.name: node.address for node in self.nodes}
 
     def after(self, plan: Plan, deployed: Mapping[str, Deployed]) -> Planner:

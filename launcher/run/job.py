@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
-from ga.auto import Auto
+from ga.auto import HURRIED
 from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RunConfig
@@ -530,7 +530,7 @@ def _ready(
         stack.callback(replan.close)
         adapt = options.recovery.adapt and job.saved is None
         recovery = options.recovery.model_copy(update={"adapt": adapt})
-        searches_on = plan.strategy == Auto.in_a_hurry().name
+        searches_on = plan.strategy == HURRIED
         options = replace(
             options,
             replan=replan,

@@ -322,13 +322,13 @@ def test_whatever_an_agent_tells_of_its_rehearsal_plans_are_made(
     """Of times that the protocol allows."""
     planner = planner_of(tmp_path, model)
     plan = planner.plan(LineProgress(io.StringIO()))
-    told = {
+    measured = {
         node: replace(each, phase_s=(seconds,) * len(each.phase_s), message_s=seconds)
         for node, each in rehearsed(plan, 1.0).items()
     }
-    welcomes = {node: welcome(node) for node in told}
-    planner.after(plan, told).remember(welcomes)
+    welcomes = {node: welcome(node) for node in measured}
+    planner.after(plan, measured).remember(welcomes)
     kept_by(planner.remembering(welcomes), LineProgress(io.StringIO()))
     kept_by(
-        planner.after(plan, told).after(plan, rehearsed(plan, 1.0)), LineProgress(io.StringIO())
+        planner.after(plan, measured).after(plan, rehearsed(plan, 1.0)), LineProgress(io.StringIO())
     )
