@@ -12,6 +12,7 @@ from typing import IO
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
+ON_THREE = Path(__file__).parent / "digits.yaml"
 WAIT_S = 60.0
 
 
@@ -24,14 +25,15 @@ class Serving:
     def __init__(
         self,
         *options: str,
-        target: Path = DIGITS / "cluster.yaml",
+        target: Path = ON_THREE,
         log: IO[bytes] | None = None,
     ) -> None:
         ports = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "launcher.commands.launch", "serve", str(target)),
-                *("--strategy", "sequential", *ports, *options),
+                *ports,
+                *options,
             ],
             stdout=subprocess.PIPE,
             stderr=log or subprocess.PIPE,

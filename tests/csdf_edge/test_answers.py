@@ -316,10 +316,12 @@ def boards(folder: Path, **keys: str) -> Iterator[tuple[Path, list[AgentProcess]
         for agent in agents:
             stack.callback(agent.end)
         a, b = (agent.control for agent in agents)
-        nodes = f"{{name: a, address: '{a}'}}, {{name: b, address: '{b}'}}"
+        speed = "macs_per_s: 100M"  # at which the network is worth dividing
+        nodes = f"{{name: a, address: '{a}', {speed}}}, {{name: b, address: '{b}', {speed}}}"
         path = folder / "cluster.yaml"
         path.write_text(
             f"model: {DIGITS / 'digits.onnx'}\nnodes: [{nodes}]\nstrategy: sequential\n"
+            "recovery: {adapt: false}\n"
         )
         yield path, agents
 

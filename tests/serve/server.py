@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime as ort
 
-from benchmarks.serving.server import DIGITS, ROOT, WAIT_S, Serving
+from benchmarks.serving.server import DIGITS, ON_THREE, ROOT, WAIT_S, Serving
 
-__all__ = ["DIGITS", "ROOT", "WAIT_S", "Serving", "expected", "images"]
+__all__ = ["DIGITS", "ON_THREE", "ROOT", "WAIT_S", "Serving", "expected", "images"]
 
 
 def images() -> np.ndarray:

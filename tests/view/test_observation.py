@@ -15,7 +15,7 @@ import csdf_edge
 from launcher.run.live_cluster import LiveCluster
 from launcher.view.json_form import VIEW_PATH, views_as_json, views_from_json
 from launcher.view.model import NodeState, RunView
-from tests.serve.server import DIGITS, WAIT_S, Serving, images
+from tests.serve.server import ON_THREE, WAIT_S, Serving, images
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ FRAMES = [{"image": image} for image in images()[:200]]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LiveCluster]:
-    with csdf_edge.open(DIGITS / "cluster.yaml", strategy="sequential") as cluster:
+    with csdf_edge.open(ON_THREE) as cluster:
         yield cluster
 
 
@@ -66,7 +66,7 @@ def test_a_view_is_the_same_after_it_was_written_and_read(cluster: LiveCluster) 
 
 
 def test_a_run_that_has_ended_still_shows_what_it_did() -> None:
-    with csdf_edge.open(DIGITS / "cluster.yaml", strategy="sequential") as cluster:
+    with csdf_edge.open(ON_THREE) as cluster:
         list(cluster.stream(FRAMES[:5]))
     view = cluster.view()
     assert (view.state, view.frames_total) == ("ended", 5)
