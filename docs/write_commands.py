@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
 from collections.abc import Iterator
 from itertools import chain
@@ -120,6 +121,8 @@ def _argparse_row(
     value = "|".join(map(str, action.choices)) if action.choices else action.dest.upper()
     words = [*action.option_strings[-1:], *([] if action.nargs == 0 else [action.metavar or value])]
     text = parser._get_formatter()._expand_help(action) if action.help else ""
+    for cache in (os.environ.get("XDG_CACHE_HOME"), str(Path.home() / ".cache")):
+        text = text.replace(cache, "~/.cache") if cache else text
     text = text.replace(str(Path.home()), "~")
     return f"`{' '.join(map(str, words))}`", text[:1].upper() + text[1:], None
 
