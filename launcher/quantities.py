@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from math import ceil
 
-def megabytes(size: int) -> str:
+
+def megabytes(size: float) -> str:
     """Format a size in bytes, such as `12.3 MB` (10⁶ bytes), or `4.2 kB` for a small one."""
     if size >= 1_000_000 or size == 0:
         return f"{size / 1e6:.1f} MB"
     return f"{size / 1e3:.1f} kB" if size >= 1000 else f"{size:.0f} B"
 
 
-def gigabytes(size: int) -> str:
+def gigabytes(size: float) -> str:
     """Format a size that may become large, such as `1.23 GB`."""
     return f"{size / 1e9:.2f} GB" if size >= 10**9 else megabytes(size)
 
@@ -23,14 +25,12 @@ def seconds(value: float) -> str:
 
 
 def duration(value: float) -> str:
-    """Format a long time by its two largest units, such as `3 h 5 min`."""
-    whole = max(0, round(value))
-    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
+    """Format a long time by its two largest units, rounded up to seconds, such as `3 h 5 min`."""
+    whole = max(0, ceil(value - 0.001))
+    counts = whole // 86400, whole // 3600 % 24, whole // 60 % 60, whole % 60
+    largest = next((place for place, count in enumerate(counts) if count), 3)
+    units = list(zip(counts, ("d", "h", "min", "s"), strict=True))[largest : largest + 2]
+    return " ".join(f"{count} {unit}" for count, unit in units if count) or "0 s"
 
 
 def operations(count: float) -> str:

@@ -78,7 +78,7 @@ class ProfileOutcome:
     def _lines(self) -> list[str]:
         lines = [
             f"{' - '.join(link.ends)}: latency {link.latency_s * 1e6:.0f} µs, "
-            + (f"{link.bytes_per_s / 1e6:.1f} MB/s" if link.bytes_per_s else "too fast to measure")
+            + (f"{megabytes(link.bytes_per_s)}/s" if link.bytes_per_s else "too fast to measure")
             for link in self.profile.links
         ]
         taken = self.taken

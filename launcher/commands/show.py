@@ -23,6 +23,7 @@ from launcher.files import write_text
 from launcher.plan.files import CLUSTER, is_plan, read_plan
 from launcher.plan.planner import read_planner
 from launcher.progress import open_progress
+from launcher.quantities import megabytes
 from launcher.results.report import plan_as_json
 from launcher.results.report_text import encoding_text, open_console, plan_text
 from partition.plan import Plan, PlannedChannel, PlannedPhase
@@ -88,7 +89,7 @@ def _headings(plan: Plan, lanes: Mapping[str, int], bottom: int) -> Iterator[str
     share = {copy: plan.dealing.count(copy) / len(plan.dealing) for copy in plan.dealing}
     for device in plan.devices:
         x = _MARGIN + _LANE * lanes[device.name]
-        memory = plan.memory[device.name].total_bytes / 1e6
+        memory = megabytes(plan.memory[device.name].total_bytes)
         busy = sum(
             share[phase.copy] * phase.predicted_s
             for phase in plan.phases
@@ -98,7 +99,7 @@ def _headings(plan: Plan, lanes: Mapping[str, int], bottom: int) -> Iterator[str
         yield (
             f'<text x="{x}" y="{_MARGIN - 14}" font-size="15" font-weight="bold" '
             f'fill="{colour}">{escape(device.name)}</text>'
-            f'<text x="{x}" y="{_MARGIN + 2}">{memory:.1f} MB, {busy * 1e3:.2f} ms per frame</text>'
+            f'<text x="{x}" y="{_MARGIN + 2}">{memory}, {busy * 1e3:.2f} ms per frame</text>'
         )
     for y, what in ((_MARGIN + _GAP - 8, "frames in"), (bottom, "results out")):
         yield (
@@ -127,7 +128,7 @@ def _phase(phase: PlannedPhase, box: _Box, network: Network, colour: str) -> Ite
         details = (
             f"{layer}: {described.operator}, {described.macs / 1e6:.2f} M multiply-accumulates, "
         )
-        details += f"{network.weight_bytes((layer,)) / 1e6:.3f} MB of weights"
+        details += f"{megabytes(network.weight_bytes((layer,)))} of weights"
         shown = layer if len(layer) <= _MOST_LETTERS else f"…{layer[1 - _MOST_LETTERS :]}"
         yield (
             f'<text x="{box.x + 12}" y="{y}"><title>{escape(details)}</title>{escape(shown)} '
@@ -154,7 +155,7 @@ def _channel(
     bottom: int,
 ) -> Iterator[str]:
     about = (
-        f"{channel.tensor.name}: {channel.wire_bytes / 1e6:.3f} MB{encoding_text(channel)} per "
+        f"{channel.tensor.name}: {megabytes(channel.wire_bytes)}{encoding_text(channel)} per "
         f"frame, {channel.source_device} → {channel.target_device}, room for "
         f"{channel.capacity_frames} frames"
     )
@@ -245,7 +246,7 @@ def _page(plan: Plan, picture: str) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>\n"
-        f"<p>{plan.frame_s * 1e3:.2f} ms per frame, {plan.bytes_per_frame / 1e6:.2f} MB per frame "
+        f"<p>{plan.frame_s * 1e3:.2f} ms per frame, {megabytes(plan.bytes_per_frame)} per frame "
         f"between devices; times are {plan.times}. {escape(plan.strategy)}: "
         f"{escape(plan.explanation)}</p><p>{escape(plan.proof)}</p>\n"
         "<table><tr><th>device</th><th>layers</th><th>MB of weights</th><th>MB in all</th></tr>\n"

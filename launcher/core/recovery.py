@@ -29,9 +29,10 @@ from launcher.core.returns import Returns
 from launcher.core.run_state import RunLife, RunState, RunStep
 from launcher.core.session import Session, SessionState
 from launcher.core.speeds import Factors, factors_for
-from launcher.core.waiting import Waiting, duration
+from launcher.core.waiting import Waiting
 from launcher.core.watch import Limits
 from launcher.errors import BadInputError, LauncherError, RunFailedError
+from launcher.quantities import duration
 from nodes.core.pauses import pause_s
 from nodes.protocol.messages import Stop, Welcome
 

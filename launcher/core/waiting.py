@@ -13,6 +13,7 @@ from math import ceil, inf
 
 from launcher.core.events import StageProgress
 from launcher.core.watch import is_past
+from launcher.quantities import duration
 
 REGROUP_S = 2.0
 """From a node's return to the request of a plan without those that are still missing."""
@@ -94,11 +95,3 @@ class Waiting:
         """When to call `has_regrouped`, `has_expired` and `reports` next."""
         due_s = min(self._until_s, self._report_s)
         return due_s if self._regroup_s is None else min(due_s, self._regroup_s)
-
-
-def duration(seconds: float) -> str:
-    """Return a duration for people, such as `2 min 40 s`, rounded up to whole seconds."""
-    minutes, rest = divmod(ceil(seconds - 0.001), 60)
-    if not minutes:
-        return f"{rest} s"
-    return f"{minutes} min {rest} s" if rest else f"{minutes} min"

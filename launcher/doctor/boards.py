@@ -15,6 +15,7 @@ from launcher.config.cluster import NodeConfig
 from launcher.core.events import MessageMalformed, MessageReceived, NotAdmitted
 from launcher.doctor.conversation import ConversationReading, converse
 from launcher.doctor.path import PathReading, PortReach, Reach, reach, read_path
+from launcher.quantities import megabytes
 from launcher.run.access import DEFAULT_FOLDER, Access
 from launcher.run.doors import candidates
 from launcher.run.roll_call import greeting
@@ -311,7 +312,7 @@ def _judge_memory(board: Board, welcome: Welcome) -> list[Finding]:
         Finding(
             Severity.ERROR if board.needed_bytes is not None else Severity.WARNING,
             f"{board.address}, memory",
-            f"{free / 1e6:.0f} MB are available there, and {why} {wanted / 1e6:.0f} MB. End other "
+            f"{megabytes(free)} are available there, and {why} {megabytes(wanted)}. End other "
             f"programs on it, or write `memory: {free * 9 // 10**7}MB` for it into cluster.yaml.",
             _there(board, "ps -eo rss,pid,args --sort -rss | head -n 10"),
         )
@@ -334,12 +335,12 @@ def _judge_link(board: Board, talk: ConversationReading) -> list[Finding]:
     least = min(FAST_BYTES_PER_S, max(SLOW_BYTES_PER_S, SLOW_SHARE * (expected or 0.0)))
     if talk.bytes_per_s >= least:
         return []
-    said = f", and cluster.yaml says {expected / 1e6:.1f} MB/s" if expected else ""
+    said = f", and cluster.yaml says {megabytes(expected)}/s" if expected else ""
     return [
         Finding(
             Severity.WARNING,
             f"the link to {board.host}",
-            f"It carries {talk.bytes_per_s / 1e6:.2f} MB/s{said}: a WLAN, a bad cable, another "
+            f"It carries {megabytes(talk.bytes_per_s)}/s{said}: a WLAN, a bad cable, another "
             "transfer, or a slow card in the board. Plan with what it carries, by a profile.",
             f"csdf-edge partition profile --cluster {shlex.quote(str(board.file))}",
         )
@@ -376,11 +377,11 @@ def facts_of(reading: BoardReading) -> dict[str, str]:
         "cores": str(welcome.cores),
     }
     if welcome.available_bytes is not None:
-        facts["available"] = f"{welcome.available_bytes / 1e6:.0f} MB"
+        facts["available"] = megabytes(welcome.available_bytes)
     if talk.round_trip_s is not None:
         facts["round trip"] = f"{talk.round_trip_s * 1e3:.2f} ms"
     if talk.bytes_per_s is not None:
-        facts["link"] = f"{talk.bytes_per_s / 1e6:.1f} MB/s"
+        facts["link"] = f"{megabytes(talk.bytes_per_s)}/s"
     if reading.path is not None and reading.path.largest is not None:
         facts["path MTU"] = str(reading.path.largest)
     return facts

@@ -39,6 +39,7 @@ from launcher.profile.file import KeptPlan, NodeTimes, ProfileCache, ProfileFile
 from launcher.profile.links import identities
 from launcher.profile.use import engine_reasons, profile_file, profiled, with_own_watts
 from launcher.progress import ProgressDisplay
+from launcher.quantities import megabytes
 from nodes.protocol.messages import Deployed, Welcome
 from partition.alone import fullest_bytes, plan_alone
 from partition.devices import Device
@@ -329,7 +330,7 @@ class Planner:
         if problem.pins:
             return "`pins` have layers elsewhere: without them, `auto` would use it alone"
         if room is not None and fullest_bytes(alone) > room:
-            return f"it may hold {room / 1e6:.0f} MB, so the others are needed"
+            return f"it may hold {megabytes(room)}, so the others are needed"
         if strategy != Auto.name:
             return f"`strategy: {strategy}` uses the other nodes; `auto` would not"
         return "the plan was made with other times; the next run begins with the measured ones"

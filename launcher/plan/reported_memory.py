@@ -18,6 +18,7 @@ from dataclasses import replace
 from launcher.config.cluster import NodeConfig
 from launcher.plan.devices import Facts
 from launcher.plan.machines import machine_of
+from launcher.quantities import megabytes
 from nodes.protocol.messages import Welcome
 from partition.plan import Plan
 from partition.prediction.memory_budget import CODE_BYTES, START_UP_BYTES
@@ -66,8 +67,8 @@ def exceeded(plan: Plan, limits: Mapping[str, int]) -> list[str]:
 def too_full(limits: Mapping[str, int]) -> dict[str, str]:
     """Return a sentence for each node on which not even an engine could start."""
     return {
-        name: f"node {name!r} is too full to be used: its agent reports {limit / 1e6:.0f} MB "
-        f"available, and an engine takes {START_UP_BYTES / 1e6:.0f} MB to start"
+        name: f"node {name!r} is too full to be used: its agent reports {megabytes(limit)} "
+        f"available, and an engine takes {megabytes(START_UP_BYTES)} to start"
         for name, limit in limits.items()
         if limit < START_UP_BYTES
     }
@@ -84,5 +85,5 @@ def within_limits(facts: Facts, limits: Mapping[str, int]) -> Facts:
 
 
 def described(limits: Mapping[str, int]) -> str:
-    """Return the limits in words, such as `a 812 MB, b 640 MB`."""
-    return ", ".join(f"{name} {limit / 1e6:.0f} MB" for name, limit in limits.items())
+    """Return the limits in words, such as `a 812.0 MB, b 640.5 MB`."""
+    return ", ".join(f"{name} {megabytes(limit)}" for name, limit in limits.items())

@@ -10,7 +10,7 @@ from ga.strategies import STRATEGIES
 from launcher.config.load import Cluster
 from launcher.config.mistakes import suggestion
 from launcher.errors import BadInputError
-from launcher.quantities import operations
+from launcher.quantities import megabytes, operations
 from launcher.run.runtime import RunOptions
 from partition.wire import COSTS, LOSSLESS_DEVIATION, LOSSY, WireChoice, encoding_of
 
@@ -95,7 +95,7 @@ def summary(network: Network, filled_seed: int | None) -> str:
     weights = sum(tensor.bytes for tensor in network.weights.values())
     macs = sum(layer.macs for layer in network.layers)
     text = (
-        f"{network.name}: {len(network.layers)} layers, {weights / 1e6:.1f} MB of weights, "
+        f"{network.name}: {len(network.layers)} layers, {megabytes(weights)} of weights, "
         f"{operations(macs)} multiply-accumulates per frame"
     )
     if filled_seed is not None:

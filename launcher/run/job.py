@@ -74,6 +74,7 @@ from launcher.profile.file import default_cache as profile_cache
 from launcher.profile.links import identities
 from launcher.profile.use import check_agents, with_profile_option
 from launcher.progress import ProgressDisplay
+from launcher.quantities import megabytes
 from launcher.results.collecting import Results
 from launcher.results.comparison.agreement import worst_of
 from launcher.results.comparison.whole import ExecutedPlans, compare_all
@@ -650,8 +651,8 @@ def _within_reported(job: _Job, plan: Plan, progress: ProgressDisplay) -> tuple[
     if not over:
         progress.say(known)
         return limited, plan
-    need = plan.memory[over[0]].total_bytes / 1e6
-    progress.say(f"{known}; the plan needs {need:.0f} MB on {over[0]}, so another one is made")
+    need = megabytes(plan.memory[over[0]].total_bytes)
+    progress.say(f"{known}; the plan needs {need} on {over[0]}, so another one is made")
     if job.choice is not None:
         limited = replace(limited, planner=replace(limited.planner, batch=None))
     again = replace(limited, request=replace(request, save=None))

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import TypeAlias
 
-from launcher.core.waiting import duration
 from launcher.errors import LauncherError, RunFailedError
 from launcher.plan.networks import Part
+from launcher.quantities import duration
 from launcher.run.feed import Feed, Outputs, Withdrawal
 from launcher.run.runtime import Array, Frame, OnUpdate, PushedNetwork, RunResult, Update
 from launcher.run.streamed_results import StreamedResults

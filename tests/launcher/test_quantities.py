@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.quantities import megabytes, operations
+from launcher.quantities import duration, megabytes, operations
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,20 @@ def test_a_size_has_three_digits_that_count(size: int, text: str) -> None:
 )
 def test_operations_have_a_prefix_and_three_digits_at_most(count: float, text: str) -> None:
     assert operations(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.2, "1 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (160, "2 min 40 s"),
+        (3 * 3600 + 59, "3 h"),
+        (3 * 3600 + 301, "3 h 5 min"),
+        (2 * 86400 + 3600, "2 d 1 h"),
+    ],
+)
+def test_a_duration_has_two_units_at_most_and_is_rounded_up(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

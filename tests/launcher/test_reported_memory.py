@@ -86,7 +86,7 @@ def test_a_plan_that_fits_is_the_one_that_plan_only_prints(cluster: Path) -> Non
     assert outcome.plan is not None
     assert planned.plan is not None
     assert outcome.plan.assignment == planned.plan.assignment
-    assert "available to nodes without `memory`, as their agents report: a 1038 MB, b 1038" in said
+    assert "available to nodes without `memory`, as their agents report: a 1038.0 MB" in said
     assert "agents report" not in unsaid
 
 
@@ -101,7 +101,7 @@ def test_a_plan_that_does_not_fit_is_made_again_and_the_report_says_why(
     assert needs(outcome)[fuller] <= least * MB + IDLE + CODE_BYTES < before[fuller]
     assert f"on {fuller}, so another one is made" in said
     assert outcome.report is not None
-    assert f"{fuller} {least + 38} MB" in outcome.report.explanation
+    assert f"{fuller} {least + 38}.0 MB" in outcome.report.explanation
     assert outcome.report.agrees
     saved = load_cluster(tmp_path / "plan" / "cluster.yaml").config.nodes
     assert [node.memory for node in saved] == [None, None, None]

@@ -9,7 +9,7 @@ import pytest
 from launcher.core import events as lev
 from launcher.core.clocks import LATE_S, PatientClock
 from launcher.core.events import Abandoned
-from launcher.core.waiting import REGROUP_S, Waiting, duration
+from launcher.core.waiting import REGROUP_S, Waiting
 from nodes.protocol.messages import HOST
 from tests.launcher_runtime.faults import RECOVERING, recovering
 from tests.launcher_runtime.outages import Outages
@@ -207,10 +207,3 @@ def test_who_comes_back_is_planned_with_at_once_if_nobody_else_is_expected() -> 
         waiting.node_returned(10.0, is_last=is_last)
         assert waiting.has_regrouped(at_s)
         assert is_last or not waiting.has_regrouped(at_s - 0.1)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "told"), [(0.2, "1 s"), (59, "59 s"), (60, "1 min"), (160, "2 min 40 s")]
-)
-def test_how_long_it_is_said_to_be(seconds: float, told: str) -> None:
-    assert duration(seconds) == told

@@ -21,6 +21,7 @@ from launcher.config.load import Cluster
 from launcher.errors import BadInputError
 from launcher.files import read_json, with_advice
 from launcher.inputs.frames import Inputs
+from launcher.quantities import megabytes
 from launcher.results.collecting import Results
 from launcher.results.comparison.agreement import Agreement
 from launcher.results.journal.identity import RunIdentity, differences
@@ -153,8 +154,8 @@ def check_room(journal: Journal, where: str) -> None:
     free = shutil.disk_usage(journal.folder).free
     if need > free:
         raise BadInputError(
-            f"{where}: the remaining results need {need / 1e6:.1f} MB in {str(journal.folder)!r}, "
-            f"where {free / 1e6:.1f} MB are free; make room, or name a folder on another disk"
+            f"{where}: the remaining results need {megabytes(need)} in {str(journal.folder)!r}, "
+            f"where {megabytes(free)} are free; make room, or name a folder on another disk"
         )
 
 

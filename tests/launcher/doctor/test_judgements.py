@@ -81,7 +81,7 @@ def test_a_sound_board():
         (
             with_talk(bytes_per_s=2e6),
             Severity.WARNING,
-            "It carries 2.00 MB/s, and cluster.yaml says 12.5 MB/s",
+            "It carries 2.0 MB/s, and cluster.yaml says 12.5 MB/s",
             "csdf-edge partition profile --cluster cluster.yaml",
         ),
         (

@@ -221,7 +221,7 @@ def test_an_agent_of_another_version_with_too_little_of_everything(tmp_path):
     assert "of version 0.1.0, and this launcher of 9.9" in version.what
     assert version.remedy.startswith("launch upgrade ")
     assert (engine.severity, engine.remedy.endswith("'")) == (Severity.ERROR, True)
-    assert "cluster.yaml lets it use 99000000 MB" in memory.what
+    assert "cluster.yaml lets it use 99000000.0 MB" in memory.what
 
 
 def test_an_agent_that_is_in_use_is_left_alone(tmp_path):
@@ -244,4 +244,4 @@ def test_a_saved_plan_that_a_board_has_no_room_for(tmp_path):
         board = Board(node, address, Access(), path, "0.1.0", needed_bytes=10**15)
         (found,) = judge_board(board, read_board(board))
     assert found.severity is Severity.ERROR
-    assert "its part of the plan needs 1000000000 MB" in found.what
+    assert "its part of the plan needs 1000000000.0 MB" in found.what

@@ -108,7 +108,7 @@ def test_what_went_wrong_comes_first_and_nothing_is_said_to_be_fine_then() -> No
     assert "something went wrong" in text
     for sentence in (
         "b is lost: its process ended",
-        "after 10 min 0 s: b is lost: it has not answered for 3.0 s",
+        "after 10 min: b is lost: it has not answered for 3.0 s",
         "the results differ from the whole model's",
     ):
         assert 0 < text.index(sentence) < text.index("Predicted and measured")
