@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, TextIO
 
@@ -21,6 +21,10 @@ STEPS = 10
 
 ENDLESS_EVERY_S = 60.0
 """Seconds between two lines of a stage without an end, where there is no terminal."""
+
+
+Say = Callable[[str], None]
+"""Shows a sentence to the user; it may be called in any thread."""
 
 
 class ProgressDisplay(Protocol):

@@ -1,23 +1,73 @@
-"""Lets SIGTERM and SIGHUP end a command as Ctrl-C does: it cleans up and prints a sentence."""
+"""Lets signals end a command: at once, with its cleanup, or in good order after what is under way.
+
+Only the first SIGTERM or SIGHUP counts: `timeout` and many service managers send several, and later
+ones would interrupt the cleanup, none of which waits without a bound.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals by which users, service managers and terminals end a command."""
+
+
+@dataclass
+class StoppedBy:
+    """The number of the signal that has stopped something; None if there was none."""
+
+    number: int | None = None
+
+
+@contextlib.contextmanager
+def stopping_on_signals(
+    stop: Callable[[], object],
+    numbers: Sequence[signal.Signals] = ENDING,
+    *,
+    again: Callable[[], object] | None = None,
+) -> Iterator[StoppedBy]:
+    """Let the first signal call `stop`, which must be safe in a signal handler.
+
+    After it Ctrl-C calls `again`, or does what it did before, and all others are ignored. Does
+    nothing outside the main thread, and for signals that are ignored.
+    """
+    stopped = StoppedBy()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    former: dict[signal.Signals, Any] = {}
+
+    def first(number: int, _: FrameType | None) -> None:
+        for each in former:
+            signal.signal(each, signal.SIG_IGN)
+        if signal.SIGINT in former:
+            interrupt = former[signal.SIGINT] if again is None else lambda *_: again()
+            signal.signal(signal.SIGINT, interrupt)
+        stopped.number = number
+        stop()
+
+    for number in numbers:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            former[number] = signal.signal(number, first)
+    try:
+        yield stopped
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
 def unwinding_on_signals() -> Iterator[None]:
     """Let the first SIGTERM or SIGHUP raise `SystemExit`, so that every `finally` block runs.
 
-    Later ones, which `timeout` and many service managers send, are ignored: they would interrupt
-    the cleanup, none of which waits without a bound. Does nothing outside the main thread; if the
-    context ends in another one, or if the program has set a handler since, handlers stay as they
-    are.
+    Does nothing outside the main thread; if the context ends in another one, or if the program has
+    set a handler since, handlers stay as they are.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -18,12 +18,12 @@ from dataclasses import replace
 from launcher.config.load import Cluster
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import FullError, LauncherError, RunFailedError, shortened
+from launcher.progress import Say
 from launcher.serve.tensors import Array
 from launcher.sinks.base import FrameResult, Sink, SinkConfig
 from launcher.sinks.opening import open_sinks
 from launcher.sources.clock import now_s
 from launcher.streaming.delivery import Delivery
-from launcher.streaming.reading import Say
 from launcher.tasks.base import Task
 
 CLOSING_S = 10.0

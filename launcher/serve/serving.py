@@ -7,8 +7,8 @@ import functools
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,7 +18,7 @@ from launcher.config.load import Cluster
 from launcher.config.serve import ServeConfig
 from launcher.console import print_text
 from launcher.errors import BadInputError
-from launcher.progress import ProgressDisplay
+from launcher.progress import ProgressDisplay, Say
 from launcher.results.page.comparison import of_view
 from launcher.results.page.recording import RunRecorder
 from launcher.run.job import load_target, run_record
@@ -35,8 +35,8 @@ from launcher.serve.request_traces import traces_to
 from launcher.serve.routes import fixed_routes
 from launcher.serve.served_sinks import ServedSinks, open_served_sinks
 from launcher.serve.service import Service
+from launcher.signals import stopping_on_signals
 from launcher.sinks.opening import takes_standard_output
-from launcher.streaming.reading import Say
 from launcher.tasks.opening import open_task
 from nodes.host.heap import give_back_free_memory
 
@@ -53,6 +53,7 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
     tls = tls_files(cluster, config)
     check_can_listen(config.addresses)
     with (
+        ExitStack() as signals,
         traces_to(config.traces) as traces,
         open_served_sinks(cluster, config.most_in_flight, progress.say) as sinks,
         open_cluster(
@@ -72,7 +73,7 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
         say = progress.say if takes_standard_output(cluster) else _print_line
         record = run_record(cluster, live.plan, live.models)
         with RunRecorder(request.report, live.view, record) as recorder:
-            number = asyncio.run(_until_stopped(service, live, config, tls, say))
+            number = asyncio.run(_until_stopped(service, live, config, tls, say, signals))
         record = recorder.record
         if record.view is not None:
             recorder.write(replace(record, compared=of_view(record.view, live.plan)))
@@ -100,14 +101,23 @@ def _config(section: ServeConfig, given: Mapping[str, object]) -> ServeConfig:
 
 
 async def _until_stopped(
-    service: Service, live: LiveCluster, config: ServeConfig, tls: TlsFiles | None, say: Say
-) -> int:
+    service: Service,
+    live: LiveCluster,
+    config: ServeConfig,
+    tls: TlsFiles | None,
+    say: Say,
+    signals: ExitStack,
+) -> int | None:
     """Serve, and `say` where; return the number of the signal that stopped it.
 
-    Raises what the cluster or a sink ended with.
+    Until `signals` is closed, it is the only one that counts. Raises what the cluster or a sink
+    ended with.
     """
-    stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    _stop_on_signals(stopped)
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[None] = loop.create_future()
+    by = signals.enter_context(
+        stopping_on_signals(lambda: loop.call_soon_threadsafe(stopped.set_result, None))
+    )
     most = config.most_in_flight * len(live.models)
     async with listening(
         service, config.addresses, cors_origins=config.cors_origins, tls=tls, most_in_flight=most
@@ -121,24 +131,9 @@ async def _until_stopped(
             for end in ends:
                 if end.done():
                     end.result()
-    return stopped.result()
+    return by.number
 
 
 def _print_line(text: str) -> None:
     print_text(text + "\n")
     sys.stdout.flush()
-
-
-def _stop_on_signals(stopped: asyncio.Future[int]) -> None:
-    """Let the first SIGINT, SIGTERM or SIGHUP set `stopped`; after it, only SIGINT still counts."""
-    loop = asyncio.get_running_loop()
-
-    def stop(number: int, _: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        loop.call_soon_threadsafe(stopped.set_result, number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, stop)

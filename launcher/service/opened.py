@@ -16,6 +16,7 @@ from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster
 from launcher.errors import LacksRoomError, LauncherError, shortened
 from launcher.progress import ProgressDisplay
+from launcher.quantities import megabytes
 from launcher.run import job
 from launcher.run.live_cluster import LiveCluster, live_cluster
 from launcher.run.request import Request
@@ -32,11 +33,8 @@ from launcher.service.events import (
     RunEnded,
 )
 
-Report = Callable[[Event], None]
-"""Takes an event; called from any thread."""
-
-Say = Callable[[Note], None]
-"""Takes something for the history; called from any thread."""
+Report = Callable[[Event | Note], None]
+"""Takes an event, or something for the history; called from any thread."""
 
 START_WAIT_S = 5.0
 """How long a release waits for nodes without which it has no plan."""
@@ -88,7 +86,6 @@ class OpenedRelease:
         turns: Turns,
         held: Callable[[], Mapping[str, Sequence[int]]],
         report: Report,
-        say: Say,
     ) -> None:
         """`cluster` reads how it runs; `held` returns the bytes of each release that has a node,
         by node."""
@@ -100,7 +97,6 @@ class OpenedRelease:
         self._turns = turns
         self._held = held
         self._report = report
-        self._say = say
         self._nodes: Sequence[NodeConfig] = ()
         self._taken: Sequence[NodeConfig] = ()
         """Nodes with an address all of whose slots other releases have."""
@@ -210,7 +206,7 @@ class OpenedRelease:
     def told(self, note: Note, *, is_open: bool) -> None:
         """Take what the run says; raises `GivenUpError` if it is no longer wanted."""
         if is_open:
-            self._say(replace(note, text=f"{self.release}: {note.text}"))
+            self._report(replace(note, text=f"{self.release}: {note.text}"))
             return
         self.stage = note.text
         if self._is_given_up.is_set():
@@ -267,8 +263,8 @@ def _within(cluster: Cluster, held: Mapping[str, Sequence[int]]) -> Cluster:
         left = node.memory - others
         if left <= 0:
             raise LacksRoomError(
-                f"node {node.name!r}: other models hold {others / 1e6:.0f} MB of its "
-                f"{node.memory / 1e6:.0f} MB"
+                f"node {node.name!r}: other models hold {megabytes(others)} of its "
+                f"{megabytes(node.memory)}"
             )
         nodes.append(node.model_copy(update={"memory": left}))
     return cluster.changed(nodes=tuple(nodes))

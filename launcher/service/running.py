@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from launcher.config.units import brief
 from launcher.errors import BadInputError, LauncherError
+from launcher.progress import ProgressDisplay
 from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.routes import Routes, ServedVersion, served_model
 from launcher.service.core import ServiceCore
@@ -81,17 +82,16 @@ class RunningService:
         self,
         store: Store,
         token: str,
-        say: Callable[..., None],
+        progress: ProgressDisplay,
         manager: ServiceManager | None = None,
     ) -> None:
-        """`token` is an operator's; `say` logs the history as it happens, each event with its
-        level, and by name the nodes and the run that it is about."""
+        """`token` is an operator's; `progress` shows the history as it happens."""
         self.routes = Routes()
         self.is_over = asyncio.Event()
         """Set once an operator has asked for the end."""
         self._store = store
         self._token = token
-        self._say = say
+        self._progress = progress
         self._manager = manager or ServiceManager({})
         self._core = ServiceCore(store.good())
         self._known = store.generations()
@@ -225,7 +225,6 @@ class RunningService:
             turns=self._turns,
             held=lambda: self._held(release),
             report=self.report,
-            say=self.report,
         )
 
     def _held(self, release: ModelRelease) -> dict[str, list[int]]:
@@ -248,7 +247,9 @@ class RunningService:
         return self._served[release]
 
     async def _note(self, note: Note) -> None:
-        self._say(note.text, note.level, nodes=note.nodes, run=note.run)
+        self._progress.name_run(note.run)
+        self._progress.say(note.text, note.level, note.nodes)
+        self._progress.name_run("")
         event = await self._stored(self._store.add_event, now_s(), note.level, note.text)
         self._history.append(event)
         noted, self._noted = self._noted, asyncio.Event()

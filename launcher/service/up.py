@@ -8,15 +8,15 @@ import secrets
 import signal
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
 from launcher.config.serve import ServeConfig
-from launcher.console import print_text
+from launcher.console import EXIT_INTERRUPTED, print_text
 from launcher.errors import EXIT_FAILED, BadInputError, LauncherError
 from launcher.files import cannot_write
+from launcher.progress import ProgressDisplay
 from launcher.serve.listening import TlsFiles, listening, tls_files
 from launcher.serve.request_traces import traces_to
 from launcher.serve.service import Service
@@ -24,14 +24,11 @@ from launcher.service.control import CONTROL, ControlFile
 from launcher.service.generations import cluster_of, read_generation
 from launcher.service.running import RunningService
 from launcher.service.store import Store, open_state
+from launcher.signals import stopping_on_signals
 from nodes.host.systemd import ServiceManager
 
 CLOSING_S = 20.0
 """How long the releases may take to end; what is left then ends with the process."""
-
-Say = Callable[..., None]
-"""Logs a text, which may have a level, and by name `nodes` and a `run` (see
-`launcher.logs.log_line`)."""
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that plans may hold the interpreter while the servers' thread waits for it; by
@@ -64,7 +61,7 @@ def apply_first(folder: Path, path: Path | None = None) -> list[str]:
     return done
 
 
-def up(folder: Path, path: Path | None, say: Say) -> int:
+def up(folder: Path, path: Path | None, progress: ProgressDisplay) -> int:
     """Keep the service of a state folder until it is told to end; return the exit code.
 
     With a `path`, that cluster.yaml is applied first; without, the last one goes on. Raises
@@ -73,7 +70,7 @@ def up(folder: Path, path: Path | None, say: Say) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with open_state(folder) as store:
         if path is not None:
-            say(add_file(store, path))
+            progress.say(add_file(store, path))
         last = store.last()
         if last is None:
             raise BadInputError(
@@ -84,7 +81,8 @@ def up(folder: Path, path: Path | None, say: Say) -> int:
         tls = tls_files(cluster, config)
         (folder / CONTROL).unlink(missing_ok=True)  # of a process that was killed
         try:
-            number = asyncio.run(_run(store, config, tls, say))
+            with ExitStack() as signals:
+                number = asyncio.run(_run(store, config, tls, progress, signals))
         finally:
             (folder / CONTROL).unlink(missing_ok=True)
     if number == signal.SIGINT:
@@ -92,12 +90,30 @@ def up(folder: Path, path: Path | None, say: Say) -> int:
     return 0
 
 
-async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None, say: Say) -> int:
-    """Serve until a signal or an operator ends it; return the signal's number, 0 if none."""
+async def _run(
+    store: Store,
+    config: ServeConfig,
+    tls: TlsFiles | None,
+    progress: ProgressDisplay,
+    signals: ExitStack,
+) -> int | None:
+    """Serve until a signal or an operator ends it; return the signal's number, None if none did.
+
+    Until `signals` is closed, only a second SIGINT counts after it, which ends the process.
+    """
     manager = ServiceManager()
     token = secrets.token_urlsafe(32)
-    service = RunningService(store, token, say, manager)
-    ended = _Signals(service)
+    service = RunningService(store, token, progress, manager)
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[None] = loop.create_future()
+    by = signals.enter_context(
+        stopping_on_signals(
+            lambda: loop.call_soon_threadsafe(stopped.set_result, None),
+            (signal.SIGINT, signal.SIGTERM),
+            again=lambda: os._exit(EXIT_INTERRUPTED),
+        )
+    )
+    _apply_on_hangup(service)
     keeping = asyncio.create_task(service.run())
     served = Service(
         service.routes,
@@ -119,81 +135,66 @@ async def _run(store: Store, config: ServeConfig, tls: TlsFiles | None, say: Say
                     most_in_flight=config.most_in_flight * 16,
                 )
             )
-            _write_control(store.folder, urls["http"], token, tls, say)
-            say(f"serving at {', '.join(urls.values())}; state in {store.folder}")
+            _write_control(store.folder, urls["http"], token, tls, progress)
+            progress.say(f"serving at {', '.join(urls.values())}; state in {store.folder}")
             service.start()
             manager.ready()
             over = asyncio.create_task(service.is_over.wait())
-            ends: list[asyncio.Future[Any]] = [over, ended.stopped, keeping]
+            ends: list[asyncio.Future[Any]] = [over, stopped, keeping]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             over.cancel()
             if keeping.done():
-                _end_at_once(keeping, say)
-            say("ending: requests under way are answered")
+                _end_at_once(keeping, progress)
+            progress.say("ending: requests under way are answered")
     finally:
         if not keeping.done():
-            await _stopped(service, say)
+            await _stopped(service, progress)
         keeping.cancel()
-    return ended.stopped.result() if ended.stopped.done() else 0
+    return by.number
 
 
-def _end_at_once(keeping: asyncio.Task[None], say: Say) -> None:
+def _end_at_once(keeping: asyncio.Task[None], progress: ProgressDisplay) -> None:
     """End the process after an error that is none of the user's: nothing closes its runs."""
     error = keeping.exception()
-    say("".join(traceback.format_exception(error)), "error")
+    progress.say("".join(traceback.format_exception(error)), "error")
     os._exit(EXIT_FAILED)
 
 
-async def _stopped(service: RunningService, say: Say) -> None:
+async def _stopped(service: RunningService, progress: ProgressDisplay) -> None:
     try:
         await asyncio.wait_for(service.stop(), CLOSING_S)
     except asyncio.TimeoutError:
-        say("not everything has ended in time; it ends with this process", "warning")
+        progress.say("not everything has ended in time; it ends with this process", "warning")
         os._exit(0)  # agents that were started end when their standard input closes
 
 
-def _write_control(folder: Path, url: str, token: str, tls: TlsFiles | None, say: Say) -> None:
+def _write_control(
+    folder: Path, url: str, token: str, tls: TlsFiles | None, progress: ProgressDisplay
+) -> None:
     certificate = None if tls is None else str(tls[0])
     for every, own in (("//0.0.0.0:", "//127.0.0.1:"), ("//[::]:", "//[::1]:")):
         url = url.replace(every, own)
     try:
         ControlFile(url, token, os.getpid(), certificate).write(folder)
     except OSError as error:
-        say(
+        progress.say(
             f"{folder / CONTROL}: {cannot_write(error)}; until this service is started again, "
             "it serves, and no command can reach it",
             "error",
         )
 
 
-class _Signals:
-    """Lets SIGTERM and SIGINT end the service, a second SIGINT at once, and SIGHUP apply the file
-    again."""
+def _apply_on_hangup(service: RunningService) -> None:
+    """Let SIGHUP apply the file again."""
+    loop = asyncio.get_running_loop()
+    applying: set[asyncio.Task[None]] = set()
 
-    def __init__(self, service: RunningService) -> None:
-        loop = asyncio.get_running_loop()
-        self.stopped: asyncio.Future[int] = loop.create_future()
-        self._applying: set[asyncio.Task[None]] = set()
+    def apply() -> None:
+        task = loop.create_task(service.apply_again())
+        applying.add(task)
+        task.add_done_callback(applying.discard)
 
-        def stop(number: int) -> None:
-            if self.stopped.done():
-                if number == signal.SIGINT:
-                    os._exit(128 + number)
-            else:
-                self.stopped.set_result(number)
-
-        def apply() -> None:
-            task = loop.create_task(service.apply_again())
-            self._applying.add(task)
-            task.add_done_callback(self._applying.discard)
-
-        calls: dict[signal.Signals, Callable[[], None]] = {
-            signal.SIGINT: lambda: stop(signal.SIGINT),
-            signal.SIGTERM: lambda: stop(signal.SIGTERM),
-            signal.SIGHUP: apply,
-        }
-        for number, call in calls.items():
-            loop.add_signal_handler(number, call)
+    loop.add_signal_handler(signal.SIGHUP, apply)
 
 
 def _main(folder: str, *path: str) -> None:

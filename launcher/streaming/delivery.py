@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import RunFailedError
+from launcher.progress import Say
 from launcher.sinks.base import FrameResult, ResultRefusedError, Sink, SinkLostError
 from launcher.streaming.clock import StreamClock
 from launcher.streaming.latencies import Latencies
 from launcher.streaming.overload import Overload, OverloadQueue
-from launcher.streaming.reading import MOST_REPORTED, Say
+from launcher.streaming.reading import MOST_REPORTED
 
 
 @dataclass(frozen=True, slots=True)

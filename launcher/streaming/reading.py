@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError, RunFailedError
+from launcher.progress import Say
 from launcher.sources.base import FrameRefusedError, Source, SourceFrame, SourceLostError
 from launcher.streaming.clock import StreamClock
 from launcher.streaming.gaps import GapLog, Gaps
@@ -15,9 +15,6 @@ from launcher.streaming.overload import OverloadQueue
 
 MOST_REPORTED = 10
 """How many refused frames, and results of a sink, have a message of their own; all are counted."""
-
-Say = Callable[[str], None]
-"""Shows a sentence to the user; it may be called in any thread."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,13 +21,14 @@ from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError
 from launcher.plan.machines import machine_of
 from launcher.plan.prediction import with_warmup
-from launcher.progress import ProgressDisplay
+from launcher.progress import ProgressDisplay, Say
 from launcher.results.page.comparison import of_stream, stream_problems
 from launcher.results.page.recording import RunRecorder
 from launcher.results.report import NonFiniteResults
 from launcher.run import job
 from launcher.run.live_cluster import live_cluster
 from launcher.run.request import Request
+from launcher.signals import stopping_on_signals
 from launcher.sinks.base import FrameResult, Sink, SinkConfig
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.in_flight import frames_in_flight
@@ -37,7 +38,6 @@ from launcher.streaming.reading import Reader
 from launcher.streaming.report import StreamReport, stream_report
 from launcher.streaming.report_text import stream_lines
 from launcher.streaming.source_stream import SourceStream
-from launcher.streaming.stopping import stopping_on_signals
 from launcher.streaming.submitting import submit_to
 from nodes.host.heap import give_back_free_memory
 
@@ -175,7 +175,7 @@ def check_request(request: Request, cluster: Cluster) -> None:
 
 
 def _source_stream(
-    ends: Ends, cluster: Cluster, say: Callable[[str], None], seen: Callable[[FrameResult], None]
+    ends: Ends, cluster: Cluster, say: Say, seen: Callable[[FrameResult], None]
 ) -> SourceStream:
     config = cluster.config
     overload, places = _overload(cluster, is_live=ends.source.is_live)
@@ -188,9 +188,7 @@ def _source_stream(
     )
 
 
-def _delivery(
-    sink: Sink, keys: SinkConfig, reconnect: ReconnectConfig, say: Callable[[str], None]
-) -> Delivery:
+def _delivery(sink: Sink, keys: SinkConfig, reconnect: ReconnectConfig, say: Say) -> Delivery:
     return Delivery(sink, reconnect, say, on_overload=keys.on_overload, places=keys.queue_results)
 
 

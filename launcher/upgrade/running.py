@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from launcher.errors import BadInputError, LauncherError
+from launcher.progress import Say
 from launcher.run.access import Access
 from launcher.upgrade.boards import SshBoard
 from launcher.upgrade.core import (
@@ -58,9 +59,7 @@ class _Looked:
     in_use: dict[str, bool] = field(default_factory=dict)
 
 
-async def upgrade(
-    boards: Sequence[SshBoard], settings: UpgradeSettings, say: Callable[[str], None]
-) -> UpgradeEnded:
+async def upgrade(boards: Sequence[SshBoard], settings: UpgradeSettings, say: Say) -> UpgradeEnded:
     """Upgrade boards one after the other; `say` takes a sentence about each step.
 
     Boards are looked at side by side, before any of them is changed.
@@ -81,9 +80,7 @@ async def upgrade(
 class _Performer:
     """Performs steps, and remembers what the boards were like."""
 
-    def __init__(
-        self, boards: dict[str, SshBoard], settings: UpgradeSettings, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, boards: dict[str, SshBoard], settings: UpgradeSettings, say: Say) -> None:
         self._boards = boards
         self._settings = settings
         self._say = say

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from launcher.signals import unwinding_on_signals
+from launcher.signals import ENDING, stopping_on_signals, unwinding_on_signals
 
 
 def told_to_end(first: signal.Signals, cleared_up: list[bool]) -> None:
@@ -29,3 +29,26 @@ def test_a_signal_unwinds_once_and_is_as_before_afterwards(number: signal.Signal
     assert ended.value.code == 128 + number
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_the_first_signal_stops_and_only_ctrl_c_counts_after_it(number: signal.Signals) -> None:
+    stops: list[bool] = []
+    with stopping_on_signals(lambda: stops.append(True)) as stopped:
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGHUP)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert stops == [True]
+    assert stopped.number == number
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_ctrl_c_may_call_something_else_the_second_time() -> None:
+    interrupts: list[bool] = []
+    with stopping_on_signals(lambda: None, again=lambda: interrupts.append(True)):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+    assert interrupts == [True]

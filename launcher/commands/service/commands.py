@@ -71,7 +71,7 @@ def _folder(options: Any) -> Path:
 
 
 def _up(options: UpOptions, as_json: bool) -> int:
-    from launcher.logs import check_log_format, is_json, log_line  # noqa: PLC0415
+    from launcher.logs import JsonProgress, check_log_format, is_json  # noqa: PLC0415
     from launcher.service.store import system_folder  # noqa: PLC0415
     from launcher.service.unit import SystemdUnit  # noqa: PLC0415
     from nodes.host.heap import keep_one_heap  # noqa: PLC0415
@@ -92,12 +92,8 @@ def _up(options: UpOptions, as_json: bool) -> int:
 
     ignore_consent()  # SIGUSR1 asks for nothing here
     keep_one_heap()  # a server has many threads, and frees in one what another allocates
-    if is_json():
-        return up(folder, options.cluster, log_line)
-    with LineProgress(sys.stdout) as progress:
-        return up(
-            folder, options.cluster, lambda text, level="info", **_: progress.say(text, level)
-        )
+    with JsonProgress() if is_json() else LineProgress(sys.stdout) as progress:
+        return up(folder, options.cluster, progress)
 
 
 def _install(unit: Any, cluster: Path | None, as_json: bool) -> int:
