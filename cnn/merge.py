@@ -16,12 +16,12 @@ import onnx
 from onnx import helper
 
 from cnn.errors import ModelError
+from cnn.layers.grouping import Operators
+from cnn.layers.upgrade import upgraded
 from cnn.model import Model
 from cnn.network import Layer, Network, Tensor
+from cnn.operators.bodies import reads, renamed
 from cnn.operators.standard import STANDARD_DOMAINS, standard_opset
-from cnn.reading.bodies import reads, renamed
-from cnn.reading.layers import Operators
-from cnn.reading.upgrade import upgraded
 from cnn.reading.weights import Array
 
 SEPARATOR = "/"

@@ -20,20 +20,20 @@ import onnx
 from onnx import helper
 
 from cnn.errors import ModelError
+from cnn.layers.grouping import Operators, layers_of, value_info
+from cnn.layers.shapes import infer
+from cnn.layers.state import StatePairs, check_names, merge_state_cycles
 from cnn.network import Layer, Network
+from cnn.operators.bodies import every_node
 from cnn.operators.supported import check_domains, check_known, opset
-from cnn.reading.bodies import every_node
 from cnn.reading.fill import fill
 from cnn.reading.functions import inlined
 from cnn.reading.half_precision import widen
 from cnn.reading.inputs import InputShapes, keep_true_inputs, settle
 from cnn.reading.interface import Constant, Interface
-from cnn.reading.layers import Operators, layers_of, value_info
 from cnn.reading.names import make_names_unique, short, shorten
 from cnn.reading.narrow_integers import widen_integers
-from cnn.reading.shapes import infer
 from cnn.reading.source import LocatedModel, locate
-from cnn.reading.state import StatePairs, check_names, merge_state_cycles
 from cnn.reading.weights import Array
 from cnn.rewrite.bands import FusedLayers, apply_bands, bandable
 from cnn.rewrite.batches import put_in_batches
@@ -322,7 +322,7 @@ def read(
     that stays open becomes 1. `seed` matters only for files without weights (see
     `cnn.reading.fill`). The network ends at the tensors `outputs`, which may be any that the file
     names; by default, at the file's outputs. `inputs` replaces inputs by constants. `state` maps an
-    input to the output whose value it takes in the next frame (see `cnn.reading.state`).
+    input to the output whose value it takes in the next frame (see `cnn.layers.state`).
 
     Raises `ModelError`: one sentence with the file, the layer or input, and what to do.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 MERGED = "State"
 """Stands for the operator of a layer that was merged from several because they keep state
-(`cnn.reading.state`).
+(`cnn.layers.state`).
 """
 
 
@@ -26,7 +26,7 @@ class Tensor:
 
     If `varies`, the tensor has another shape in every frame, and `shape` is the one to calculate
     memory and traffic with: an upper bound where other shapes imply one, otherwise a guess
-    (`cnn.reading.shapes`). Only a tail produces such a tensor and no layer reads it: it is a
+    (`cnn.layers.shapes`). Only a tail produces such a tensor and no layer reads it: it is a
     result.
 
     >>> image = Tensor("image", (1, 3, 224, 224), "float32")
@@ -52,7 +52,7 @@ class Tensor:
 
 TAIL = "Tail"
 """Stands for the operator of a tail: the operators whose shapes depend on the data, and those on
-paths between them (`cnn.reading.tail`). A tail runs as a whole, on one device.
+paths between them (`cnn.layers.tail`). A tail runs as a whole, on one device.
 """
 
 
@@ -67,7 +67,7 @@ class Layer:
     (see `cnn.rewrite.rewrites`); otherwise it is "".
 
     `state` are pairs of tensors (read, made): what the layer reads in a frame is what it made in
-    the frame before (see `cnn.reading.state`). The tensors read are not in `inputs`; those made are
+    the frame before (see `cnn.layers.state`). The tensors read are not in `inputs`; those made are
     outputs of the network.
     """
 

@@ -20,9 +20,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.operators.bodies import every_node
 from cnn.operators.standard import STANDARD_DOMAINS, standard_opset
 from cnn.operators.versions import least_version
-from cnn.reading.bodies import every_node
 from cnn.reading.weights import INLINE_BYTES, Array, tensor
 
 ALIGNMENT = 64

@@ -1,1 +1,1 @@
-"""How each ONNX operator handles rows and channels, and which operators are supported."""
+"""What each ONNX operator does with rows and frames, which are supported, and their bodies."""

@@ -11,9 +11,9 @@ from onnx import helper
 
 from cnn.errors import ModelError
 from cnn.operators import contrib
+from cnn.operators.bodies import every_node, reads
 from cnn.operators.standard import NUMBERS, STANDARD_DOMAINS, standard_opset
 from cnn.operators.versions import NEWEST
-from cnn.reading.bodies import every_node, reads
 
 OLDEST_OPSET = 7
 

@@ -1,1 +1,1 @@
-"""The steps that turn an ONNX file into layers: parse, fix shapes, fill in weights, group."""
+"""The steps that read an ONNX file: parse, fix shapes, fill in weights, normalise."""

@@ -33,7 +33,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from cnn.reading.bodies import names_read
+from cnn.operators.bodies import names_read
 from cnn.reading.weights import Array, declare
 
 KERNEL_OPERATORS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})

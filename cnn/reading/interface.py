@@ -17,8 +17,8 @@ import onnx
 from onnx import helper
 
 from cnn.errors import ModelError
+from cnn.operators.bodies import names_read, reads
 from cnn.operators.supported import numpy_dtype
-from cnn.reading.bodies import names_read, reads
 from cnn.reading.weights import Array
 
 Constant: TypeAlias = Union[bool, int, float, Sequence["Constant"]]  # noqa: UP007 - of Python 3.10

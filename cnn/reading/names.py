@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import onnx
 
-from cnn.reading.bodies import bodies
+from cnn.operators.bodies import bodies
 from cnn.reading.weights import Array
 
 _LONGEST = 1000

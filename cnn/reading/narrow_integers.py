@@ -16,8 +16,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from cnn.errors import ModelError
+from cnn.operators.bodies import bodies
 from cnn.operators.supported import describe, numpy_dtype
-from cnn.reading.bodies import bodies
 from cnn.reading.weights import Array, messages
 
 

@@ -31,6 +31,16 @@ import onnx
 from onnx import helper
 
 from cnn.errors import ModelError
+from cnn.layers.views import (
+    Bounds,
+    Join,
+    Region,
+    View,
+    Views,
+    constant_node,
+    region_name,
+    slice_nodes,
+)
 from cnn.network import TAIL
 from cnn.operators.receptive_field import Rows, bands_of
 from cnn.operators.row_rules import (
@@ -53,16 +63,6 @@ from cnn.rewrite.prepared import (
     sliced,
 )
 from cnn.rewrite.rewrites import Bands, part_name
-from cnn.rewrite.views import (
-    Bounds,
-    Join,
-    Region,
-    View,
-    Views,
-    constant_node,
-    region_name,
-    slice_nodes,
-)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cnn.errors import ModelError
-from cnn.reading.bodies import reads, renamed
+from cnn.layers.views import Join, Region, region_name
+from cnn.operators.bodies import reads, renamed
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.rewrites import Copies, copy_name
-from cnn.rewrite.views import Join, Region, region_name
 
 
 def apply_copies(draft: Draft, rewrite: Copies) -> None:

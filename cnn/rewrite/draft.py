@@ -1,7 +1,7 @@
 """A network while it is being rewritten.
 
 Each rewrite (`cnn.rewrite.slices`, …) replaces layers of a draft by others and declares views
-(`cnn.rewrite.views`) where tensors are computed in parts. Only at the end is it known which real
+(`cnn.layers.views`) where tensors are computed in parts. Only at the end is it known which real
 tensors each layer reads; `Draft.finish` then makes a `Network` of the layers, shapes and weights.
 """
 
@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import onnx
 
 from cnn.errors import ModelError
+from cnn.layers.grouping import Operators, final_names
+from cnn.layers.views import Bounds, Join, Region, View, Views, region_name
 from cnn.network import TAIL, Layer, Network, Tensor
+from cnn.operators.bodies import reads
 from cnn.operators.standard import standard_opset
-from cnn.reading.bodies import reads
-from cnn.reading.layers import Operators, final_names
 from cnn.reading.weights import Array
-from cnn.rewrite.views import Bounds, Join, Region, View, Views, region_name
 
 
 @dataclass(frozen=True, slots=True)

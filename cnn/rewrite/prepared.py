@@ -1,6 +1,6 @@
 """Take parts of a layer's operands: activations, weights, and values prepared from them.
 
-A node of the layer dequantises an 8-bit weight or activation (`cnn.reading.layers`). A part of the
+A node of the layer dequantises an 8-bit weight or activation (`cnn.layers.grouping`). A part of the
 prepared value is the same preparation applied to a part of the source.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import onnx
 
+from cnn.layers.grouping import final_names
+from cnn.layers.views import region_name
 from cnn.operators.standard import QUANTISERS
-from cnn.reading.layers import final_names
 from cnn.rewrite.draft import Draft, DraftLayer
-from cnn.rewrite.views import region_name
 
 
 def is_divisible(draft: Draft, layer: DraftLayer, name: str) -> bool:

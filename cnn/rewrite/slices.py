@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 import onnx
 
 from cnn.errors import ModelError
-from cnn.operators.channels import Rule, Use, rule_of
+from cnn.rewrite.channels import Rule, Use, rule_of
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.prepared import operands, preparing_nodes, shape_of, sliced
 from cnn.rewrite.rewrites import Channels, Slices, part_name

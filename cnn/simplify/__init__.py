@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import onnx
 
 from cnn.errors import ModelError
+from cnn.operators.bodies import reads
 from cnn.operators.supported import check_operators
-from cnn.reading.bodies import reads
 from cnn.reading.names import make_names_unique
 from cnn.reading.weights import Array
 from cnn.simplify.fold import fold

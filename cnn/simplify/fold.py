@@ -27,9 +27,9 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from cnn.operators import contrib
+from cnn.operators.bodies import has_body
 from cnn.operators.standard import QUANTISERS, STANDARD_DOMAINS
 from cnn.operators.supported import RANDOM
-from cnn.reading.bodies import has_body
 from cnn.reading.weights import INLINE_BYTES, Array, described, tensor
 from cnn.simplify.graph import OperatorGraph, attribute, integer, integers
 from cnn.simplify.unroll import Unroller, expand_sequence_operator, inlined_branch

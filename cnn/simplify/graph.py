@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.operators.bodies import captured, reads, rename
 from cnn.operators.standard import standard_opset
-from cnn.reading.bodies import captured, reads, rename
 from cnn.reading.names import short
 from cnn.reading.weights import Array
 

@@ -26,6 +26,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.operators.bodies import bodies, names_read
 from cnn.operators.standard import (
     BROADCASTING,
     ELEMENTWISE,
@@ -37,7 +38,6 @@ from cnn.operators.standard import (
     SOFTMAXES,
     STANDARD_DOMAINS,
 )
-from cnn.reading.bodies import bodies, names_read
 from cnn.reading.names import short
 from cnn.simplify.graph import OperatorGraph, attribute_or_input, has_input, integer, integers
 

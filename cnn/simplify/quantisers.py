@@ -10,7 +10,7 @@ Engines use this to fuse `DequantizeLinear` → `Conv` → `QuantizeLinear` to a
 although an operator stands between. An engine that gets only a part of the network sees only one
 side. Therefore the network is rewritten before it is cut: then every part is fused as in the whole,
 and what crosses a cut has 8 bits. Where quantisers stand on both sides of an operator, they stay,
-because the operator forms a layer with both (`cnn.reading.layers`).
+because the operator forms a layer with both (`cnn.layers.grouping`).
 
 Where a dequantised tensor is an output of the network and is read too, its readers get a
 `DequantizeLinear` of their own. Then they read 8 bits, and engines can fuse them.
@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import onnx
 
+from cnn.operators.bodies import reads
 from cnn.operators.standard import STANDARD_DOMAINS
-from cnn.reading.bodies import reads
 from cnn.simplify.graph import OperatorGraph
 
 MOVERS = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})

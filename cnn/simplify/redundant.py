@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from cnn.errors import ModelError
-from cnn.reading.bodies import reads, rename
+from cnn.operators.bodies import reads, rename
 from cnn.reading.weights import INLINE_BYTES, Array
 from cnn.simplify.fold import evaluate
 from cnn.simplify.graph import (

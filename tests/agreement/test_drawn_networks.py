@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from cnn.reading.bodies import every_node
+from cnn.operators.bodies import every_node
 from tests.agreement.drawn.check import Outcome, check
 from tests.agreement.drawn.network import Drawn, draw
 from tests.agreement.drawn.planned import planned

@@ -11,7 +11,7 @@ in the subnet nor in the whole network. Both round in the same way then, so a di
 remains is an error. Half precision is rounded after every operator (`cnn.reading.half_precision`).
 
 Rewrites compute tensors in parts and declare the whole tensor as a view of them
-(`cnn.rewrite.views`). Read in reverse, a view says which part of the whole network's tensor each of
+(`cnn.layers.views`). Read in reverse, a view says which part of the whole network's tensor each of
 these tensors is (`places`), and a part is compared with that part only.
 """
 
@@ -21,11 +21,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cnn.layers.views import Bounds, Join, View
 from cnn.model import Model
 from cnn.network import Layer
 from cnn.reading.half_precision import write_rounded
 from cnn.rewrite.rewrites import Copies, original_name
-from cnn.rewrite.views import Bounds, Join, View
 from launcher.results.comparison.tape import Level, Tape, TapeStep, Variant, input_variants
 from launcher.results.comparison.tolerance import (
     FirstDifference,

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from cnn.rewrite.views import Bounds
+from cnn.layers.views import Bounds
 from launcher.errors import RunFailedError
 from launcher.results.comparison.tolerance import Numbers
 from launcher.run.runtime import Array

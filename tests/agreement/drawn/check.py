@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 import cnn
-from cnn.reading.bodies import reads
+from cnn.operators.bodies import reads
 from cnn.rewrite.rewrites import Copies, Rewrite
 from csdf.conversion.from_network import convert
 from launcher.plan.networks import network_numbers

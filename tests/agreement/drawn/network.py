@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from cnn.reading.bodies import every_node, reads
+from cnn.operators.bodies import every_node, reads
 from tests.agreement.drawn.idioms import (
     arithmetic,
     bodies,

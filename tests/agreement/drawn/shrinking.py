@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from cnn.reading.bodies import reads
+from cnn.operators.bodies import reads
 from tests.agreement.drawn.check import check
 from tests.agreement.drawn.network import Drawn
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from cnn.reading.bodies import every_node, renamed
+from cnn.operators.bodies import every_node, renamed
 from tests.agreement.drawn.idioms import arithmetic, convolutions, images, normalising, shaping
 from tests.agreement.drawn.sketch import HALF, Sketch, Tensor, UndrawableError
 

@@ -15,15 +15,15 @@ import onnx
 from onnx import helper, numpy_helper, version_converter
 
 from cnn.errors import ModelError
+from cnn.layers.grouping import Operators, value_info
 from cnn.network import MERGED, TAIL, Layer, Network, Tensor
+from cnn.operators.bodies import has_body
 from cnn.operators.standard import (
     SOFTMAX_ON_ONE_AXIS_SINCE,
     SOFTMAXES,
     STANDARD_DOMAINS,
     standard_opset,
 )
-from cnn.reading.bodies import has_body
-from cnn.reading.layers import Operators, value_info
 from cnn.reading.weights import Array, declare
 
 

@@ -22,8 +22,8 @@ from dataclasses import replace
 import onnx
 
 from cnn.errors import ModelError
+from cnn.layers.grouping import Operators, node_key
 from cnn.network import MERGED, Layer, Tensor
-from cnn.reading.layers import Operators, node_key
 
 StatePairs = Mapping[str, str]
 """Network input → the network output whose value it takes in the next frame."""

@@ -20,9 +20,9 @@ from onnx import helper, shape_inference
 from cnn.errors import ModelError
 from cnn.network import Tensor
 from cnn.operators import contrib
+from cnn.operators.bodies import has_body
 from cnn.operators.standard import standard_opset
 from cnn.operators.supported import describe, end_before, numpy_dtype
-from cnn.reading.bodies import has_body
 from cnn.reading.weights import INLINE_BYTES, Array, declare, described, tensor
 from cnn.simplify import Simplified
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import onnx
 
 from cnn.network import Tensor
-from cnn.reading.bodies import reads
+from cnn.operators.bodies import reads
 
 
 @dataclass(frozen=True, slots=True)

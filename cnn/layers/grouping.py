@@ -3,7 +3,7 @@
 A layer is one operator that reads an activation, its *own* operator, together with the operators
 that prepare its constants and that folding leaves alone on purpose (`DequantizeLinear` of an 8-bit
 weight). These go wherever the layer goes; if two layers share one, each has a copy. Operators whose
-shapes depend on the data form one layer together (`cnn.reading.tail`).
+shapes depend on the data form one layer together (`cnn.layers.tail`).
 
 A quantised network in QDQ form has `QuantizeLinear` after every operator and `DequantizeLinear`
 before every reader. Engines fuse an operator and its neighbours into one that computes in integers.
@@ -30,13 +30,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.layers.tail import split_tail
+from cnn.layers.views import Views
 from cnn.network import MERGED, TAIL, Layer, Tensor
 from cnn.operators import contrib
+from cnn.operators.bodies import bodies, every_node, names_read, reads, renamed
 from cnn.operators.standard import ELEMENTWISE
-from cnn.reading.bodies import bodies, every_node, names_read, reads, renamed
-from cnn.reading.tail import split_tail
 from cnn.reading.weights import Array
-from cnn.rewrite.views import Views
 from cnn.simplify import Simplified
 
 _BETWEEN = ELEMENTWISE - {"Cast", "IsInf", "IsNaN", "Not"}
@@ -181,7 +181,7 @@ class Operators:
     """The ONNX nodes of each layer.
 
     `of_layer` has the nodes that prepare what the layer reads, then its own node, last. A tail and
-    a merged layer (`cnn.reading.state`) have several own nodes. `trailing` has the quantisers after
+    a merged layer (`cnn.layers.state`) have several own nodes. `trailing` has the quantisers after
     a layer's own node, for layers that have any. Nodes may read `views`, which are described in
     `described`; a network as it was read has none.
     """

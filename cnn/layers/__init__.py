@@ -1,0 +1,1 @@
+"""Group a simplified network into layers: their operators, shapes, state and views."""
