@@ -32,7 +32,7 @@ from csdf.certificates.check import check
 from csdf.certificates.plans import certify_plan
 from csdf.errors import CsdfError
 from csdf.formats import files, json_format
-from csdf.model.generation import generate
+from csdf.generation import generate
 from csdf.model.graph import Graph
 from ga.strategies import find_strategy
 from launcher.plan.files import plan_text

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from csdf.errors import CsdfError
 from csdf.formats import files, sdf3
-from csdf.model.generation import Capacities, generate
+from csdf.generation import Capacities, generate
 
 REFERENCE = Path(__file__).parents[1] / "tests" / "fixtures" / "csdf_reference"
 LIMITS = ((50, None, 3000, 0.5), (700, 7000, None, 5.0))

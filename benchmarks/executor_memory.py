@@ -8,7 +8,7 @@ Three tables, every row measured in a process of its own that has imported what 
    peak, and the CPU time of a frame with one thread (the least of all runs, rounds of the ways
    in alternation);
 2. a network cut into more and more subnets, all loaded in one process and run in turn, beside what
-   `partition.prediction.memory_budget` and `partition.prediction.memory.live_bytes` predict of it;
+   `partition.pricing.memory_budget` and `partition.prediction.memory.live_bytes` predict of it;
 3. many equal subnets without weights, for the cost of a session itself, and the time by which a
    run of the smallest subnet exceeds ONNX Runtime's own `session.run`.
 """
@@ -226,7 +226,7 @@ def cut_network(name: str, cuts: Sequence[int], folder: Path) -> Iterator[dict[s
     from cnn import read  # noqa: PLC0415
     from csdf.conversion.from_network import convert  # noqa: PLC0415
     from partition.prediction.memory import live_bytes  # noqa: PLC0415
-    from partition.prediction.memory_budget import engine_bytes  # noqa: PLC0415
+    from partition.pricing.memory_budget import engine_bytes  # noqa: PLC0415
 
     model = read(f"onnx-wheel:{name}")
     network = model.network

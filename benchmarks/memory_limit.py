@@ -53,7 +53,7 @@ from partition.devices import Device
 from partition.errors import DoesNotFitError
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.prediction.memory_budget import engine_bytes
+from partition.pricing.memory_budget import engine_bytes
 
 WATCH_S = 0.01
 """How often control groups are read."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ga.nsga import hypervolume
 from partition.errors import PartitionError
-from partition.prediction.memory_budget import fair_memory
 from partition.pricing.cost import Costs
+from partition.pricing.memory_budget import fair_memory
 from partition.pricing.traffic import Floats
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem

@@ -43,9 +43,9 @@ from nodes.protocol.messages import HOST, Order
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.prediction.run_costs import RunCosts
 from partition.prediction.simulation import Prediction, full_frames, predict
 from partition.prediction.timing import with_measured_phases
+from partition.pricing.run_costs import RunCosts
 from partition.strategies.base import Problem, Solution
 
 MACHINE = "this machine"

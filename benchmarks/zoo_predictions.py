@@ -50,7 +50,7 @@ from launcher.run import job
 from launcher.run.request import Request
 from launcher.run.runtime import Node, Runner, RunResult
 from partition.plan import MemoryPrediction, Plan
-from partition.prediction.memory_budget import CODE_BYTES, PREPARING_BYTES, START_UP_BYTES
+from partition.pricing.memory_budget import CODE_BYTES, PREPARING_BYTES, START_UP_BYTES
 
 NODES = 3
 ONE = "one"

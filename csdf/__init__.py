@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from csdf.formats.files import read, write
     from csdf.formats.networkx_form import from_networkx, to_networkx
     from csdf.formats.sdf3_scenarios import read_scenarios
+    from csdf.generation import generate
     from csdf.model.consistency import repetition_vector
-    from csdf.model.generation import generate
     from csdf.model.graph import Actor, Channel, Graph
     from csdf.model.scenarios import Scenarios
     from csdf.timing.best_orders import BestOrders, best_orders
@@ -190,8 +190,8 @@ _MODULES = {
     "formats.files": ("read", "write"),
     "formats.networkx_form": ("from_networkx", "to_networkx"),
     "formats.sdf3_scenarios": ("read_scenarios",),
+    "generation": ("generate",),
     "model.consistency": ("repetition_vector",),
-    "model.generation": ("generate",),
     "model.graph": ("Actor", "Channel", "Graph"),
     "model.scenarios": ("Scenarios",),
     "timing.best_orders": ("BestOrders", "best_orders"),

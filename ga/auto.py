@@ -35,8 +35,8 @@ from partition.errors import PartitionError
 from partition.objective import PERIOD_FIRST, WITHIN_PERIOD
 from partition.plan import Plan
 from partition.planner import foreseen_plan, plan_solution
-from partition.prediction.memory_budget import fair_memory
 from partition.prediction.timing import energy_j
+from partition.pricing.memory_budget import fair_memory
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
 from partition.strategies.batch_split import BatchSplit
 from partition.strategies.contiguous.segm import SequentialBalanced

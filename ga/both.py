@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from partition.alone import beside_idle_bytes, fullest_eq2_bytes, plan_alone, saved_percent
 from partition.plan import MemoryPrediction, Plan
-from partition.prediction.memory_budget import room_bytes
+from partition.pricing.memory_budget import room_bytes
 from partition.strategies.base import Problem
 
 ALIKE = 0.04

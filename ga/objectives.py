@@ -39,8 +39,8 @@ from numpy.typing import NDArray
 
 from cnn.network import Network
 from partition.objective import Objective
-from partition.prediction.memory_budget import fair_memory
 from partition.pricing.cost import CostModel, Costs
+from partition.pricing.memory_budget import fair_memory
 from partition.pricing.paper_equations import beta_bytes
 from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem

@@ -15,9 +15,9 @@ from cnn.rewrite.rewrites import original_name
 from ga.both import columns, order
 from ga.objectives import HELD, Preference, negligible_bytes
 from partition.plan import MemoryPrediction, Plan
-from partition.prediction.memory_budget import fair_memory
 from partition.prediction.timing import energy_j, loads
 from partition.pricing.busy import rates_of
+from partition.pricing.memory_budget import fair_memory
 from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem
 

@@ -40,8 +40,8 @@ from ga.objectives import BY_EQ2, FASTEST, PREFERENCES, Objectives, Preference
 from ga.operators import RELIEFS, Population, move_run, shift_or_relieve
 from partition.errors import PartitionError
 from partition.objective import WITHIN_PERIOD
-from partition.prediction.memory_budget import fair_memory
 from partition.pricing.cost import Costs
+from partition.pricing.memory_budget import fair_memory
 from partition.pricing.paper_equations import layer_beta_bytes
 from partition.strategies.balancing import longest_first
 from partition.strategies.base import Problem, SearchProgress, Solution, ignore_progress

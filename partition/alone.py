@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from partition.plan import Plan
 from partition.planner import foreseen_plan
-from partition.prediction.memory_budget import IDLE_AGENT_BYTES
+from partition.pricing.memory_budget import IDLE_AGENT_BYTES
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem, Solution
 from partition.wire import RAW

@@ -12,7 +12,7 @@ class EngineOverhead:
     `idle_bytes` is that of an agent that has opened the engine and loaded nothing, including the
     code that an idle agent runs; `subnet_bytes` and `layer_bytes` are what each further subnet and
     each layer adds. ONNX Runtime's 50 kB of a subnet are a session's graph, measured as 33 kB, and
-    its Python objects. `partition.prediction.memory_budget` says how the defaults were measured,
+    its Python objects. `partition.pricing.memory_budget` says how the defaults were measured,
     and what is the same for every engine.
     """
 

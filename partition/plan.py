@@ -16,7 +16,7 @@ from cnn.rewrite.rewrites import Copies, Rewrite
 from csdf.conversion.from_network import balanced_pattern
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.prediction.memory_budget import START_UP_BYTES
+from partition.pricing.memory_budget import START_UP_BYTES
 from partition.wire import Encoding
 
 

@@ -34,10 +34,10 @@ from partition.prediction.encoding import encoded_channels
 from partition.prediction.fitting import fit, step_times
 from partition.prediction.foreseen import foreseen
 from partition.prediction.memory import predict_memory
-from partition.prediction.memory_budget import START_UP_BYTES
 from partition.prediction.timing import latency_s, loads, period_s, phase_seconds, wire_bytes
 from partition.pricing.compute_time import layer_seconds
 from partition.pricing.layer_power import LayerWatts, phase_w
+from partition.pricing.memory_budget import START_UP_BYTES
 from partition.pricing.traffic import SLACK_FRAMES
 from partition.strategies.base import Problem, Solution, Strategy, divided_seconds
 from partition.wire import RAW, WireChoice

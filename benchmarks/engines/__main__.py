@@ -49,7 +49,7 @@ from partition.devices import Device
 from partition.engine_overhead import EngineOverhead
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.prediction.memory_budget import CODE_BYTES, engine_bytes
+from partition.pricing.memory_budget import CODE_BYTES, engine_bytes
 
 ENGINES = ("onnxruntime", "openvino")
 ASKED_BEST, ASKED_SLOWEST = 1.03, 1.02

@@ -32,8 +32,8 @@ from csdf.errors import (
 from csdf.execution.simulation import simulate
 from csdf.execution.static_orders import Ordered, Orders, ordered
 from csdf.formats import drawing, files, gantt
+from csdf.generation import generate
 from csdf.model.channels import fold_reverse_channels
-from csdf.model.generation import generate
 from csdf.model.graph import Graph
 from csdf.timing.expansion import homogeneous
 from csdf.timing.latency import latency

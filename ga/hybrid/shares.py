@@ -1,9 +1,9 @@
 """The states of the hybrid search and their estimated costs.
 
-A state says how many **grains** of each unit (`partition.pricing.units`) each device has: integers
-[units, devices], whose rows sum up to the unit's grains. A unit whose grains are all on one device
-stays whole; one whose grains are on several is split into parts of that many grains. So one search
-decides both splitting and assignment, and no unit is split without need.
+A state says how many **grains** of each unit (`partition.strategies.units`) each device has:
+integers [units, devices], whose rows sum up to the unit's grains. A unit whose grains are all on
+one device stays whole; one whose grains are on several is split into parts of that many grains. So
+one search decides both splitting and assignment, and no unit is split without need.
 
 States are priced approximately, many at a time. Work and bytes divide with the grains, except for
 what every part needs: the whole input (split by channels), or the weights and a halo (split by
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ga.hybrid.unit_rows import UnitRows
 from ga.objectives import feasible_first, smooth_maximum
 from partition.devices import machines
-from partition.prediction.memory_budget import START_UP_BYTES, engines_bytes
+from partition.pricing.memory_budget import START_UP_BYTES, engines_bytes
 from partition.pricing.traffic import Floats, Flows, frames_between_devices
 from partition.strategies.base import Problem
 

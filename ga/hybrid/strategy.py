@@ -3,7 +3,7 @@
 Vertical partitioning stops gaining where a single layer is more than a device's fair share. This
 strategy divides such layers, and only such layers, by channels or by rows.
 
-1. **Units** (`partition.pricing.units`) are formed in a few ways: split by channels only, or by
+1. **Units** (`partition.strategies.units`) are formed in a few ways: split by channels only, or by
    rows where weights are small, fused more or less.
 2. **Annealing** over states (`ga.hybrid.shares`) decides what is split, how, and where it goes. It
    starts from runs and necklaces (`ga.hybrid.moves`).
@@ -28,11 +28,10 @@ from ga.hybrid.moves import Moves
 from ga.hybrid.shares import Shares, States, Weights
 from ga.hybrid.unit_rows import UnitRows, unit_rows
 from partition.objective import Objective
-from partition.prediction.memory_budget import fair_memory
 from partition.pricing.cost import Costs
+from partition.pricing.memory_budget import fair_memory
 from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes
 from partition.pricing.traffic import Floats
-from partition.pricing.units import find_units
 from partition.strategies.base import (
     Problem,
     Rewritable,
@@ -41,6 +40,7 @@ from partition.strategies.base import (
     apply_rewrites,
     required_model,
 )
+from partition.strategies.units import find_units
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Units (`partition.pricing.units`) as arrays: which work and bytes divide, and which do not."""
+"""Units (`partition.strategies.units`) as arrays: which work and bytes divide, and which do not."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from cnn.network import Network
 from cnn.rewrite.rewrites import Channels
 from partition.pricing.traffic import Floats
-from partition.pricing.units import Unit
 from partition.strategies.base import Problem, Rewritable
+from partition.strategies.units import Unit
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from ga import local_search, nsga
 from ga.objectives import feasible_first, smooth_maximum
 from ga.operators import Population
 from partition.devices import Device
-from partition.prediction.memory_budget import engines_bytes, room_bytes
 from partition.pricing.cost import CostModel, Costs
+from partition.pricing.memory_budget import engines_bytes, room_bytes
 from partition.pricing.paper_equations import beta_bytes
 from partition.pricing.traffic import Floats
 

@@ -1,9 +1,10 @@
 """Runs over parts of layers, where a whole layer is more than a device's fair share.
 
-Every unit (`partition.pricing.units`) that is more than `FINENESS` of a fair share of the work or
-of the memory is divided into equal parts, its grains. The search then sees a network of grains, in
-which all layers are small. Of what it finds, the grains of a unit that lie on one device become one
-part again (`ga.hybrid.strategy.carry_out`), so only units that several devices share stay divided.
+Every unit (`partition.strategies.units`) that is more than `FINENESS` of a fair share of the work
+or of the memory is divided into equal parts, its grains. The search then sees a network of grains,
+in which all layers are small. Of what it finds, the grains of a unit that lie on one device become
+one part again (`ga.hybrid.strategy.carry_out`), so only units that several devices share stay
+divided.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from cnn.rewrite.rewrites import part_name
 from ga.hybrid.strategy import FUSED, Split, carry_out
 from ga.hybrid.unit_rows import UnitRows, unit_rows
 from partition.errors import PartitionError
-from partition.prediction.memory_budget import fair_memory
+from partition.pricing.memory_budget import fair_memory
 from partition.pricing.paper_equations import layer_beta_bytes
-from partition.pricing.units import find_units
 from partition.strategies.base import Problem, Rewritable, apply_rewrites
+from partition.strategies.units import find_units
 
 FINENESS = 0.15
 """The share of a device's fair load above which a unit is divided into grains."""

@@ -33,7 +33,7 @@ from partition.errors import PartitionError
 from partition.objective import WITHIN_PERIOD
 from partition.plan import Plan
 from partition.planner import plan_solution
-from partition.prediction.memory_budget import fair_memory
+from partition.pricing.memory_budget import fair_memory
 from partition.pricing.paper_equations import layer_beta_bytes
 from partition.strategies.base import (
     Candidate,

@@ -24,7 +24,7 @@ from nodes.core.engines import AUTO, EngineLackingError, resolve
 from nodes.doctor.findings import Finding, Severity
 from nodes.protocol.addresses import host_of
 from nodes.protocol.messages import PROTOCOL, Refused, Welcome, is_understood
-from partition.prediction.memory_budget import START_UP_BYTES
+from partition.pricing.memory_budget import START_UP_BYTES
 
 if TYPE_CHECKING:
     from nodes.net.keys import KeyFolder

@@ -37,8 +37,8 @@ from launcher.errors import BadInputError, reason
 from launcher.files import cannot_write, read_json, write_whole
 from launcher.plan.certificates import certificate_of
 from partition.plan import Plan
-from partition.prediction.memory_budget import engine_bytes
 from partition.pricing.busy import shared_machines
+from partition.pricing.memory_budget import engine_bytes
 
 PLAN = "plan.json"
 CLUSTER = "cluster.yaml"

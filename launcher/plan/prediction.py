@@ -17,9 +17,9 @@ from launcher.run.runtime import RunResult
 from nodes.protocol.messages import Order
 from partition.plan import Plan
 from partition.prediction.foreseen import firings
-from partition.prediction.run_costs import RunCosts
 from partition.prediction.simulation import Prediction, predict
 from partition.prediction.timing import with_measured_phases
+from partition.pricing.run_costs import RunCosts
 
 MOST_FRAMES = 400
 MOST_FIRINGS = 100_000

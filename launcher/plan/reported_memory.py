@@ -21,7 +21,7 @@ from launcher.plan.machines import machine_of
 from launcher.quantities import megabytes
 from nodes.protocol.messages import Welcome
 from partition.plan import Plan
-from partition.prediction.memory_budget import CODE_BYTES, START_UP_BYTES
+from partition.pricing.memory_budget import CODE_BYTES, START_UP_BYTES
 
 
 def reported_limits(

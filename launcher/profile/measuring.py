@@ -68,7 +68,7 @@ from partition.measured.profiles import (
 )
 from partition.plan import Plan
 from partition.planner import as_run
-from partition.prediction.memory_budget import START_UP_BYTES
+from partition.pricing.memory_budget import START_UP_BYTES
 
 ROUNDS = (3, 1, 1)
 """The most new plans that are measured after each search."""

@@ -196,7 +196,7 @@ class EngineMemory:
     `idle_bytes` is that of an agent that has opened the engine and loaded nothing, including the
     code that an idle agent runs; `subnet_bytes` and `layer_bytes` are what each further subnet and
     each layer adds. The defaults were measured for ONNX Runtime
-    (`partition.prediction.memory_budget`).
+    (`partition.pricing.memory_budget`).
     """
 
     idle_bytes: int = 34_000_000

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from partition.devices import Device, LayerRates
 from partition.measured.profiles import AGENTS_PART
-from partition.prediction.run_costs import ThreadCosts
+from partition.pricing.run_costs import ThreadCosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,11 @@ from partition.errors import PartitionError
 from partition.measured.batch_curves import seconds_at
 from partition.measured.subnet_fit import MeasuredSubnet, fit_to_subnets
 from partition.plan import Plan, PlannedPhase
-from partition.prediction.run_costs import ThreadCosts
 from partition.prediction.timing import with_measured_phases
 from partition.pricing.compute_time import layer_seconds
 from partition.pricing.layer_power import LayerWatts
 from partition.pricing.linear_models import LinearTime, fit
+from partition.pricing.run_costs import ThreadCosts
 
 AGENTS_PART = 0.4
 """The part of the usual `Device.firing_s` that the agent takes; the rest is that of `run_s`."""
@@ -327,7 +327,7 @@ def profiled_devices(
     device's interface is as fast as the fastest of its links; devices of one host have no link
     between them. The two ends of a message share its processor time, and that of its bytes. What a
     firing costs besides its layers is a share of a message's cost
-    (`partition.prediction.run_costs`), and at least the device's previous `firing_s`: messages are
+    (`partition.pricing.run_costs`), and at least the device's previous `firing_s`: messages are
     measured while caches are warm, and by threads that a limit on the computing thread does not
     affect.
     """

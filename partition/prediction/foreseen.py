@@ -12,8 +12,8 @@ from typing import Literal
 
 from partition.measured.profiles import Profile
 from partition.plan import Plan
-from partition.prediction.run_costs import RunCosts
 from partition.prediction.simulation import predict
+from partition.pricing.run_costs import RunCosts
 
 FORESEEN_FIRINGS = 30_000
 """The largest simulation of a plan before it runs, which takes some tenths of a second."""

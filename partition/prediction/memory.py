@@ -40,8 +40,8 @@ from csdf.conversion.from_network import Dataflow, Phase
 from csdf.conversion.skew import Pipeline
 from partition.devices import Device
 from partition.plan import MemoryPrediction
-from partition.prediction.memory_budget import engine_bytes
 from partition.pricing.compute_time import FUSED, FUSED_SUMS
+from partition.pricing.memory_budget import engine_bytes
 from partition.pricing.paper_equations import device_beta_bytes
 
 PACKED = frozenset({"Gemm", "MatMul", "LSTM", "GRU", "RNN", "ConvTranspose"})

@@ -43,8 +43,8 @@ from csdf.execution.shared_machine import Machine, Platform
 from csdf.execution.simulation import Timeline, simulate
 from csdf.model.graph import Actor, Channel, Graph
 from partition.plan import Plan, PlannedChannel
-from partition.prediction.run_costs import RunCosts
 from partition.prediction.timing import encoding_seconds
+from partition.pricing.run_costs import RunCosts
 
 NANOSECOND = Fraction(1, 10**9)
 

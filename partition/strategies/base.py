@@ -22,10 +22,10 @@ from cnn.rewrite.rewrites import Channels, Rewrite
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
 from partition.objective import DEFAULT_OBJECTIVE, WITHIN, Objective
-from partition.prediction.memory_budget import START_UP_BYTES
 from partition.pricing.cost import CostModel
 from partition.pricing.layer_power import LayerWatts
 from partition.pricing.linear_models import LinearTime
+from partition.pricing.memory_budget import START_UP_BYTES
 from partition.pricing.traffic import SLACK_FRAMES
 from partition.wire import RAW, WireChoice, shortest_bytes
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from partition.prediction.memory_budget import least_engine_bytes, room_bytes
 from partition.pricing.busy import shared_machines
+from partition.pricing.memory_budget import least_engine_bytes, room_bytes
 from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from partition.prediction.memory_budget import room_bytes
 from partition.pricing.cost import Costs
+from partition.pricing.memory_budget import room_bytes
 from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem
 

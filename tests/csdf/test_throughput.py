@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from csdf.analysis import analyze
 from csdf.errors import DeadlockError
 from csdf.execution.liveness import check_liveness
+from csdf.generation import Capacities, generate
 from csdf.model.consistency import repetition_vector
-from csdf.model.generation import Capacities, generate
 from csdf.model.graph import Graph
 from csdf.timing.expansion import homogeneous
 from csdf.timing.throughput import Throughput, actor_periods, throughput

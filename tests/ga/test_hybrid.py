@@ -10,8 +10,8 @@ from benchmarks.hybrid import VGG16, YOLOV2, measure
 from cnn.rewrite.rewrites import Slices
 from ga.hybrid.strategy import Hybrid, HybridEffort
 from partition.planner import plan_solution
-from partition.pricing.units import BLOCK
 from partition.strategies.base import Problem
+from partition.strategies.units import BLOCK
 from tests.partition.rewriting_contract import RewritingContract, chain_model
 from tests.partition.strategy_contract import equal
 

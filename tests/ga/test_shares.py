@@ -17,10 +17,10 @@ from ga.hybrid.strategy import carry_out
 from ga.hybrid.unit_rows import UnitRows, unit_rows
 from ga.objectives import smooth_maximum
 from partition.devices import Device
-from partition.prediction.memory_budget import fair_memory
+from partition.pricing.memory_budget import fair_memory
 from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes
-from partition.pricing.units import find_units
 from partition.strategies.base import Problem
+from partition.strategies.units import find_units
 from tests.partition.rewriting_contract import chain_model
 from tests.partition.strategy_contract import MB, equal
 

@@ -18,7 +18,7 @@ from launcher.plan.reported_memory import reported_limits
 from launcher.profile.links import identities
 from launcher.profile.measuring import kinds
 from nodes.protocol.messages import PROTOCOL, Welcome
-from partition.prediction.memory_budget import CODE_BYTES
+from partition.pricing.memory_budget import CODE_BYTES
 from tests.launcher.models import write_branches
 
 

@@ -9,8 +9,8 @@ from partition.measured.profiles import NodeProfile, Profile, profiled_devices
 from partition.plan import Plan
 from partition.planner import make_plan
 from partition.prediction.foreseen import RunFacts, foreseen
-from partition.prediction.run_costs import ThreadCosts
 from partition.prediction.timing import with_measured_phases
+from partition.pricing.run_costs import ThreadCosts
 from tests.partition.networks import chain
 
 HERE = "here"

@@ -22,7 +22,7 @@ from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
 from launcher.run.runtime import Node, RunResult
 from nodes.protocol.messages import PROTOCOL, Welcome
-from partition.prediction.memory_budget import CODE_BYTES
+from partition.pricing.memory_budget import CODE_BYTES
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_classifier
 

@@ -13,7 +13,7 @@ from cnn.network import Layer, Network, Tensor
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
 from partition.objective import Objective
-from partition.prediction.memory_budget import least_engine_bytes
+from partition.pricing.memory_budget import least_engine_bytes
 from partition.strategies.base import Problem, Solution
 from partition.strategies.chosen import objective_value
 from partition.strategies.exact.loads import LoadVariables

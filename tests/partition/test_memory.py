@@ -14,7 +14,7 @@ from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
 from partition.errors import DoesNotFitError
 from partition.planner import make_plan
 from partition.prediction.memory import channel_bytes, live_bytes, packing_bytes
-from partition.prediction.memory_budget import LAYER_BYTES, START_UP_BYTES
+from partition.pricing.memory_budget import LAYER_BYTES, START_UP_BYTES
 from tests.partition.networks import chain
 
 

@@ -14,7 +14,7 @@ from cnn import read
 from partition.devices import Device
 from partition.plan import MemoryPrediction
 from partition.planner import make_plan
-from partition.prediction.memory_budget import CODE_BYTES, PREPARING_BYTES, START_UP_BYTES
+from partition.pricing.memory_budget import CODE_BYTES, PREPARING_BYTES, START_UP_BYTES
 
 pytestmark = pytest.mark.slow
 

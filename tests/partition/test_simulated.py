@@ -14,8 +14,8 @@ from partition.devices import Device, slower
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.prediction.run_costs import RunCosts, Site, ThreadCosts
 from partition.prediction.simulation import Prediction, predict
+from partition.pricing.run_costs import RunCosts, Site, ThreadCosts
 from tests.partition.networks import chain, partitioned
 from tests.partition.test_timing import device, plan
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 
 import cnn
 from cnn.rewrite.rewrites import Bands, Channels, Slices
-from partition.pricing.units import Unit, block_of, find_units
 from partition.strategies.base import Problem
+from partition.strategies.units import Unit, block_of, find_units
 from tests.networks import save, small_models
 from tests.partition.rewriting_contract import chain_model, residual_model
 from tests.partition.strategy_contract import equal

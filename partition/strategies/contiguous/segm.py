@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from cnn.network import Network
 from partition.devices import Device
 from partition.objective import PERIOD_FIRST
-from partition.prediction.memory_budget import engine_bytes
+from partition.pricing.memory_budget import engine_bytes
 from partition.pricing.traffic import Floats
 from partition.strategies.alike import kind_by_device
 from partition.strategies.balancing import Report, balanced_split, refined

@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 
 from partition.errors import PartitionError
 from partition.objective import PERIOD_FIRST
-from partition.prediction.memory_budget import room_bytes
 from partition.pricing.busy import period_s, rate_columns, shared_machines
+from partition.pricing.memory_budget import room_bytes
 from partition.pricing.traffic import Floats
 from partition.strategies.alike import kind_by_device
 from partition.strategies.base import Problem, SearchProgress, Solution

@@ -18,8 +18,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from partition.prediction.memory_budget import least_engine_bytes
 from partition.pricing import busy
+from partition.pricing.memory_budget import least_engine_bytes
 from partition.strategies.exact.placement import Expression, Placement
 from partition.strategies.exact.terms import MEMORY_UNIT, SHARE_UNIT
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from cnn.network import Layer
 from partition.errors import DoesNotFitError, PartitionError
-from partition.prediction.memory_budget import least_engine_bytes
+from partition.pricing.memory_budget import least_engine_bytes
 from partition.pricing.traffic import frames_between_devices
 from partition.strategies.base import Problem
 from partition.strategies.exact.loads import LoadVariables

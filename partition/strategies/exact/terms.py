@@ -16,8 +16,8 @@ import numpy as np
 
 from cnn.network import Network
 from partition.devices import Device, machines
-from partition.prediction.memory_budget import fair_memory
 from partition.pricing.busy import rates_of
+from partition.pricing.memory_budget import fair_memory
 from partition.pricing.traffic import Assignments, Floats
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.rewrite.rewrites import part_name
-from partition.prediction.memory_budget import room_bytes
+from partition.pricing.memory_budget import room_bytes
 from partition.strategies.base import (
     Problem,
     Rewritable,

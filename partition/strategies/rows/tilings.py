@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from cnn.network import Tensor
 from cnn.rewrite.rewrites import Bands, apportion
-from partition.prediction.memory_budget import engines_bytes
 from partition.pricing.busy import period_s, shared_machines
+from partition.pricing.memory_budget import engines_bytes
 from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem, Rewritable
 from partition.strategies.contiguous.cuts import best_cuts
