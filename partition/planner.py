@@ -21,7 +21,6 @@ from csdf.conversion.skew import Pipeline, retime
 from csdf.errors import CsdfError
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
-from partition.measured.profiles import with_profile
 from partition.plan import (
     LayerCosts,
     MemoryPrediction,
@@ -34,7 +33,14 @@ from partition.prediction.encoding import encoded_channels
 from partition.prediction.fitting import fit, step_times
 from partition.prediction.foreseen import foreseen
 from partition.prediction.memory import predict_memory
-from partition.prediction.timing import latency_s, loads, period_s, phase_seconds, wire_bytes
+from partition.prediction.timing import (
+    latency_s,
+    loads,
+    period_s,
+    phase_seconds,
+    wire_bytes,
+    with_profile,
+)
 from partition.pricing.compute_time import layer_seconds
 from partition.pricing.layer_power import LayerWatts, phase_w
 from partition.pricing.memory_budget import START_UP_BYTES

@@ -45,8 +45,7 @@ from benchmarks.report import Figure, Table, print_figures, report
 from launcher.profile.engines import compared as choose
 from nodes.executors.registry import offers
 from nodes.protocol.messages import EngineMemory
-from partition.devices import Device
-from partition.engine_overhead import EngineOverhead
+from partition.devices import Device, EngineOverhead
 from partition.plan import Plan
 from partition.planner import make_plan
 from partition.pricing.memory_budget import CODE_BYTES, engine_bytes

@@ -18,8 +18,7 @@ from launcher.run.access import exposed, opened
 from launcher.run.runtime import Node
 from nodes.core.engines import AUTO, BUILT_IN_MEMORY
 from nodes.protocol.messages import BoardFigures, EngineMemory
-from partition.devices import Device, slower
-from partition.engine_overhead import EngineOverhead
+from partition.devices import Device, EngineOverhead, slower
 from partition.measured.board import MeasuredFigures, with_figures
 
 USUAL_LINK_BYTES_PER_S = 125e6

@@ -45,7 +45,7 @@ from nodes.core.engines import EngineLackingError, resolve
 from nodes.net.sockets import AddressError
 from nodes.protocol.messages import HOST, BlobInfo, EngineChoice
 from partition.plan import Plan
-from partition.prediction.two_plans import with_room
+from partition.prediction.memory import with_room
 
 MOST_PLANS = 32
 """How many plans are kept, the one that runs among them; only the last ones can come to run."""

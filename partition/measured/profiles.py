@@ -30,7 +30,6 @@ from partition.errors import PartitionError
 from partition.measured.batch_curves import seconds_at
 from partition.measured.subnet_fit import MeasuredSubnet, fit_to_subnets
 from partition.plan import Plan, PlannedPhase
-from partition.prediction.timing import with_measured_phases
 from partition.pricing.compute_time import layer_seconds
 from partition.pricing.layer_power import LayerWatts
 from partition.pricing.linear_models import LinearTime, fit
@@ -385,18 +384,6 @@ def fused_phases(plan: Plan, profile: Profile) -> dict[str, float]:
         if (phase.device, key) in known:
             found[phase.name] = known[phase.device, key]
     return found
-
-
-def with_profile(plan: Plan, profile: Profile) -> Plan:
-    """Return `plan`, made with measured seconds of layers, marked as measured unless one of its
-    devices has no measurements.
-
-    Phases that were measured as subnets (`fused_phases`) get these times.
-    """
-    estimated = {phase.name: phase.predicted_s for phase in plan.phases}
-    found = with_measured_phases(plan, estimated | fused_phases(plan, profile))
-    is_known = all(phase.device in profile.nodes for phase in plan.phases)
-    return found if is_known else replace(found, times="estimated")
 
 
 def measured_part(plan: Plan, profile: Profile) -> str:

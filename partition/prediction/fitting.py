@@ -33,17 +33,7 @@ from partition.devices import Device
 from partition.plan import PlannedPhase
 from partition.prediction.timing import Load
 from partition.pricing.busy import shared_machines
-from partition.pricing.traffic import LONG_BYTES, UNSENT_FRAMES
-
-MARGIN = 0.15
-"""Periods. In simulated runs of ResNet50 on 4 and 10 devices whose phases take up to 30 % more or
-less time than planned, periods are then as short as with a frame of slack in every channel. Boards
-of the laboratory wait as long with 0.3 and 0.75 periods (decision 042)."""
-
-
-def margin_periods(slack_frames: int) -> float:
-    """Return the margin of channels between devices, in periods."""
-    return MARGIN + slack_frames - 1 if slack_frames else 0.0
+from partition.pricing.traffic import LONG_BYTES, UNSENT_FRAMES, margin_periods
 
 
 def fit(

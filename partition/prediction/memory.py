@@ -19,7 +19,7 @@ may still suffice:
   phase keeps is a channel of two frames. Encoded frames wait encoded (`partition.wire`), and one of
   each channel is decoded before the firing that reads it.
 - **Engine**: the agent itself, a session per phase and a kernel per layer, which differ from engine
-  to engine (`partition.engine_overhead`).
+  to engine (`partition.devices.EngineOverhead`).
 
 **Packing** happens before all that. While a phase is loaded, the engine packs the weights of its
 matrices one after the other, and for a moment holds both the original and the copy, beside the code
@@ -30,8 +30,7 @@ Packed integer weights stay in memory, because they are not written into a file.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -39,19 +38,10 @@ from cnn.network import Layer, Network, Tensor
 from csdf.conversion.from_network import Dataflow, Phase
 from csdf.conversion.skew import Pipeline
 from partition.devices import Device
-from partition.plan import MemoryPrediction
+from partition.plan import MemoryPrediction, Plan
 from partition.pricing.compute_time import FUSED, FUSED_SUMS
-from partition.pricing.memory_budget import engine_bytes
+from partition.pricing.memory_budget import engine_bytes, packing_bytes, quantised_bytes
 from partition.pricing.paper_equations import device_beta_bytes
-
-PACKED = frozenset({"Gemm", "MatMul", "LSTM", "GRU", "RNN", "ConvTranspose"})
-"""Operators whose weights ONNX Runtime packs while it loads a subnet."""
-
-PRODUCTS = frozenset({"Gemm", "MatMul"})
-"""The matrix products among `PACKED`: packed unless the results of all products of a subnet have
-one row (`nodes.executors.onnx.packing`)."""
-
-QUANTISED = frozenset({"int8", "uint8"})
 
 HALF = frozenset({"float16", "bfloat16"})
 
@@ -132,25 +122,6 @@ def _written_over(network: Network, layer: Layer, ending: Sequence[str]) -> int:
     return size if any(network.tensors[name].bytes == size for name in read) else 0
 
 
-def packing_bytes(network: Network, names: Sequence[str]) -> int:
-    """Return twice the bytes of the largest weight in these layers that an engine packs: the
-    original and its packed copy."""
-    layers = [network.layer[name] for name in names]
-    products = [layer for layer in layers if layer.operator in PRODUCTS]
-    rows = [math.prod(network.tensors[layer.outputs[0]].shape[:-1]) for layer in products]
-    unpacked = PRODUCTS if all(count == 1 for count in rows) else frozenset()
-    packed = [layer for layer in layers if layer.operator in PACKED - unpacked]
-    weights = (name for layer in packed for name in layer.weights)
-    return 2 * max((network.weights[name].bytes for name in weights), default=0)
-
-
-def quantised_bytes(network: Network, names: Collection[str]) -> int:
-    """Return the bytes of the quantised weights of these layers."""
-    weights = {weight for name in names for weight in network.layer[name].weights}
-    found = (network.weights[weight] for weight in weights)
-    return sum(tensor.bytes for tensor in found if tensor.dtype in QUANTISED)
-
-
 def _widened(network: Network) -> Network:
     """Return the network as a processor without half precision computes it."""
     if not any(tensor.dtype in HALF for tensor in network.weights.values()):
@@ -201,3 +172,34 @@ def _decoded_bytes(dataflow: Dataflow, encoded_bytes: Mapping[str, int]) -> dict
             for target in flow.targets:
                 found[target] = found.get(target, 0) + flow.tensor.bytes
     return found
+
+
+def with_room(present: Plan, following: Plan) -> frozenset[str]:
+    """Return the devices of `following` that can load their part while they run that of `present`.
+
+    Devices without a limit can. Channels of the plan that is loaded hold nothing before it streams,
+    and the engine itself exists once. Weights that both plans have on a device count twice,
+    although the kernel may share their pages.
+    """
+    used = {phase.device for phase in following.phases}
+    return frozenset(
+        device.name
+        for device in following.devices
+        if device.name in used
+        and (
+            device.memory_bytes is None
+            or _held_bytes(device, present) + _loaded_bytes(device, following.memory[device.name])
+            <= device.memory_bytes
+        )
+    )
+
+
+def _held_bytes(device: Device, plan: Plan) -> int:
+    memory = plan.memory.get(device.name)
+    return device.engine_overhead.idle_bytes if memory is None else memory.total_bytes
+
+
+def _loaded_bytes(device: Device, memory: MemoryPrediction) -> int:
+    engine = memory.engine_bytes - device.engine_overhead.idle_bytes
+    tensors = memory.weights_bytes + memory.activations_bytes
+    return max(engine + tensors, memory.packing_bytes)

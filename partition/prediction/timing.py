@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from csdf.conversion.from_network import HOST, SOURCE, Dataflow
 from partition.devices import Device, launcher_s
 from partition.errors import PartitionError
+from partition.measured.profiles import Profile, fused_phases
 from partition.plan import Plan, PlannedChannel, PlannedPhase
 from partition.pricing import busy
 from partition.pricing.busy import rates_of
@@ -333,3 +334,15 @@ def with_measured_phases(plan: Plan, phase_s: Mapping[str, float]) -> Plan:
         latency_s=latency_s(phases, plan.channels, period, plan.dealing),
         times="measured",
     )
+
+
+def with_profile(plan: Plan, profile: Profile) -> Plan:
+    """Return `plan`, made with measured seconds of layers, marked as measured unless one of its
+    devices has no measurements.
+
+    Phases that were measured as subnets (`fused_phases`) get these times.
+    """
+    estimated = {phase.name: phase.predicted_s for phase in plan.phases}
+    found = with_measured_phases(plan, estimated | fused_phases(plan, profile))
+    is_known = all(phase.device in profile.nodes for phase in plan.phases)
+    return found if is_known else replace(found, times="estimated")

@@ -38,12 +38,15 @@ from numpy.typing import NDArray
 
 from cnn.network import Network
 from partition.devices import Device, launcher_s, machines
-from partition.prediction.fitting import margin_periods
-from partition.prediction.memory import packing_bytes, quantised_bytes
 from partition.pricing.busy import period_s, rate_columns, shared_machines
 from partition.pricing.compute_time import layer_seconds
 from partition.pricing.layer_power import LayerWatts, surplus_w
-from partition.pricing.memory_budget import START_UP_BYTES, engines_bytes
+from partition.pricing.memory_budget import (
+    START_UP_BYTES,
+    engines_bytes,
+    packing_bytes,
+    quantised_bytes,
+)
 from partition.pricing.spill import uncached_bytes
 from partition.pricing.traffic import (
     SLACK_FRAMES,
@@ -53,6 +56,7 @@ from partition.pricing.traffic import (
     Flows,
     Ints,
     Traffic,
+    margin_periods,
 )
 
 

@@ -4,18 +4,19 @@ The constants were measured by `python -m benchmarks.executor_memory` with ONNX 
 on x86-64 (AMD EPYC), Python 3.11, glibc 2.36, in a process that has imported what an agent imports.
 Program pages count only where their code runs. More of them are resident (23 to 36 MB), but those
 are clean, and the kernel drops them where memory is short (decision 004). Other engines and
-processors differ; engines declare their own (`partition.engine_overhead`), and an agent reports its
-idle memory, without program code, when a launcher greets it (`Welcome.rss_bytes`).
+processors differ; engines declare their own (`partition.devices.EngineOverhead`), and an agent
+reports its idle memory, without program code, when a launcher greets it (`Welcome.rss_bytes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from partition.devices import Device
-from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
+from cnn.network import Network
+from partition.devices import ONNX_RUNTIME, Device, EngineOverhead
 from partition.pricing.traffic import Floats
 
 IDLE_AGENT_BYTES = ONNX_RUNTIME.idle_bytes
@@ -40,6 +41,15 @@ LAYER_BYTES = ONNX_RUNTIME.layer_bytes
 """Memory of each layer: its kernel, its node in the graph, names and shapes. Measured over twelve
 networks of 10 to 662 layers, which take 1.6 MB and 6.8 kB per layer once they are loaded."""
 
+PACKED = frozenset({"Gemm", "MatMul", "LSTM", "GRU", "RNN", "ConvTranspose"})
+"""Operators whose weights ONNX Runtime packs while it loads a subnet."""
+
+PRODUCTS = frozenset({"Gemm", "MatMul"})
+"""The matrix products among `PACKED`: packed unless the results of all products of a subnet have
+one row (`nodes.executors.onnx.packing`)."""
+
+QUANTISED = frozenset({"int8", "uint8"})
+
 
 def engine_bytes(phases: int, layers: int = 0, engine: EngineOverhead = ONNX_RUNTIME) -> int:
     """Return the memory of an agent that has loaded `phases` subnets of `layers` layers in all,
@@ -63,6 +73,25 @@ def engines_bytes(devices: Sequence[Device], phases: Floats) -> Floats:
 def least_engine_bytes(devices: Sequence[Device]) -> int:
     """Return the least memory of an engine with one subnet on any of `devices`."""
     return min(engine_bytes(1, engine=device.engine_overhead) for device in devices)
+
+
+def packing_bytes(network: Network, names: Sequence[str]) -> int:
+    """Return twice the bytes of the largest weight in these layers that an engine packs: the
+    original and its packed copy."""
+    layers = [network.layer[name] for name in names]
+    products = [layer for layer in layers if layer.operator in PRODUCTS]
+    rows = [math.prod(network.tensors[layer.outputs[0]].shape[:-1]) for layer in products]
+    unpacked = PRODUCTS if all(count == 1 for count in rows) else frozenset()
+    packed = [layer for layer in layers if layer.operator in PACKED - unpacked]
+    weights = (name for layer in packed for name in layer.weights)
+    return 2 * max((network.weights[name].bytes for name in weights), default=0)
+
+
+def quantised_bytes(network: Network, names: Collection[str]) -> int:
+    """Return the bytes of the quantised weights of these layers."""
+    weights = {weight for name in names for weight in network.layer[name].weights}
+    found = (network.weights[weight] for weight in weights)
+    return sum(tensor.bytes for tensor in found if tensor.dtype in QUANTISED)
 
 
 def room_bytes(devices: Sequence[Device]) -> Floats:

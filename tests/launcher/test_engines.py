@@ -24,7 +24,7 @@ from nodes.protocol.messages import (
     EngineOption,
     Welcome,
 )
-from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
+from partition.devices import ONNX_RUNTIME, EngineOverhead
 from tests.launcher.models import write_branches
 
 BOARD = (

@@ -11,8 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cnn.network import Layer, Network, Tensor
-from partition.devices import Device
-from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
+from partition.devices import ONNX_RUNTIME, Device, EngineOverhead
 
 
 def chain(*macs: int, elements: int = 8, weights: Sequence[int] = ()) -> Network:

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from cnn.network import Network
-from partition.devices import Device
-from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
+from partition.devices import ONNX_RUNTIME, Device, EngineOverhead
 from partition.plan import Plan
 from partition.planner import make_plan
 from partition.prediction.timing import energy_j, latency_s, loads

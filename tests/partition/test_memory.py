@@ -9,12 +9,11 @@ import pytest
 from cnn.network import Layer, Network, Tensor
 from csdf.conversion.from_network import Phase, convert
 from csdf.conversion.skew import Pipeline
-from partition.devices import Device
-from partition.engine_overhead import ONNX_RUNTIME, EngineOverhead
+from partition.devices import ONNX_RUNTIME, Device, EngineOverhead
 from partition.errors import DoesNotFitError
 from partition.planner import make_plan
-from partition.prediction.memory import channel_bytes, live_bytes, packing_bytes
-from partition.pricing.memory_budget import LAYER_BYTES, START_UP_BYTES
+from partition.prediction.memory import channel_bytes, live_bytes
+from partition.pricing.memory_budget import LAYER_BYTES, START_UP_BYTES, packing_bytes
 from tests.partition.networks import chain
 
 

@@ -19,10 +19,10 @@ from partition.measured.profiles import (
     measured_part,
     profiled_devices,
     subnet_time,
-    with_profile,
 )
 from partition.plan import Plan
 from partition.planner import make_plan
+from partition.prediction.timing import with_profile
 from partition.pricing.compute_time import layer_seconds
 from tests.partition.networks import chain
 

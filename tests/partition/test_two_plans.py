@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from partition.devices import Device
 from partition.plan import MemoryPrediction, Plan
-from partition.prediction.two_plans import with_room
+from partition.prediction.memory import with_room
 from tests.launcher_runtime.plans import in_a_row
 
 IDLE = Device("n0").engine_overhead.idle_bytes

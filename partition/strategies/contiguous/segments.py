@@ -17,9 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partition.devices import Device
-from partition.prediction.memory import packing_bytes, quantised_bytes
 from partition.pricing.busy import Rates, rate_columns
-from partition.pricing.memory_budget import START_UP_BYTES, engine_bytes, room_bytes
+from partition.pricing.memory_budget import (
+    START_UP_BYTES,
+    engine_bytes,
+    packing_bytes,
+    quantised_bytes,
+    room_bytes,
+)
 from partition.pricing.spill import uncached_bytes
 from partition.pricing.traffic import Floats, frames_between_devices
 from partition.strategies.alike import kind_by_device, kinds_of
