@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from launcher.clock import now_s
 from launcher.config.redaction import server_of
 from launcher.errors import BadInputError
 from launcher.logs import log
 from launcher.serve.tensors import ServedModel
-from launcher.sources.clock import now_s
 from launcher.view.frame_trace import MOST_FOLLOWED, FrameTrace
 
 if TYPE_CHECKING:

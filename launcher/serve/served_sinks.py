@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import replace
 
+from launcher.clock import now_s
 from launcher.config.load import Cluster
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import FullError, LauncherError, RunFailedError, shortened
@@ -22,7 +23,6 @@ from launcher.progress import Say
 from launcher.serve.tensors import Array
 from launcher.sinks.base import FrameResult, Sink, SinkConfig
 from launcher.sinks.opening import open_sinks
-from launcher.sources.clock import now_s
 from launcher.streaming.delivery import Delivery
 from launcher.tasks.base import Task
 

@@ -21,6 +21,7 @@ from cnn.errors import CnnError
 from cnn.merge import SEPARATOR
 from cnn.reading.regular_files import open_regular
 from cnn.reading.source import model_files
+from launcher.clock import now_s
 from launcher.config.cluster import InputConfig, ModelConfig
 from launcher.config.load import (
     Cluster,
@@ -40,7 +41,6 @@ from launcher.plan.settings import check_strategy, read_model, wire_of
 from launcher.serve.listening import check_stateless, tls_files
 from launcher.service.events import ModelRelease
 from launcher.service.store import APPLIED, DRAFT, Generation, KeptModel, Store
-from launcher.sources.clock import now_s
 
 _OF_RUNS = {"input", "inputs", "frames", "rate", "on_overload", "queue_frames", "journal",
             "labels", "truth", "sinks", "reconnect", "task", "serve", "model", "pins"}  # fmt: skip

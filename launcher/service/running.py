@@ -22,6 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from launcher.clock import now_s
 from launcher.config.units import brief
 from launcher.errors import BadInputError, LauncherError
 from launcher.progress import ProgressDisplay
@@ -57,7 +58,6 @@ from launcher.service.generations import (
 from launcher.service.nodes import node_statuses, restart_there
 from launcher.service.opened import OpenedRelease, Turns
 from launcher.service.store import Generation, Store, StoredEvent
-from launcher.sources.clock import now_s
 from launcher.view.model import NodeState, RunView
 from nodes.core.events import Tick
 from nodes.host.systemd import ServiceManager

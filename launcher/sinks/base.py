@@ -9,6 +9,7 @@ that it must pass.
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from launcher.config.run import StrictModel
-from launcher.errors import LauncherError
+from launcher.errors import BadInputError, LauncherError
 from launcher.streaming.overload import Overload
 from launcher.tasks.base import Predictions
 
@@ -106,3 +107,16 @@ class SinkConfig(StrictModel):
 
         Raises `BadInputError` for a value that can never be used.
         """
+
+
+def from_environment(variable: str | None, key: str) -> str | None:
+    """Return the value of a variable that `key` names, None if it names none.
+
+    Raises `BadInputError` if the variable is not set.
+    """
+    if variable is None:
+        return None
+    value = os.environ.get(variable)
+    if not value:
+        raise BadInputError(f"{key}: the environment variable {variable!r} is not set")
+    return value

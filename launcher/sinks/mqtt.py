@@ -25,9 +25,14 @@ from pydantic import Field, field_validator, model_validator
 
 from launcher.config.kinds import FileName, Secret, imported
 from launcher.errors import BadInputError, RunFailedError, reason
-from launcher.sinks.base import FrameResult, ResultRefusedError, SinkConfig, SinkLostError
+from launcher.sinks.base import (
+    FrameResult,
+    ResultRefusedError,
+    SinkConfig,
+    SinkLostError,
+    from_environment,
+)
 from launcher.sinks.result_json import result_text
-from launcher.sinks.secrets import from_environment
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client

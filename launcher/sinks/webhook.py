@@ -28,9 +28,14 @@ from pydantic import Field, field_validator, model_validator
 
 from launcher.config.kinds import FileName, imported
 from launcher.errors import BadInputError, reason
-from launcher.sinks.base import FrameResult, ResultRefusedError, SinkConfig, SinkLostError
+from launcher.sinks.base import (
+    FrameResult,
+    ResultRefusedError,
+    SinkConfig,
+    SinkLostError,
+    from_environment,
+)
 from launcher.sinks.result_json import result_text
-from launcher.sinks.secrets import from_environment
 
 if TYPE_CHECKING:
     from urllib3.connection import HTTPConnection

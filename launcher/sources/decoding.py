@@ -35,11 +35,11 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from cnn.reading.regular_files import open_regular
+from launcher.clock import now_s
 from launcher.config.redaction import is_address
 from launcher.errors import BadInputError, LauncherError, reason
 from launcher.inputs.images import MOST_PIXELS
 from launcher.sources.base import Array, FrameRefusedError, SourceFrame, SourceLostError
-from launcher.sources.clock import now_s
 
 if TYPE_CHECKING:
     from av.container import InputContainer

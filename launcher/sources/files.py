@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+from launcher.clock import now_s
 from launcher.inputs.frames import Inputs
 from launcher.sources.base import SourceFrame
-from launcher.sources.clock import now_s
 
 
 class InputFiles:

@@ -22,6 +22,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from launcher.clock import now_s
 from launcher.config.kinds import FileName
 from launcher.errors import BadInputError
 from launcher.inputs.arrays import SUFFIXES as ARRAY_SUFFIXES
@@ -36,7 +37,6 @@ from launcher.sources.base import (
     SourceFrame,
     SourceLostError,
 )
-from launcher.sources.clock import now_s
 from launcher.sources.interrupt import Interrupt
 
 After = Literal["keep", "delete", "move"]

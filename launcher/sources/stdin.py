@@ -16,11 +16,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from launcher.clock import now_s
 from launcher.errors import BadInputError, reason
 from launcher.inputs.arrays import MOST_BYTES, read_array
 from launcher.inputs.images import MOST_FILE_BYTES, decoded_from
 from launcher.sources.base import Array, FrameRefusedError, Source, SourceConfig, SourceFrame
-from launcher.sources.clock import now_s
 from launcher.sources.interrupt import Interrupt
 
 _NPY, _JPEG = b"\x93NUMPY", b"\xff\xd8"

@@ -10,11 +10,11 @@ import contextlib
 import threading
 from dataclasses import dataclass
 
+from launcher.clock import StreamClock
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import RunFailedError
 from launcher.progress import Say
 from launcher.sinks.base import FrameResult, ResultRefusedError, Sink, SinkLostError
-from launcher.streaming.clock import StreamClock
 from launcher.streaming.latencies import Latencies
 from launcher.streaming.overload import Overload, OverloadQueue
 from launcher.streaming.reading import MOST_REPORTED

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
-from launcher.streaming.clock import StreamClock
+from launcher.clock import StreamClock
 from launcher.streaming.overload import Overload, OverloadQueue
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from launcher.clock import StreamClock
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.progress import Say
 from launcher.sources.base import FrameRefusedError, Source, SourceFrame, SourceLostError
-from launcher.streaming.clock import StreamClock
 from launcher.streaming.gaps import GapLog, Gaps
 from launcher.streaming.overload import OverloadQueue
 

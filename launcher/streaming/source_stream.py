@@ -22,10 +22,10 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from launcher.clock import StreamClock
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.run.runtime import Array
 from launcher.sinks.base import FrameResult
-from launcher.streaming.clock import StreamClock
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.latencies import Latencies
 from launcher.streaming.reading import NumberedFrame, Reader

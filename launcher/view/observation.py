@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from launcher.sources.clock import now_s
+from launcher.clock import now_s
 from launcher.view.frames import FrameFigures, total
 from launcher.view.model import ChannelView, EventView, NodeView, RunView
 

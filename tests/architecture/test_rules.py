@@ -78,7 +78,7 @@ def test_nothing_is_decided_by_the_time_of_day() -> None:
         for call in source.calls
         if called(call) in reads_it or "datetime" in called(call)
     }
-    assert tellers == {"launcher/sources/clock.py", "nodes/doctor/clock.py"}
+    assert tellers == {"launcher/clock.py", "nodes/doctor/clock.py"}
     assert not [source.name for source in OURS if source.uses("datetime")]
 
 

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from launcher.clock import StreamClock
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError
 from launcher.sinks.base import FrameResult, ResultRefusedError, SinkLostError
 from launcher.sources.base import FrameRefusedError, SourceFrame, SourceLostError
-from launcher.streaming.clock import StreamClock
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.overload import Overload, OverloadQueue
 from launcher.streaming.reading import NumberedFrame, Reader

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from launcher.clock import as_local_time
 from launcher.commands.service.options import (
     ApplyOptions,
     DownOptions,
@@ -27,7 +28,6 @@ from launcher.commands.service.options import (
 )
 from launcher.console import print_json, print_text, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
-from launcher.sources.clock import as_local_time
 
 if TYPE_CHECKING:
     from launcher.service.control import ServiceClient
