@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Literal
 
 from launcher.errors import BadInputError
 from nodes.host.logs import JsonFormatter, begin_json_log
-
-LogFormat = Literal["text", "json"]
 
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 

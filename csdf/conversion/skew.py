@@ -54,11 +54,6 @@ class Pipeline:
     buffer_bytes: int
     unsent_frames: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def latency_periods(self) -> int:
-        """Periods from that in which a frame is sent to that in which its result arrives."""
-        return self.skew[SINK]
-
 
 class SkewLink(NamedTuple):
     """A flow as a constraint on skews: its targets are at least `distance` after its source."""

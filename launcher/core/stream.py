@@ -69,10 +69,6 @@ class FrameSource:
         """The frames of each channel that exist, by the channel's number."""
         return {number: outlet.held for number, outlet in self._outlets.items()}
 
-    def channels_to(self, node: str) -> list[ChannelSpec]:
-        """The channels that feed `node`."""
-        return [channel for channel in self.channels if channel.target_node == node]
-
     def due(self) -> list[ChannelSpec]:
         """The channels into which the next frame goes."""
         copy = self._dealing.copy(self.next_frame)

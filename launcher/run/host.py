@@ -53,7 +53,6 @@ class Host:
         self.sent_s: list[float] = []
         self.received_s: list[float] = []
         self.first_result_s = 0.0
-        self.stale = 0
         self._connections = connections
         self._began_s = began_s
         several = len(networks) > 1
@@ -135,15 +134,14 @@ class Host:
         match message:
             case TensorHeader():
                 tensor = checked_array(message, payload, payload_bytes)
-                fresh = self._streams.tensor(node, message, tensor)
+                self._streams.tensor(node, message, tensor)
             case Credit() if payload is None:
-                fresh = self._streams.credit(message)
+                self._streams.credit(message)
             case _:
                 raise RemoteProtocolError(
                     f"it sent {type(message).__name__} and {payload_bytes} bytes "
                     "on the data connection"
                 )
-        self.stale += not fresh
         if self._is_timed:
             complete = self._streams[0].complete
             self.received_s += [self._now_s()] * (complete - len(self.received_s))

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from partition.devices import Device
 from partition.errors import PartitionError
 
 
@@ -66,21 +65,6 @@ def fit_transfer(sizes_bytes: Sequence[int], seconds: Sequence[float]) -> Transf
         )
     left = fixed + slope * sizes - times
     return Transfer(fixed, slope, float(np.sqrt(np.mean(left**2))))
-
-
-def with_processor_time(device: Device, measured: Transfer) -> Device:
-    """Return `device` with the measured processor time of a message and of a byte."""
-    return replace(
-        device,
-        wire_s_per_message=measured.s_per_message,
-        wire_s_per_byte=measured.s_per_byte,
-    )
-
-
-def with_wire_time(device: Device, measured: Transfer) -> Device:
-    """Return `device` with the measured rate of its link; the time per message is latency, not
-    load."""
-    return replace(device, link_bytes_per_s=1 / measured.s_per_byte)
 
 
 @dataclass(frozen=True, slots=True)

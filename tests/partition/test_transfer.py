@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partition.devices import Device
 from partition.errors import PartitionError
-from partition.pricing.linear_models import fit_transfer, with_processor_time, with_wire_time
+from partition.pricing.linear_models import fit_transfer
 
 
 @settings(max_examples=30, deadline=None)
@@ -38,10 +37,3 @@ def test_what_says_nothing_about_a_byte_is_refused() -> None:
         fit_transfer([1000, 1000], [0.1, 0.2])
     with pytest.raises(PartitionError, match="no longer"):
         fit_transfer([1, 10**9], [0.5, 0.0])
-
-
-def test_a_device_takes_over_what_was_measured() -> None:
-    measured = fit_transfer([0, 1000], [0.25, 0.75])
-    assert with_processor_time(Device("a"), measured).wire_s_per_message == pytest.approx(0.25)
-    assert with_processor_time(Device("a"), measured).wire_s_per_byte == pytest.approx(5e-4)
-    assert with_wire_time(Device("a"), measured).link_bytes_per_s == pytest.approx(2000)

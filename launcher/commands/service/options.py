@@ -51,12 +51,6 @@ class UpOptions:
     ] = None
     state: Annotated[Path | None, STATE] = None
     name: Annotated[str, NAME] = "default"
-    foreground: Annotated[
-        bool,
-        typer.Option(
-            "--foreground", help="Run in the foreground, which is the default without --install"
-        ),
-    ] = False
     install: Annotated[
         Literal["user", "system"] | None,
         typer.Option(
