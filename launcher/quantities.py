@@ -44,3 +44,12 @@ def operations(count: float) -> str:
 def rate(value: float) -> str:
     """Format frames per second with three digits that count, such as `12.3` or `0.0123`."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things as text.
+
+    >>> counted(1, "link"), counted(3, "link")
+    ('1 link', '3 links')
+    """
+    return f"{number} {what}{'s' * (number != 1)}"

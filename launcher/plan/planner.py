@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import itertools
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,16 +36,16 @@ from launcher.plan.files import SavedPlan, check_assignment, check_made_for
 from launcher.plan.machines import THIS_MACHINE
 from launcher.plan.settings import read_model, wire_of
 from launcher.profile.choice import Choice, Decided, made_for, measured_plan
-from launcher.profile.file import KeptPlan, NodeTimes, ProfileCache, ProfileFile
+from launcher.profile.file import KeptPlan, NodeIdentity, NodeTimes, ProfileCache, ProfileFile
 from launcher.profile.links import identities
 from launcher.profile.use import engine_reasons, profile_file, profiled, with_own_watts
 from launcher.progress import ProgressDisplay
-from launcher.quantities import megabytes
+from launcher.quantities import counted, megabytes
 from nodes.protocol.messages import Deployed, Welcome
 from partition.alone import fullest_bytes, plan_alone
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
-from partition.measured.profiles import NodeProfile, Profile, measured_part
+from partition.measured.profiles import LinkProfile, NodeProfile, Profile, measured_part
 from partition.plan import Plan
 from partition.planner import Planned, find_plan, foreseen_plan
 from partition.prediction.foreseen import RunFacts
@@ -61,9 +62,10 @@ class Planner:
 
     `model` is that of a single frame. `file` is the profile that the cluster names, if it names
     one. `batch` is the number of frames that nodes compute at once, after it was chosen for `batch:
-    auto`. `learned` has measurements of nodes that are newer than the profile's. `store` keeps
-    plans and measurements; the planner uses kept plans unless it `searches_again`. A planner that
-    `hurries` takes about a second if the strategy is `auto`.
+    auto`. `learned` has measurements of nodes that are newer than the profile's, and `links` those
+    of links, if there is no profile. `store` keeps plans and measurements; the planner uses kept
+    plans unless it `searches_again`. A planner that `hurries` takes about a second if the strategy
+    is `auto`.
     """
 
     cluster: Cluster
@@ -72,6 +74,7 @@ class Planner:
     facts: Facts = NO_FACTS
     batch: int | None = None
     learned: Mapping[str, NodeProfile] = field(default_factory=dict)
+    links: tuple[LinkProfile, ...] = ()
     store: ProfileCache | None = None
     searches_again: bool = False
     hurries: bool = False
@@ -91,51 +94,74 @@ class Planner:
     @cached_property
     def profile(self) -> Profile | None:
         """The measurements of firings in the batches of plans; None if there are none."""
-        known = Profile({}) if self.file is None else self.file.profile()
+        known = Profile({}, self.links) if self.file is None else self.file.profile()
         known = replace(known, nodes={**known.nodes, **self.learned})
-        return known.in_batches(self.planned.network.batch) if known.nodes else None
+        is_empty = not (known.nodes or known.links)
+        return None if is_empty else known.in_batches(self.planned.network.batch)
 
     def remembering(self, welcomes: Mapping[str, Welcome]) -> Planner:
-        """Return the planner with the measurements of the model that earlier runs made there.
+        """Return the planner with the measurements of the model that profiling and earlier runs
+        made there, and of the links.
 
-        A node whose speed the user states keeps that.
+        A node whose speed the user states keeps that. A profile that the user names replaces all.
         """
         if self.store is None or self.file is not None:
             return self
-        layers, addresses = self.model.network.layer, self._addresses
         stated = {node.name for node in self.nodes if node.macs_per_s is not None}
+        who = identities(self.nodes, welcomes)
         known = {
-            node: times.profile()
-            for node, who in identities(self.nodes, welcomes).items()
-            if node not in stated
-            and (times := self.store.node(self.model.digest, who, layers, addresses[node]))
+            node: times
+            for node, each in who.items()
+            if node not in stated and (times := self._kept_of(node, each, self.store))
         }
-        return replace(self, learned={**known, **self.learned})
+        links = tuple(
+            LinkProfile(ends, link.latency_s, link.bytes_per_s)
+            for ends in itertools.combinations(who, 2)
+            if (link := self.store.link(who[ends[0]], who[ends[1]]))
+        )
+        return replace(self, learned={**known, **self.learned}, links=links)
 
-    def remember(self, welcomes: Mapping[str, Welcome]) -> None:
-        """Keep the measurements of the nodes that have sent these `welcomes`, for later runs."""
+    @property
+    def begins_with(self) -> str:
+        """What was measured earlier and is used, as a sentence; empty if nothing is."""
+        known = [f"{node} ({_extent(each)})" for node, each in self.learned.items()]
+        known += [counted(len(self.links), "link")] if self.links else []
+        return f"begins with what was measured earlier: {', '.join(known)}" if known else ""
+
+    def remember(
+        self, plan: Plan, deployed: Mapping[str, Deployed], welcomes: Mapping[str, Welcome]
+    ) -> None:
+        """Add what nodes have measured while they rehearsed a plan to what is kept of them.
+
+        Later runs begin with it. The nodes have sent these `welcomes`.
+        """
         if self.store is None:
             return
         with suppress(BadInputError):  # without a cache, every run begins with estimates
             for node, who in identities(self.nodes, welcomes).items():
-                if node in self.learned:
-                    times = NodeTimes.of(self.learned[node])
-                    self.store.keep_node(self.model.digest, who, times, self._addresses[node])
+                if node in deployed:
+                    known = self._kept_of(node, who, self.store) or NodeProfile()
+                    times = _rehearsed(known, plan, node, deployed[node])
+                    data = NodeTimes.of(times, self._mac_s(node))
+                    self.store.keep_node(self.model.digest, who, data)
 
-    @property
-    def _addresses(self) -> dict[str, str | None]:
-        """The address of each node, by which its rehearsals are kept: each agent of one machine may
-        have another quota. Agents that the launcher starts have none, and are alike."""
-        return {node.name: node.address for node in self.nodes}
+    def _kept_of(self, node: str, who: NodeIdentity, store: ProfileCache) -> NodeProfile | None:
+        """Return what is kept of a node, if its board is about as fast as it was."""
+        times = store.node(self.model.digest, who, self.model.network.layer)
+        return times.profile() if times is not None and times.hold(self._mac_s(node)) else None
+
+    def _mac_s(self, node: str) -> float | None:
+        figures = self.facts.figures.get(node)
+        return None if figures is None else figures.dense_s_per_mac
 
     def after(self, plan: Plan, deployed: Mapping[str, Deployed]) -> Planner:
         """Return the planner with what nodes have measured while they rehearsed a plan."""
         known = {} if self.file is None else self.file.profile().nodes
         found = {
-            node: (self.learned.get(node) or known.get(node) or NodeProfile()).with_rehearsal(
-                plan, node, deployed[node].phase_s, deployed[node].message_s, deployed[node].byte_s
+            node: _rehearsed(
+                self.learned.get(node) or known.get(node) or NodeProfile(), plan, node, each
             )
-            for node in deployed
+            for node, each in deployed.items()
         }
         return replace(self, learned={**self.learned, **found})
 
@@ -224,13 +250,13 @@ class Planner:
                 found = search(problem, kept, progress)
                 progress.say("the plan is that of an earlier search; --search again makes another")
                 return found
-        began_s = time.monotonic()
+        began_s, is_own = time.monotonic(), strategy is None and not self.hurries
         with self._no_plan():
             strategy = strategy or self.strategy(problem)
             if self.hurries and isinstance(strategy, Auto):
                 strategy = Auto.in_a_hurry()
             found = search(problem, strategy, progress)
-        if time.monotonic() - began_s > WORTH_KEEPING_S and not self.hurries:
+        if is_own and time.monotonic() - began_s > WORTH_KEEPING_S:
             self.keep(problem, found.plan)
         return found
 
@@ -254,6 +280,8 @@ class Planner:
     def _kept(self, problem: Problem) -> Strategy | None:
         """Return the strategy that repeats what an earlier search has found for this problem."""
         if self.store is None or self.searches_again:
+            return None
+        if isinstance(self.strategy(problem), Decided):  # the choice of a profile counts more
             return None
         kept = self.store.plan(self._kept_for(problem))
         if kept is None or not kept.holds(facts_of(problem)):
@@ -377,6 +405,18 @@ class Planner:
         except PartitionError as error:
             kind = LacksRoomError if isinstance(error, DoesNotFitError) else BadInputError
             raise kind(f"{self.cluster.source.name}: {error}") from error
+
+
+def _rehearsed(known: NodeProfile, plan: Plan, node: str, found: Deployed) -> NodeProfile:
+    return known.with_rehearsal(plan, node, found.phase_s, found.message_s, found.byte_s)
+
+
+def _extent(measured: NodeProfile) -> str:
+    """Return in words what was measured of a node."""
+    parts = [counted(len(measured.layer_s), "layer")] if measured.layer_s else []
+    parts += [counted(len(measured.subnets), "subnet")] if measured.subnets else []
+    parts += ["a copy"] if measured.batches else []
+    return ", ".join(parts) or "batches"
 
 
 def facts_of(problem: Problem) -> dict[str, float]:

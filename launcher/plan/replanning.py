@@ -106,7 +106,7 @@ class Replanner:
         with self._knowing:
             self._planner = self._planner.after(plan, rehearsed.deployed)
         planner = self._planner
-        planner.remember(rehearsed.welcomes)
+        planner.remember(plan, rehearsed.deployed, rehearsed.welcomes)
         thread = threading.Thread(target=self._announce, args=(planner, plan))
         self._announcing = [*(other for other in self._announcing if other.is_alive()), thread]
         thread.start()

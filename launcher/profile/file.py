@@ -3,9 +3,10 @@
 A profile is valid for one model (by digest) and for the nodes that were measured: their names,
 machines, engines and threads. For others it is refused.
 
-The cache lies under `$XDG_CACHE_HOME/csdf-edge-profiles`. The measurements of a node are found by a
-digest of the model and of the node's identity, so equal nodes on one machine share them. A file
-that is damaged or has another format counts as missing.
+The cache lies under `$XDG_CACHE_HOME/csdf-edge-profiles`. Profiling and rehearsals of runs keep
+what they measure of a node in one entry, in which the later of two times of the same subnet counts.
+The entry is found by a digest of the model and of the node's identity. A file that is damaged or
+has another format counts as missing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from launcher.files import cannot_write, read_json, read_small, user_cache, writ
 from launcher.profile.choice import Choice
 from nodes.protocol.messages import EngineChoice
 from partition.measured.profiles import (
+    CHANGED,
     LEAST_S,
     BatchTimes,
     LinkProfile,
@@ -66,16 +68,23 @@ class NodePart(_FileModel):
 
 
 class NodeIdentity(NodePart):
-    """What a node's times depend on; the agent reports what `NodePart` does not have."""
+    """What a node's times depend on; the agent reports what `NodePart` does not have.
+
+    `agent` is the address of its agent if `cluster.yaml` does not name the node's host: an address
+    may be the end of a tunnel, and each agent of a machine may have another quota. It is empty for
+    nodes whose host the user names, and for agents that the launcher starts. These share their
+    measurements with their equals on that host.
+    """
 
     machine: str
     cores: int
     engine: str
     version: str
+    agent: str = ""
 
     def difference(self, known: NodePart) -> str | None:
         """Return the first field that `known` has otherwise, as `machine 'A', not 'B'`, or None."""
-        for key in type(known).model_fields:
+        for key in [key for key in type(known).model_fields if key != "agent"]:
             mine, its = getattr(self, key), getattr(known, key)
             if mine != its:
                 return f"{key} {mine!r}, not {its!r}"
@@ -112,11 +121,14 @@ class NodeTimes(_FileModel):
     batches: tuple[tuple[Annotated[int, Field(ge=1)], Seconds], ...] = ()
     batched: tuple[BatchEntry, ...] | None = None
     layer_w: dict[str, Watts] | None = None
+    mac_s: Seconds | None = None
+    """What a multiply-accumulate took by the figures of the node's board (None: unknown)."""
 
     @classmethod
-    def of(cls, node: NodeProfile) -> NodeTimes:
+    def of(cls, node: NodeProfile, mac_s: float | None = None) -> NodeTimes:
         """Convert the measurements of a node to data."""
         return cls(
+            mac_s=mac_s,
             layer_s=dict(node.layer_s),
             subnets=_entries(node.subnets),
             message_s=node.message_s,
@@ -136,6 +148,13 @@ class NodeTimes(_FileModel):
             ),
             layer_w=None if node.layer_w is None else dict(node.layer_w),
         )
+
+    def hold(self, mac_s: float | None) -> bool:
+        """Return whether a board with this figure is about as fast as when it was measured: another
+        quota or power mode changes all times."""
+        if not self.mac_s or not mac_s:
+            return True
+        return 1 / CHANGED <= mac_s / self.mac_s <= CHANGED
 
     def are_of(self, layers: Collection[str]) -> bool:
         """Return whether a network with these layers may have been measured."""
@@ -356,34 +375,18 @@ class ProfileCache:
         self._folder = folder
 
     def node(
-        self,
-        model_digest: str,
-        identity: NodeIdentity,
-        layers: Collection[str],
-        address: str | None = None,
+        self, model_digest: str, identity: NodeIdentity, layers: Collection[str]
     ) -> NodeTimes | None:
         """Return the measurements of a model on a node, or None.
 
         `layers` are those of the model: another version may have read others from its file.
-        What was kept for the agent at `address` counts more than what holds for all that are alike.
         """
-        alike = ("node", model_digest, identity.model_dump_json())
-        for key in [alike] if address is None else [(*alike, address), alike]:
-            times = self._read(NodeTimes, *key)
-            if times is not None and times.are_of(layers):
-                return times
-        return None
+        times = self._read(NodeTimes, "node", model_digest, identity.model_dump_json())
+        return times if times is not None and times.are_of(layers) else None
 
-    def keep_node(
-        self,
-        model_digest: str,
-        identity: NodeIdentity,
-        times: NodeTimes,
-        address: str | None = None,
-    ) -> None:
-        """Store the measurements of a model on a node, or on the agent at `address` only."""
-        own = () if address is None else (address,)
-        self._keep(times, "node", model_digest, identity.model_dump_json(), *own)
+    def keep_node(self, model_digest: str, identity: NodeIdentity, times: NodeTimes) -> None:
+        """Store the measurements of a model on a node."""
+        self._keep(times, "node", model_digest, identity.model_dump_json())
 
     def plan(self, question: str) -> KeptPlan | None:
         """Return the plan that a search has found for a question (`Planner.question`), or None."""
@@ -410,12 +413,12 @@ class ProfileCache:
         self._keep(found, *_engines_key(model_digest, identity, choices))
 
     def link(self, one: NodeIdentity, other: NodeIdentity) -> LinkTimes | None:
-        """Return the measured times of the link between two nodes, or None."""
-        return self._read(LinkTimes, "link", one.model_dump_json(), other.model_dump_json())
+        """Return the measured times of the link between two nodes, in either order, or None."""
+        return self._read(LinkTimes, *_link_key(one, other))
 
     def keep_link(self, one: NodeIdentity, other: NodeIdentity, times: LinkTimes) -> None:
         """Store the measured times of the link between two nodes."""
-        self._keep(times, "link", one.model_dump_json(), other.model_dump_json())
+        self._keep(times, *_link_key(one, other))
 
     def _keep(self, entry: BaseModel, *key: str) -> None:
         path = self._path(*key)
@@ -444,6 +447,10 @@ def _written_s(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:  # another process has removed it
         return 0.0
+
+
+def _link_key(one: NodeIdentity, other: NodeIdentity) -> tuple[str, ...]:
+    return ("link", *sorted((one.model_dump_json(), other.model_dump_json())))
 
 
 def _engines_key(

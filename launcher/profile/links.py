@@ -77,6 +77,7 @@ def identities(
             cores=welcome[node.name].cores,
             engine=welcome[node.name].engine,
             version=welcome[node.name].version,
+            agent="" if node.address is None or node.host is not None else node.address,
         )
         for node in configs
         if node.name in welcome

@@ -26,6 +26,7 @@ from launcher.config.units import AUTO_BATCH
 from launcher.core.roll import Roll
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.batch_size import BatchChoice, choose, fill_s
+from launcher.plan.boards import figures_wanted
 from launcher.plan.devices import Facts, devices_of, nodes_of
 from launcher.plan.engines import engines_of, with_declared_memory
 from launcher.plan.files import SavedPlan
@@ -109,8 +110,8 @@ class NewMeasurements:
 class Profiling:
     """Measures one profile; the cache is used unless everything is to be measured `again`.
 
-    Nodes of one kind share their measurements: equal nodes on one machine or, with `alike`, on any
-    machines.
+    Nodes of one kind share their measurements (`kinds`). All is kept for each node by itself, where
+    runs without this profile find it.
     """
 
     planner: Planner
@@ -170,17 +171,24 @@ class Profiling:
 
     def _keep(self, kind: NodeIdentity, found: NodeProfile) -> None:
         self._known[kind] = found
-        self.cache.keep_node(self._model.digest, kind, NodeTimes.of(found))
+        for name, who in self._identity.items():
+            if self._kind[name] == kind:
+                times = NodeTimes.of(found, self._mac_s(name))
+                self.cache.keep_node(self._model.digest, who, times)
+
+    def _mac_s(self, name: str) -> float | None:
+        figures = self.roll.figures.get(name)
+        return None if figures is None else figures.dense_s_per_mac
 
     def _measure_layers(self) -> None:
         names = [layer.name for layer in self._model.network.layers]
-        if not self.again:
-            self._known = {
-                kind: times.profile()
-                for kind in self._kind.values()
-                if (times := self.cache.node(self._model.digest, kind, names)) is not None
-                and times.layer_s  # or else only rehearsals of runs have been measured
-            }
+        for name, who in {} if self.again else self._identity.items():
+            times = self.cache.node(self._model.digest, who, names)
+            if self._kind[name] in self._known or times is None:
+                continue
+            # without times of layers, only rehearsals of runs have been measured
+            if times.layer_s and times.hold(self._mac_s(name)):
+                self._keep(self._kind[name], times.profile())
         for device in self._devices([node.name for node in self.planner.nodes]):
             kind = self._kind[device.name]
             if kind in self._known:
@@ -298,20 +306,19 @@ class Profiling:
         return self._known[self._kind[name]].idle_w is not None
 
     def _measure_links(self) -> tuple[LinkProfile, ...]:
-        measured: dict[tuple[NodeIdentity, NodeIdentity], LinkTimes | None] = {}
+        measured: dict[tuple[NodeIdentity, NodeIdentity], LinkTimes] = {}
         links = []
         everyone = list(itertools.combinations(self._kind, 2))
         for done, (one, other) in enumerate(everyone):
-            ends = (self._kind[one], self._kind[other])
-            if ends not in measured:
-                measured[ends] = None if self.again else self.cache.link(*ends)
-            times = measured[ends]
+            ends, own = ((each[one], each[other]) for each in (self._kind, self._identity))
+            times = measured.get(ends) or (None if self.again else self.cache.link(*own))
             if times is None:
                 note = f"{one} - {other}"
                 self.bench.progress.update("measuring links", done, len(everyone), note)
-                times = measured[ends] = measure_link(self.bench, one, other)
+                times = measure_link(self.bench, one, other)
                 self.taken.links += 1
-                self.cache.keep_link(*ends, times)
+            measured[ends] = times
+            self.cache.keep_link(*own, times)
             links.append(LinkProfile((one, other), times.latency_s, times.bytes_per_s))
         return tuple(links)
 
@@ -369,6 +376,7 @@ class Profiling:
             strategy=strategy.name,
             plans=tuple(measured_plan(plan, before_s[shape(plan, self._kind)]) for plan in final),
         )
+        replace(self.planner, store=self.cache).keep(measured, final[0])
         return final[0], choice
 
     def _measure_phases(self, plan: Plan, stage: str) -> None:
@@ -437,11 +445,12 @@ def fits(model: Model, device: Device) -> bool:
 def kinds(nodes: Mapping[str, NodeIdentity], alike: bool) -> dict[str, NodeIdentity]:
     """Return the kind of each node; nodes of one kind share their measurements.
 
-    The kind is the node's identity; with `alike`, the identity without its host.
+    The kind is the node's identity; with `alike`, the identity without its host and agent.
     """
     if not alike:
         return dict(nodes)
-    return {name: who.model_copy(update={"host": ANY_HOST}) for name, who in nodes.items()}
+    anywhere = {"host": ANY_HOST, "agent": ""}
+    return {name: who.model_copy(update=anywhere) for name, who in nodes.items()}
 
 
 def _with_phases(profile: Profile, plan: Plan, measured: Profile) -> Profile:
@@ -484,8 +493,9 @@ def measure(
             runner = agents.enter_context(runtime(nodes))
             return Bench(runner, nodes, folder, bench_options(cluster), progress)
 
+        wanted = figures_wanted(planner.nodes, {node.name for node in planner.nodes})
         bench = start(planner)
-        roll = bench.call_roll()
+        roll = bench.call_roll(wanted)
         engines = _compare_engines(
             cluster, model, bench, roll, cache, again, alike, lambda: start(planner)
         )
@@ -493,7 +503,7 @@ def measure(
         planner = replace(planner, facts=chosen)
         if engines:  # the agents may have been restarted, and compute with the chosen engines
             bench = start(planner)
-            roll = bench.call_roll()
+            roll = bench.call_roll({n: each for n, each in wanted.items() if n not in engines})
         profiling = Profiling(
             planner, bench, roll, cache, again, most_s, alike, engines, renew=lambda: start(planner)
         )

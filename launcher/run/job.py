@@ -74,7 +74,7 @@ from launcher.profile.file import default_cache as profile_cache
 from launcher.profile.links import identities
 from launcher.profile.use import check_agents, with_profile_option
 from launcher.progress import ProgressDisplay
-from launcher.quantities import megabytes
+from launcher.quantities import counted, megabytes
 from launcher.results.collecting import Results
 from launcher.results.comparison.agreement import worst_of
 from launcher.results.comparison.whole import ExecutedPlans, compare_all
@@ -514,6 +514,8 @@ def _ready(
     if file is not None:  # one of other machines would mislead the search
         check_agents(job.cluster, job.model, file, identities(job.planner.nodes, job.roll.welcomes))
     job = replace(job, planner=job.planner.remembering(job.roll.welcomes))
+    if job.planner.begins_with:
+        progress.say(job.planner.begins_with)
     job, plan = _plan_for_present(job, progress)
     if any(node.memory is None for node in job.planner.nodes):
         job, plan = _within_reported(job, plan, progress)
@@ -803,8 +805,8 @@ def _plan(
         planner, plan, choice = job.planner.with_batch(progress, nodes, is_pushed=job.is_pushed)
         job = replace(job, planner=planner, choice=choice)
     progress.say(
-        f"planned ({plan.strategy}): {_counted(len(plan.phases), 'phase')}, "
-        f"{_counted(len(plan.channels), 'channel')}, "
+        f"planned ({plan.strategy}): {counted(len(plan.phases), 'phase')}, "
+        f"{counted(len(plan.channels), 'channel')}, "
         f"proved free of deadlock; {1 / plan.frame_s:.2f} frames/s predicted from "
         + _source(job, plan)
     )
@@ -820,10 +822,6 @@ def _source(job: _Job, plan: Plan) -> str:
     used = {phase.device for phase in plan.phases}
     known = used <= job.planner.facts.figures.keys()
     return "what the boards have measured of themselves" if known else "estimates"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number > 1)}"
 
 
 def _save(folder: Path, plan: Plan, planner: Planner, progress: ProgressDisplay) -> None:

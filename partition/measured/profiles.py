@@ -390,4 +390,5 @@ def measured_part(plan: Plan, profile: Profile) -> str:
     """Return a sentence that says how many phases of a plan were measured."""
     fused = len(fused_phases(plan, profile))
     text = f"{fused} of {len(plan.phases)} phases were measured as they are"
-    return text if fused == len(plan.phases) else text + ", others follow from measured layers"
+    rest = ", others are predicted from what was measured"
+    return text if fused == len(plan.phases) else text + rest

@@ -20,7 +20,7 @@ from launcher.profile import file as profile_file
 from launcher.profile.choice import Decided
 from launcher.profile.file import ProfileCache, ProfileFile
 from launcher.progress import LineProgress
-from nodes.protocol.messages import PROTOCOL, Deployed, Welcome
+from nodes.protocol.messages import PROTOCOL, BoardFigures, Deployed, Welcome
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.strategies.base import Problem, Solution
@@ -170,7 +170,7 @@ def test_what_nodes_have_rehearsed_is_known_to_the_next_run(tmp_path: Path, mode
     plan = planner.plan(LineProgress(io.StringIO()))
     first = plan.phases[0]
     welcomes = {first.device: welcome(first.device)}
-    planner.after(plan, rehearsed(plan, 50.0)).remember(welcomes)
+    planner.remember(plan, rehearsed(plan, 50.0), welcomes)
     later = planner.remembering(welcomes)
     again = later.made_again(later.problem(), plan)
     assert again.phases[0].predicted_s == pytest.approx(50 * first.predicted_s)
@@ -190,12 +190,43 @@ def test_two_agents_of_one_machine_are_known_apart(tmp_path: Path, model: Model)
     factors = {"a": 50.0, "b": 1.0}
     plans = {name: planner.plan(LineProgress(io.StringIO()), [name]) for name in PORTS}
     for name, plan in plans.items():
-        planner.after(plan, rehearsed(plan, factors[name])).remember(welcomes)
+        planner.remember(plan, rehearsed(plan, factors[name]), welcomes)
     later = planner.remembering(welcomes)
     for name, plan in plans.items():
         again = later.made_again(later.problem([name]), plan)
         expected = factors[name] * plan.phases[0].predicted_s
         assert again.phases[0].predicted_s == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("factor", "is_used"), [(1.3, True), (1.7, False), (0.5, False)])
+def test_times_are_not_used_once_the_board_reports_another_speed(
+    tmp_path: Path, model: Model, factor: float, is_used: bool
+) -> None:
+    """As after a change of its quota or its power mode."""
+    planner = planner_of(tmp_path, model)
+    plan = planner.plan(LineProgress(io.StringIO()))
+    welcomes = {phase.device: welcome(phase.device) for phase in plan.phases}
+
+    def with_board(factor: float) -> Planner:
+        board = BoardFigures(1, *[factor * 1e-11] * 4, *[1e-11] * 7)
+        return replace(planner, facts=Facts(figures=dict.fromkeys(welcomes, board)))
+
+    with_board(1.0).remember(plan, rehearsed(plan, 50.0), welcomes)
+    assert with_board(factor).remembering(welcomes).learned.keys() == (
+        welcomes.keys() if is_used else set()
+    )
+    with_board(factor).remember(plan, rehearsed(plan, 50.0), welcomes)
+    assert with_board(factor).remembering(welcomes).learned.keys() == welcomes.keys()
+
+
+def test_a_plan_of_another_strategy_is_not_kept_as_that_of_the_cluster(
+    tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a loss, when a quick strategy replaces the user's."""
+    monkeypatch.setattr(planning, "WORTH_KEEPING_S", 0.0)
+    planner = planner_of(tmp_path, model)
+    planner.plan(LineProgress(io.StringIO()), strategy="sequential-balanced")
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_speed_that_the_user_states_counts_more_than_rehearsals(
@@ -204,7 +235,7 @@ def test_a_speed_that_the_user_states_counts_more_than_rehearsals(
     planner = planner_of(tmp_path, model)
     plan = planner.plan(LineProgress(io.StringIO()))
     welcomes = {phase.device: welcome(phase.device) for phase in plan.phases}
-    planner.after(plan, rehearsed(plan, 50.0)).remember(welcomes)
+    planner.remember(plan, rehearsed(plan, 50.0), welcomes)
     (tmp_path / "cluster.yaml").write_text(
         "model: branches.onnx\nnodes: [{name: a, macs_per_s: 1G}, {name: b, macs_per_s: 1G}]\n"
     )
@@ -218,7 +249,7 @@ def test_a_profile_that_the_user_names_counts_more_than_rehearsals(
     planner = planner_of(tmp_path, model)
     plan = planner.plan(LineProgress(io.StringIO()))
     welcomes = {phase.device: welcome(phase.device) for phase in plan.phases}
-    planner.after(plan, rehearsed(plan, 50.0)).remember(welcomes)
+    planner.remember(plan, rehearsed(plan, 50.0), welcomes)
     empty = ProfileFile(model="branches", model_digest=model.digest, energy="", nodes={})
     assert replace(planner, file=empty).remembering(welcomes).learned == {}
 
@@ -291,13 +322,13 @@ def test_whatever_lies_in_the_cache_plans_are_made(
     plan = kept_by(planner, LineProgress(io.StringIO()))
     welcomes = {node: welcome(node) for node in "ab"}
     measured = rehearsed(plan, 2.0)
-    planner.after(plan, measured).remember(welcomes)
+    planner.remember(plan, measured, welcomes)
     for path in (tmp_path / "cache").iterdir():
         damaged(path)
     later = planner.remembering(welcomes)
     assert later.learned == {}
     again = kept_by(later, LineProgress(io.StringIO()))
-    later.after(again, measured).remember(welcomes)
+    later.remember(again, measured, welcomes)
     assert again.assignment == plan.assignment
     assert not again.explanation.endswith(FOUND)
 
@@ -327,7 +358,7 @@ def test_whatever_an_agent_tells_of_its_rehearsal_plans_are_made(
         for node, each in rehearsed(plan, 1.0).items()
     }
     welcomes = {node: welcome(node) for node in measured}
-    planner.after(plan, measured).remember(welcomes)
+    planner.remember(plan, measured, welcomes)
     kept_by(planner.remembering(welcomes), LineProgress(io.StringIO()))
     kept_by(
         planner.after(plan, measured).after(plan, rehearsed(plan, 1.0)), LineProgress(io.StringIO())

@@ -133,7 +133,8 @@ def test_the_cache_knows_models_nodes_and_links_apart(tmp_path: Path) -> None:
     assert cache.node("d1", other, LAYERS) is None
     cache.keep_link(PI, other, LinkTimes(latency_s=1e-3, bytes_per_s=1e7))
     assert cache.link(PI, other) == LinkTimes(latency_s=1e-3, bytes_per_s=1e7)
-    assert cache.link(other, PI) is None
+    assert cache.link(other, PI) == cache.link(PI, other)
+    assert cache.link(PI, PI) is None
     for path in (tmp_path / "cache").iterdir():
         path.write_text("{")
     assert cache.node("d1", PI, LAYERS) is None
