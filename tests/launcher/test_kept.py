@@ -18,7 +18,8 @@ from launcher.plan.devices import Facts
 from launcher.plan.planner import Planner
 from launcher.profile import file as profile_file
 from launcher.profile.choice import Decided
-from launcher.profile.file import ProfileCache, ProfileFile
+from launcher.profile.file import NodeTimes, ProfileCache, ProfileFile
+from launcher.profile.links import identities
 from launcher.progress import LineProgress
 from nodes.protocol.messages import PROTOCOL, BoardFigures, Deployed, Welcome
 from partition.errors import PartitionError
@@ -196,6 +197,21 @@ def test_two_agents_of_one_machine_are_known_apart(tmp_path: Path, model: Model)
         again = later.made_again(later.problem([name]), plan)
         expected = factors[name] * plan.phases[0].predicted_s
         assert again.phases[0].predicted_s == pytest.approx(expected)
+
+
+def test_a_rehearsal_adds_to_what_was_profiled_unless_the_node_has_changed(
+    tmp_path: Path, model: Model
+) -> None:
+    planner = planner_of(tmp_path, model)
+    plan = planner.plan(LineProgress(io.StringIO()))
+    welcomes = {phase.device: welcome(phase.device) for phase in plan.phases}
+    layer_s = {layer.name: 1e-3 for layer in model.network.layers}
+    for who in identities(planner.nodes, welcomes).values():
+        ProfileCache(tmp_path / "cache").keep_node(model.digest, who, NodeTimes(layer_s=layer_s))
+    for factor, expected in ((50.0, layer_s), (60.0, layer_s), (20.0, {})):
+        planner.remember(plan, rehearsed(plan, factor), welcomes)
+        learned = planner.remembering(welcomes).learned
+        assert [each.layer_s for each in learned.values()] == [expected] * len(welcomes)
 
 
 @pytest.mark.parametrize(("factor", "is_used"), [(1.3, True), (1.7, False), (0.5, False)])

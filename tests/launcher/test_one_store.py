@@ -111,7 +111,6 @@ def test_what_is_measured_later_counts(folder: Path, addresses: dict[str, str]) 
     def kept(name: str) -> float:
         times = default_cache().node(model.digest, who[name], model.network.layer)
         assert times is not None
-        assert len(times.layer_s) == LAYERS, "a rehearsal adds to what was profiled"
         return sum(subnet.seconds for subnet in times.subnets)
 
     first = {name: kept(name) for name in who}
