@@ -364,7 +364,8 @@ class Improver:
     def _found(self, reply: PlanReply, asked: PendingSearch, left: int) -> Change | list[Action]:
         """Change to the plan that the user's strategy has found if enough frames are left."""
         if left * (self.pace.period_s or 0.0) < WORTH * self._pause_s:
-            return [Notice("a better plan was found, and too few frames are left to change to it")]
+            text = "a better plan was found, and too few frames are left to change to it"
+            return [Notice(f"{text}; the next run begins with it")]
         why = f"changing to the plan that the search has found: {reply.note}"
         return Change(reply.blueprint, asked.cause, asked.nodes, why)
 

@@ -99,6 +99,8 @@ class Replanner:
         self._count = 0
         self._newcomers: set[str] = set()
         self._is_over = threading.Event()
+        self.has_searched = False
+        """Whether the search that follows a plan made in a hurry has ended; its plan is kept."""
 
     def learn(self, plan: Plan, rehearsed: Rehearsed) -> None:
         """Use what nodes have measured in the rehearsal of a plan from now on, and keep it for
@@ -191,10 +193,10 @@ class Replanner:
             found = (
                 replace(planner, hurries=is_quick, searches_again=True).find(problem, limit).plan
             )
-            if request.effort == "whole" and not is_preferred(
-                problem, found, planner.made_again(problem, to_beat)
-            ):
-                planner.keep(problem, to_beat)
+            if request.effort == "whole":  # kept also if the run ends before a change to it
+                is_better = is_preferred(problem, found, planner.made_again(problem, to_beat))
+                planner.keep(problem, found if is_better else to_beat)
+                self.has_searched = True
             return found
         failed: LauncherError | None = None
         problem = planner.problem(request.nodes, request.slower)

@@ -253,7 +253,7 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             plan, subnets, result.replanned, _rounds_alike(cluster, result, results)
         )
         agreements = compare_all(model, results, folder, show, cluster.config.tolerance, ran)
-        plan = result.replanned or plan
+        plan = _with_search(result.replanned or plan, ready.options.replan)
         report = make_report(
             plan,
             with_warmup(plan, result),
@@ -286,6 +286,15 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             recorder.write(record, request.trace)
             progress.say(f"report: {request.report}")
     return Outcome(plan, report)
+
+
+def _with_search(plan: Plan, replan: object) -> Plan:
+    """Return the plan; if it was made in a hurry and the run ended before the search, its
+    explanation says so."""
+    if plan.strategy != HURRIED or (isinstance(replan, Replanner) and replan.has_searched):
+        return plan
+    text = "made quickly, and the run ended before the search; --search again searches first"
+    return replace(plan, explanation=f"{plan.explanation}; {text}")
 
 
 def _alone(job: _Job, ready: _Ready, plan: Plan, result: RunResult) -> AloneReport:

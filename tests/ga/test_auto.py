@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ga import nsga
-from ga.auto import Auto
+from ga.auto import LATER, Auto
 from ga.both import columns, divides, order
 from ga.hybrid.strategy import Hybrid, HybridEffort
 from ga.ranking import ranking
@@ -18,6 +18,7 @@ from ga.vertical import Effort, Vertical
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.objective import Objective
+from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.strategies.base import Candidate, Problem, Solution, Strategy
 from partition.strategies.batch_split import BatchSplit
@@ -82,6 +83,32 @@ def test_a_plan_that_no_candidate_has_does_not_make_copies_win() -> None:
     regretful.period_s = copied_s * limit * 1.001
     solution = Auto((regretful, BatchSplit()), splitting=Sequential()).solve(problem)
     assert solution.explanation.startswith("sequential (compared with ")
+
+
+@pytest.mark.parametrize(
+    ("layers", "count", "least"), [(2, 2, 1.0), (5, 2, 1.2), (3, 2, 1.3), (2, 3, 1.51), (1, 2, 1.9)]
+)
+def test_a_plan_made_in_a_hurry_obeys_the_preference_of_the_full_search(
+    layers: int, count: int, least: float
+) -> None:
+    """It divides the network where the full search does, or may find a plan that does: then a run
+    that ends early has saved memory, too. `least` is how much faster copies are."""
+    model = chain_model(layers, is_heavy=True)
+    devices = tuple(Device(f"d{i}", macs_per_s=1e9, wire_is_free=True) for i in range(count))
+    problem = Problem(model.network, devices, model=model)
+
+    def planned(strategy: Strategy) -> Plan:
+        return plan_solution(problem, strategy.solve(problem), "")
+
+    hurried, searched = planned(Auto.in_a_hurry()), planned(Auto((Sequential(), BatchSplit())))
+    copied_s, divided_s = planned(BatchSplit()).period_s, planned(Sequential()).period_s
+    assert divided_s >= least * copied_s
+    longest_s = LATER * (1 + problem.within) ** 2 * copied_s
+    assert divides(hurried) is (divided_s <= longest_s and layers > 1)
+    if divides(searched):
+        assert divides(hurried)
+        found = [columns(problem, each) for each in (hurried, searched)]
+        assert order(problem, found)[0] == 0
 
 
 def test_the_choice_and_its_rivals_are_named() -> None:

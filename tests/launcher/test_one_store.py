@@ -60,9 +60,11 @@ def profiled(path: Path, *, again: bool = False) -> tuple[ProfileFile, NewMeasur
     return file, taken
 
 
-def launched(path: Path, profile: Path | None = None) -> tuple[Outcome, str]:
+def launched(
+    path: Path, profile: Path | None = None, search: str | None = None
+) -> tuple[Outcome, str]:
     said = io.StringIO()
-    request = Request(path, profile=profile)
+    request = Request(path, profile=profile, search=search)
     outcome = launch(request, LineProgress(said), started_s=time.monotonic())
     assert outcome.report is not None
     assert outcome.report.agrees
@@ -166,3 +168,14 @@ def test_another_address_of_the_same_host_is_the_same_node(
     _, taken = profiled(write(folder, elsewhere, hosts))
     assert not any(vars(taken).values())
     assert BEGINS in launched(path)[1]
+
+
+def test_a_run_shorter_than_the_search_says_so(folder: Path, addresses: dict[str, str]) -> None:
+    path = write(folder, addresses)
+    path.write_text(path.read_text().replace("strategy: sequential", "strategy: auto"))
+    outcome, _ = launched(path)
+    assert outcome.report is not None
+    assert "--search again searches first" in outcome.report.explanation
+    outcome, _ = launched(path, search="again")
+    assert outcome.report is not None
+    assert "--search again" not in outcome.report.explanation

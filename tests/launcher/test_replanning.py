@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,8 @@ from launcher.plan.replanning import (
     UnwantedError,
 )
 from launcher.plan.settings import read_model
+from launcher.profile.file import ProfileCache
+from launcher.progress import LineProgress
 from nodes.protocol.messages import Deployed
 from tests.launcher.models import write_branches
 
@@ -226,6 +230,32 @@ def test_what_is_done_after_the_end_is_forgotten() -> None:
     for thread in threading.enumerate():
         if thread.name == "planning 1":
             thread.join(20)
+
+
+def test_what_a_whole_search_finds_is_kept_for_the_next_run(tmp_path: Path) -> None:
+    """Also if the run ends before a change to it, and however short the search is."""
+    cluster = cluster_of(tmp_path, "strategy: sequential\n")
+    planner = Planner(cluster, read_model(cluster), store=ProfileCache(tmp_path / "cache"))
+    progress = LineProgress(io.StringIO())
+    before = planner.plan(progress, ["a", "b"])
+    replan = Replanner(planner, tmp_path / "subnets")
+    assert not replan.has_searched
+    with suppress(NotBetterError):
+        replan(PlanRequest(1, ("a", "b"), 0, effort="whole"), before)
+    assert replan.has_searched
+    assert "earlier search" in planner.plan(progress, ["a", "b"]).explanation
+
+
+def test_a_search_that_the_end_of_the_run_stops_is_not_kept(tmp_path: Path) -> None:
+    cluster = cluster_of(tmp_path, "strategy: sequential\n")
+    planner = Planner(cluster, read_model(cluster), store=ProfileCache(tmp_path / "cache"))
+    before = planner.plan(LineProgress(io.StringIO()), ["a", "b"])
+    replan = Replanner(planner, tmp_path / "subnets")
+    replan.close()
+    with pytest.raises(UnwantedError):
+        replan(PlanRequest(1, ("a", "b"), 0, effort="whole"), before)
+    assert not replan.has_searched
+    assert not (tmp_path / "cache").exists()
 
 
 def test_what_a_rehearsal_lets_expect_is_said_while_the_run_goes_on(tmp_path: Path) -> None:
