@@ -22,8 +22,7 @@ from prometheus_client.exposition import choose_encoder
 from launcher.core.run_state import RunState
 from launcher.serve.statistics import OUTCOMES
 from launcher.serve.tensors import ServedModel
-from launcher.view.frames import BOUNDS_S
-from launcher.view.model import NodeState, NodeView, RunView
+from launcher.view.model import LatencyView, NodeState, NodeView, RunView
 
 METRICS_PATH = "/metrics"
 
@@ -155,11 +154,13 @@ def _of_runs(views: Views) -> Iterator[Metric]:
     for labels, view in views.items():
         for state in RunState:
             states.add_metric((*labels, state.name.lower()), state.name.lower() == view.state)
-        bounds = (*map(str, view.latency.bounds_s), "+Inf")
-        buckets = list(zip(bounds, view.latency.counts, strict=True))
-        latency.add_metric(labels, buckets, view.latency.sum_s)
+        latency.add_metric(labels, _buckets(view.latency), view.latency.sum_s)
     yield states
     yield latency
+
+
+def _buckets(latency: LatencyView) -> list[tuple[str, int]]:
+    return list(zip((*map(str, latency.bounds_s), "+Inf"), latency.counts, strict=True))
 
 
 def _of_nodes(views: Views) -> Iterator[Metric]:
@@ -216,8 +217,7 @@ def _of_requests(models: Sequence[ServedModel]) -> Iterator[Metric]:
         labels, statistics = (model.name, model.version), model.statistics
         for outcome in OUTCOMES:
             requests.add_metric((*labels, outcome), statistics.outcomes[outcome])
-        counts = statistics.cumulative()
-        buckets = list(zip((*map(str, BOUNDS_S), "+Inf"), counts, strict=True))
-        durations.add_metric(labels, buckets, statistics.success.ns / 1e9)
+        latencies = statistics.latencies.view()
+        durations.add_metric(labels, _buckets(latencies), latencies.sum_s)
     yield requests
     yield durations

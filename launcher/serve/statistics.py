@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import accumulate
 
-from launcher.view.frames import BOUNDS_S
+from launcher.view.frames import Latencies
 
 OUTCOMES = ("success", "full", "invalid", "failed", "cancelled")
 """How a request can end: `full` was refused because as many are under way as the cluster takes,
@@ -40,20 +38,17 @@ class Statistics:
     fail: Duration = field(default_factory=Duration)
     outcomes: Counter[str] = field(default_factory=Counter)
     """How many requests ended in each of `OUTCOMES`."""
-    _buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    latencies: Latencies = field(default_factory=Latencies)
+    """Those of successful requests."""
 
     def add(self, outcome: str, ns: int) -> None:
         """Count a request that has ended after `ns` nanoseconds."""
         self.outcomes[outcome] += 1
         if outcome == "success":
             self.success.add(ns)
-            self._buckets[bisect_left(BOUNDS_S, ns / 1e9)] += 1
+            self.latencies.add(ns / 1e9)
         else:
             self.fail.add(ns)
-
-    def cumulative(self) -> list[int]:
-        """How many successful requests took at most each of `BOUNDS_S`, and then all."""
-        return list(accumulate(self._buckets))
 
     def durations(self) -> dict[str, Duration]:
         """The protocol's name of each → what was counted."""

@@ -15,9 +15,9 @@ from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import RunFailedError
 from launcher.progress import Say
 from launcher.sinks.base import FrameResult, ResultRefusedError, Sink, SinkLostError
-from launcher.streaming.latencies import Latencies
 from launcher.streaming.overload import Overload, OverloadQueue
 from launcher.streaming.reading import MOST_REPORTED
+from launcher.view.frames import FINE_BOUNDS_S, Latencies
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Delivery:
     ) -> None:
         self.description = sink.description
         self.needs_image = sink.needs_image
-        self.latencies = Latencies()
+        self.latencies = Latencies(FINE_BOUNDS_S)
         """From when a frame was read until its result was delivered."""
         self.losses = 0
         """How often the sink was lost."""

@@ -27,8 +27,9 @@ from launcher.results.report import (
 from launcher.run.runtime import RunResult
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.gaps import Gaps
-from launcher.streaming.latencies import Latencies
 from launcher.streaming.source_stream import SourceStream
+from launcher.view.frames import Latencies
+from launcher.view.history import quantile_s
 from nodes.protocol.messages import Order
 from partition.plan import Plan
 
@@ -183,7 +184,8 @@ def stream_report(
 
 
 def _latency(latencies: Latencies) -> LatencyReport:
-    return LatencyReport(latencies.quantile_s(0.5), latencies.quantile_s(0.99))
+    counted = latencies.view()
+    return LatencyReport(quantile_s(counted, 0.5), quantile_s(counted, 0.99))
 
 
 def _sink(delivery: Delivery) -> SinkReport:

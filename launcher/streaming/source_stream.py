@@ -27,9 +27,9 @@ from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.run.runtime import Array
 from launcher.sinks.base import FrameResult
 from launcher.streaming.delivery import Delivery
-from launcher.streaming.latencies import Latencies
 from launcher.streaming.reading import NumberedFrame, Reader
 from launcher.tasks.base import ImagePlacement, Task
+from launcher.view.frames import FINE_BOUNDS_S, Latencies
 
 Outputs: TypeAlias = dict[str, Array]
 
@@ -89,7 +89,7 @@ class SourceStream:
         """`task` fits images and decodes; `on_result` is called for each result, in a thread."""
         self.reader = reader
         self.deliveries = tuple(deliveries)
-        self.latencies = Latencies()
+        self.latencies = Latencies(FINE_BOUNDS_S)
         """From when a frame was read until its result was there."""
         self.results = 0
         """How many results came."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from launcher.view.model import LatencyView
 
@@ -18,8 +19,30 @@ BOUNDS_S = (
 )  # fmt: skip
 """The bounds of the buckets of latencies, from a small network on one board to a long queue."""
 
+FINE_BOUNDS_S = tuple(1e-6 * 1.01**power for power in range(-1, 2778))
+"""From 1 µs to 10⁶ s, each 1 % further than the one before, so that a quantile is exact to 1 %, as
+in HdrHistogram and DDSketch (Masson, Rim & Lee, doi:10.14778/3352063.3352135)."""
+
 RATE_S = 10
 """Over how many seconds the rate is measured."""
+
+
+class Latencies:
+    """The latencies that were added, in buckets up to each of `bounds_s` and one beyond them."""
+
+    def __init__(self, bounds_s: Sequence[float] = BOUNDS_S) -> None:
+        self._bounds_s = tuple(bounds_s)
+        self._buckets = [0] * (len(bounds_s) + 1)
+        self._sum_s = 0.0
+
+    def add(self, latency_s: float) -> None:
+        """Count a latency."""
+        self._buckets[bisect_left(self._bounds_s, latency_s)] += 1
+        self._sum_s += latency_s
+
+    def view(self) -> LatencyView:
+        """Return what was counted; `launcher.view.history.quantile_s` has its quantiles."""
+        return LatencyView(self._bounds_s, tuple(accumulate(self._buckets)), self._sum_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +60,7 @@ class FrameCounts:
 
     def __init__(self) -> None:
         self.results = 0
-        self._buckets = [0] * (len(BOUNDS_S) + 1)
-        self._sum_s = 0.0
+        self._latencies = Latencies()
         self._first_s: float | None = None
         self._seconds: deque[tuple[int, int]] = deque(maxlen=RATE_S + 1)
         """Each second in which results came, and how many."""
@@ -51,8 +73,7 @@ class FrameCounts:
     def took(self, sent_s: float, now_s: float) -> None:
         """Count the result of a frame that was first sent at `sent_s`."""
         self.results += 1
-        self._sum_s += now_s - sent_s
-        self._buckets[bisect_left(BOUNDS_S, now_s - sent_s)] += 1
+        self._latencies.add(now_s - sent_s)
         second = int(now_s)
         if self._seconds and self._seconds[-1][0] == second:
             self._seconds[-1] = second, self._seconds[-1][1] + 1
@@ -61,12 +82,7 @@ class FrameCounts:
 
     def figures(self, in_flight: int, now_s: float) -> FrameFigures:
         """Return what was counted; `in_flight` frames have no result yet."""
-        counts, so_far = [], 0
-        for count in self._buckets:
-            so_far += count
-            counts.append(so_far)
-        latency = LatencyView(BOUNDS_S, tuple(counts), self._sum_s)
-        return FrameFigures(self.results, in_flight, self._rate(now_s), latency)
+        return FrameFigures(self.results, in_flight, self._rate(now_s), self._latencies.view())
 
     def _rate(self, now_s: float) -> float:
         if self._first_s is None:

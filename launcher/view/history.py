@@ -129,8 +129,7 @@ def quantile_s(latency: LatencyView, share: float) -> float | None:
     wanted = share * latency.counts[-1]
     below, lower_s = 0, 0.0
     for bound_s, count in zip(latency.bounds_s, latency.counts, strict=False):
-        if count >= wanted:
-            within = (wanted - below) / (count - below) if count > below else 1.0
-            return lower_s + within * (bound_s - lower_s)
+        if count >= wanted and count > below:
+            return lower_s + (wanted - below) / (count - below) * (bound_s - lower_s)
         below, lower_s = count, bound_s
     return latency.bounds_s[-1]
