@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check test-cuda test-openvino test-providers test-tensorrt test-tvm test-arm64 test-arm64-whole histories agreement properties fuzz soak zoo months kills bench bench-table3 results docs setup schema proto lock clean
+.PHONY: run test fast check test-cuda test-openvino test-providers test-tensorrt test-tvm test-arm64 test-arm64-whole histories agreement properties fuzz zoo months kills bench bench-table3 results docs setup schema proto lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -122,10 +122,6 @@ properties: setup
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable '.[fuzz]' || true
 	$(BIN)/python -m tests.fuzz
-
-# Load and faults at random on emulated boards, for ten minutes; needs root (docs/laboratory.md).
-soak: setup
-	$(BIN)/python -m benchmarks.soak
 
 # Networks as practitioners export them: what is exported already is read, compared with its original,
 # and with ZOO="--in-process vertical hybrid --launch auto" planned and run. ZOO_PYTHON, if given,

@@ -1,1 +1,1 @@
-"""Measures the project's published figures, each with one command: `python -m benchmarks.NAME`."""
+"""Measures the project's published figures, each with one command: `python -m benchmarks.…`."""

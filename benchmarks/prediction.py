@@ -30,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.two_nodes import ALTERNATING, OneFrame
+from benchmarks.lab.turns import OneFrame
 from benchmarks.undisturbed import Others, load, undisturbed
 from cnn import Model, read
 from ga.strategies import find_strategy
@@ -49,6 +49,9 @@ from partition.pricing.run_costs import RunCosts
 from partition.strategies.base import Problem, Solution
 
 MACHINE = "this machine"
+ALTERNATING = "alternating"
+"""Runs of layers in turn: many phases on every node."""
+
 CPUS = tuple(sorted(os.sched_getaffinity(0))[:2])
 """Those that nodes are bound to, in turn; the launcher is bound to the first."""
 
@@ -157,7 +160,13 @@ class Prepared:
         for phase in self.plan.phases:
             cut = rewritten.cut(phase.layers, phase.inputs, phase.outputs, folder)
             self.subnets[phase.name] = SubnetFiles(cut.graph, cut.weights)
-        self.inputs = Timed(model.network, self.frames)
+        random = np.random.default_rng(0)
+        tensors = model.network.tensors
+        frame = {
+            name: random.standard_normal(tensors[name].shape, dtype=np.float32)
+            for name in model.network.inputs
+        }
+        self.inputs = Timed(frame, self.frames)
 
     def run(self, cache: Path) -> Compared:
         others = Others()

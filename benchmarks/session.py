@@ -56,7 +56,6 @@ MEASUREMENTS = (
         "--strategies auto vertical --board cpu --cpu 0.1 --repetitions 1 --seconds 8 "
         "--minutes 16"),
     _of("firing", 180, "benchmarks.limits firing --bytes 1024 100000 1000000"),
-    _of("start_up", 100, "benchmarks.start_up"),
     _of("table3-memory", 270, "benchmarks.table3 --networks resnet50 --devices 2 4 10 --strategies "
         "auto:memory --repetitions 2 --seconds 3 --minutes 7"),
     _of("peers", 240, "benchmarks.peers --seconds 10"),
@@ -64,27 +63,17 @@ MEASUREMENTS = (
         "accelerator --seconds 6"),
     _of("steady", 80, "benchmarks.limits steady"),
     _of("memory_limit", 50, "benchmarks.memory_limit"),
-    _of("trace", 80, "benchmarks.trace"),
     _of("journal", 250, "benchmarks.journal --rounds 3"),
     _of("streaming", 1860, "benchmarks.streaming --minutes 30"),
     _of("streaming-broker", 200, "benchmarks.streaming --minutes 2.5 --broker"),
     _of("streaming-source", 170, "benchmarks.streaming --minutes 2 --cut-source"),
     _of("many_agents", 110, "benchmarks.limits many"),
-    _of("fifo", 90, "benchmarks.fifo"),
     _of("idle", 65, "benchmarks.limits idle"),
     _of("table3-strategies", 2100, "benchmarks.table3 --networks resnet50 yolov2 --devices 4 10 "
         "--strategies vertical-paper sequential-balanced horizontal tiles hybrid auto "
         "--repetitions 1 --seconds 5 --cpu 0.1 --minutes 35"),
-    _of("stage_times", 70, "benchmarks.stage_times"),
-    _of("finite_check", 20, "benchmarks.finite_check"),
-    _of("takeover", 40, "benchmarks.takeover"),
-    _of("slots", 150, "benchmarks.slots"),
     _of("service", 90, "benchmarks.service"),
-    _of("flood", 2700, "benchmarks.flood_beside_stream"),
-    _of("soak", 640, "benchmarks.soak --seed 2"),
     _of("chaos", 420, "benchmarks.chaos --repetitions 1"),
-    _of("adaptation", 330, "benchmarks.adaptation"),
-    _of("slow_links", 300, "benchmarks.slow_links"),
     _of("fuzz", 500, "tests.fuzz"),
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ chooses one for each channel. Only channels between two devices are encoded: fra
 travel raw.
 
 The sizes of `lossless` and the deviations are typical values, measured on networks of the usual
-kinds (`python -m benchmarks.encodings`); a run reports its own.
+kinds; a run reports its own.
 """
 
 from __future__ import annotations

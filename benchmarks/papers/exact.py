@@ -27,8 +27,8 @@ from benchmarks.papers.rows import (
     compared,
     impossible,
 )
+from benchmarks.papers.segmentation import CACHE, MIB, MODELS
 from benchmarks.papers.segments import ABSENT, depth_of, network_of
-from benchmarks.segmentation import CACHE, MIB, MODELS
 from cnn.merge import merge
 from cnn.network import Network
 from partition.devices import Device

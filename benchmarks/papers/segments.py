@@ -2,8 +2,8 @@
 
 Sizes follow from the networks and from the rule of their compiler (`partition.pricing.spill`).
 Times are those of our cost model with seconds of layers in proportion to their weights, scaled so
-that one device takes the published time (`benchmarks.segmentation`): so the speed-ups compare the
-segmentations, and not an Edge TPU. The 2 GB/s at which a device fetches weights from its host were
+that one device takes the published time (`pipeline`): so the speed-ups compare the segmentations,
+and not an Edge TPU. The 2 GB/s at which a device fetches weights from its host were
 fitted to Tables 3 and 7. The null model of a speed-up has no network: n devices with an n-th of the
 published time each, without what fetching costs at that rate.
 """
@@ -32,7 +32,7 @@ from benchmarks.papers.rows import (
     compared,
     impossible,
 )
-from benchmarks.segmentation import (
+from benchmarks.papers.segmentation import (
     MIB,
     MODELS,
     TABLE_4,
@@ -42,11 +42,12 @@ from benchmarks.segmentation import (
     TOLERANCE_MIB,
     TPU,
     SyntheticRow,
+    at_8_bits,
     host_bytes,
     pipeline,
     synthetic,
+    write_synthetic,
 )
-from benchmarks.synthetic_cnn import at_8_bits, write_synthetic
 from cnn.network import Network
 
 PAPER_NAME = "Villarrubia et al. (J. Supercomputing 2025)"

@@ -31,8 +31,8 @@ from benchmarks.papers.rows import (
     compared,
     impossible,
 )
+from benchmarks.papers.segmentation import MODELS
 from benchmarks.results import FOLDER
-from benchmarks.segmentation import MODELS
 from cnn.network import Network
 from partition.devices import Device
 from partition.pricing.compute_time import layer_seconds

@@ -10,10 +10,12 @@ import numpy as np
 import onnxruntime as ort
 
 import cnn
-from benchmarks.agreement import LIMIT
 from benchmarks.zoo.models import model_of
 from benchmarks.zoo.outcomes import AGREES, Outcome, Trial, refusal
 from benchmarks.zoo.registry import Entry
+
+LIMIT = 1e-4
+"""The largest relative difference that is allowed."""
 
 _SCALES = (1.0, 100.0, 0.01)
 _FLOOR = 1e-6

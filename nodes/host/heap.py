@@ -4,8 +4,8 @@ An agent allocates and frees the same tensors frame after frame, and the channel
 their memory. The heap therefore keeps freed memory: if it were returned to the system and allocated
 again, the kernel would map and clear its pages for every tensor, which costs more than moving the
 tensor. ResNet50 cut into 12 and 40 subnets took 14 % and 38 % more CPU with a low mmap threshold
-(single runs of `benchmarks/executor_memory.py`), and a FIFO moved 12.8 MB tensors 1.3 to 2 times as
-fast with the thresholds below as with glibc's own (`benchmarks/fifo.py`).
+(single runs), and a FIFO moved 12.8 MB tensors 1.3 to 2 times as fast with the thresholds below as
+with glibc's own.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
   first) and once where it is made. Of the terms tried (a constant per phase, per tensor, per byte)
   only the one per byte is needed where one process runs all phases in turn: ONNX Runtime 1.31 on
   five networks in 1 to 259 phases takes 0.11 ns per byte, which leaves 2 ms (rms) of the cost of
-  cutting unexplained, where whole networks take 8 to 292 ms (`python -m benchmarks.cutting`).
+  cutting unexplained, where whole networks take 8 to 292 ms.
 - *Runs.* On a board each run of a phase costs its `run_s` besides: 1.0 ms on boards of 0.08 core,
   0.08 ms of processor time. Profiles find it (`partition.measured.subnet_fit`); it is 0 without.
 - *Cache.* Weights beyond a device's cache are fetched anew for each frame

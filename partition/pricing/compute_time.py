@@ -15,11 +15,10 @@ multiply-accumulates for each kind of layer and for 8-bit integers, of bytes of 
 bytes of tensors. On the processor of decision 072 predicted ÷ measured is 0.94 to 1.10 for six of
 seven networks, and the standard deviation over their stages 0.03 to 0.10.
 
-Without that, measured with ONNX Runtime 1.31 on x86-64 with AVX-512 (`python -m
-benchmarks.stage_times`): the standard deviation of measured ÷ predicted over contiguous stages is
-0.012 for ResNet50 (0.047 for the roofline of before, the larger one of arithmetic with weights and
-of bytes), 0.023 for VGG19 (0.097) and DenseNet121 (0.038), 0.065 for SqueezeNet (0.030) and 0.084
-for ShuffleNet (0.056).
+Without that, measured with ONNX Runtime 1.31 on x86-64 with AVX-512: the standard deviation of
+measured ÷ predicted over contiguous stages is 0.012 for ResNet50 (0.047 for the roofline of before,
+the larger one of arithmetic with weights and of bytes), 0.023 for VGG19 (0.097) and DenseNet121
+(0.038), 0.065 for SqueezeNet (0.030) and 0.084 for ShuffleNet (0.056).
 `partition.prediction.timing.with_measured_phases` replaces the estimate by the measured times of a
 plan's own subnets, and `slowed` scales it for devices that are slower than assumed.
 """

@@ -1,11 +1,11 @@
 """The memory of an agent and its engine, and the memory that devices have for a network.
 
-The constants were measured by `python -m benchmarks.executor_memory` with ONNX Runtime 1.31 (CPU)
-on x86-64 (AMD EPYC), Python 3.11, glibc 2.36, in a process that has imported what an agent imports.
-Program pages count only where their code runs. More of them are resident (23 to 36 MB), but those
-are clean, and the kernel drops them where memory is short (decision 004). Other engines and
-processors differ; engines declare their own (`partition.devices.EngineOverhead`), and an agent
-reports its idle memory, without program code, when a launcher greets it (`Welcome.rss_bytes`).
+The constants were measured with ONNX Runtime 1.31 (CPU) on x86-64 (AMD EPYC), Python 3.11, glibc
+2.36, in a process that has imported what an agent imports. Program pages count only where their
+code runs. More of them are resident (23 to 36 MB), but those are clean, and the kernel drops them
+where memory is short (decision 004). Other engines and processors differ; engines declare their own
+(`partition.devices.EngineOverhead`), and an agent reports its idle memory, without program code,
+when a launcher greets it (`Welcome.rss_bytes`).
 """
 
 from __future__ import annotations

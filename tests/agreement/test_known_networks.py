@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cnn
-from benchmarks.agreement import (
+from tests.agreement.comparison import (
     DEVICES,
     LIMIT,
     NETWORKS,
@@ -24,14 +24,14 @@ SIBLINGS = {
     f"{name}.onnx"
     for name in ("VGG16", "DenseNet121", "DenseNet169", "ResNet101", "ResNet101V2", "ResNet152")
 }
-"""Built like others that are here; `python -m benchmarks.agreement` tries these too."""
+"""Built like others that are here."""
 
 COSTLY = {
     *("bvlc_alexnet", "densenet121", "resnet50", "vgg19", "zfnet512", "builtin:yolov2"),
     *("DenseNet201.onnx", "ResNet152V2.onnx", "Xception.onnx"),
 }
 """Networks of so many weights or phases that two numbers of devices take as long as all four of
-another; `python -m benchmarks.agreement` tries all four."""
+another."""
 
 PERMUTED = {"DenseNet201.onnx": 0.1}
 """The least part of the tensors that the original has, too, where simplification changes the order

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import cnn
-from benchmarks.agreement import run
 from csdf.conversion.from_network import HOST
 from ga.strategies import STRATEGIES
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
+from tests.agreement.comparison import run
 from tests.launcher import kinds
 
 DEVICES = (Device("a", macs_per_s=4e7), Device("b", macs_per_s=4e7), Device("c", macs_per_s=2e7))

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cnn
-from benchmarks.agreement import LIMIT, agreements, random_frame, random_partition
+from tests.agreement.comparison import LIMIT, agreements, random_frame, random_partition
 from tests.networks import save, small_models
 
 EVERYWHERE = {

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cnn
-from benchmarks.agreement import agreements, random_frame, random_partition, relative_error
+from tests.agreement.comparison import agreements, random_frame, random_partition, relative_error
 from tests.cnn.image_stacks import image_stacks
 from tests.cnn.test_bands import EVERYWHERE, EXACT, outputs
 from tests.rewriting import random_rewrite

@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 import cnn
-from benchmarks.agreement import random_frame, relative_error
 from cnn.rewrite.rewrites import Bands
+from tests.agreement.comparison import random_frame, relative_error
 from tests.cnn.models import constant, model, node, run, save, value, weight
 
 Nodes = Sequence[onnx.NodeProto]

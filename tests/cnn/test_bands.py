@@ -13,16 +13,16 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import cnn
-from benchmarks import agreement
-from benchmarks.agreement import (
+from cnn.operators.receptive_field import Rows
+from cnn.rewrite.rewrites import Bands, Slices, part_name
+from tests.agreement import comparison
+from tests.agreement.comparison import (
     KERAS,
     agreements,
     random_frame,
     random_partition,
     relative_error,
 )
-from cnn.operators.receptive_field import Rows
-from cnn.rewrite.rewrites import Bands, Slices, part_name
 from tests.cnn.image_stacks import image_stacks
 from tests.cnn.models import constant, model, node, run, save, value, weight
 from tests.rewriting import random_rows
@@ -52,7 +52,7 @@ def run_layers(
 ) -> Mapping[str, np.ndarray]:
     """What some layers that read the network's input make of it."""
     subnet = built.cut(layers, built.network.inputs, made, directory)
-    return agreement.run(subnet.graph, frame, made)
+    return comparison.run(subnet.graph, frame, made)
 
 
 def passages(network: cnn.Network) -> list[int]:

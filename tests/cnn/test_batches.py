@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from onnx import helper, shape_inference
 
 import cnn
-from benchmarks.agreement import (
+from cnn.errors import ModelError
+from tests.agreement.comparison import (
     LIMIT,
     NETWORKS,
     random_frame,
@@ -25,7 +26,6 @@ from benchmarks.agreement import (
     run,
     short_name,
 )
-from cnn.errors import ModelError
 from tests.agreement.drawn.network import draw
 from tests.cnn.image_stacks import image_stacks
 from tests.cnn.models import constant, model, save, value, weight

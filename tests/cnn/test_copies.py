@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cnn
-from benchmarks.agreement import LIMIT, random_frame, relative_error
 from cnn.rewrite.rewrites import Copies, Slices, copy_name
+from tests.agreement.comparison import LIMIT, random_frame, relative_error
 from tests.cnn.models import convolution, node, run, save
 from tests.networks import save as save_drawn
 from tests.networks import small_models

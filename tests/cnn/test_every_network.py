@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 import cnn
-from benchmarks.agreement import KERAS, LIMIT, NETWORKS, random_frame, relative_error, short_name
+from tests.agreement.comparison import (
+    KERAS,
+    LIMIT,
+    NETWORKS,
+    random_frame,
+    relative_error,
+    short_name,
+)
 from tests.agreement.test_known_networks import SIBLINGS
 from tests.cnn.models import opened, run
 

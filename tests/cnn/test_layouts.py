@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cnn
-from benchmarks.agreement import LIMIT, random_frame, relative_error
+from tests.agreement.comparison import LIMIT, random_frame, relative_error
 from tests.cnn.models import constant, graph, model, node, run, save, value, weight
 
 SHAPE = (1, 5, 6, 4)

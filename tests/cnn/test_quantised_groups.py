@@ -13,9 +13,9 @@ import onnxruntime as ort
 import pytest
 
 import cnn
-from benchmarks.agreement import agreements, random_partition
 from cnn.merge import merge
 from cnn.rewrite.rewrites import Bands, Copies, Slices
+from tests.agreement.comparison import agreements, random_partition
 from tests.cnn.models import constant, model, node, run, save, value, weight
 from tests.cnn.quantised_stacks import quantised_stack
 from tests.cnn.test_any_rewrites import random_rewrite

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import cnn
-from benchmarks.agreement import LIMIT, random_frame, relative_error
+from tests.agreement.comparison import LIMIT, random_frame, relative_error
 from tests.cnn.models import constant, convolution, model, node, run, save, value, weight
 from tests.networks import save as save_drawn
 from tests.networks import small_models

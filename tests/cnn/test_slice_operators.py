@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 import cnn
-from benchmarks.agreement import random_frame, relative_error
 from cnn.rewrite.rewrites import Slices
+from tests.agreement.comparison import random_frame, relative_error
 from tests.cnn.models import constant, model, node, run, save, value, weight
 
 INT8, UINT8 = onnx.TensorProto.INT8, onnx.TensorProto.UINT8

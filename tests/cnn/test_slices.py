@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cnn
-from benchmarks.agreement import LIMIT, agreements, random_frame, random_partition
 from cnn.errors import ModelError
 from cnn.rewrite.rewrites import Slices
+from tests.agreement.comparison import LIMIT, agreements, random_frame, random_partition
 from tests.cnn.models import convolution, model, node, value, weight
 from tests.cnn.models import save as save_written
 from tests.networks import save, small_models

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 import cnn
-from benchmarks.agreement import LIMIT, random_frame, relative_error
+from tests.agreement.comparison import LIMIT, random_frame, relative_error
 from tests.cnn.models import run
 
 

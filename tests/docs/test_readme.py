@@ -31,6 +31,7 @@ from launcher.config.serve import ServeConfig
 from launcher.config.source import parse_source
 from launcher.config.task import TaskConfig
 from launcher.sinks.kinds import SINKS
+from tests.architecture.source import PACKAGES, sources
 from tests.docs import markdown
 
 README = markdown.ROOT / "README.md"
@@ -45,6 +46,8 @@ PAGES_FOR_USERS = (
 )
 PROGRAMS = {"launch": "launcher.commands.launch", "node-agent": "nodes.cli"}
 GROUPS = {"csdf-edge partition": "launcher.commands.partition", "ga": "launcher.commands.ga"}
+OUTLIVED = {"CHANGELOG.md"}
+"""Documents that may name what was removed later."""
 UNIT = markdown.ROOT / "deploy" / "node-agent.service"
 
 SNIPPETS = [
@@ -178,7 +181,7 @@ def test_the_reference_describes_every_strategy_and_no_other() -> None:
 def test_every_make_target_in_a_document_exists() -> None:
     makefile = (markdown.ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.MULTILINE))
-    for path in markdown.files():
+    for path in (path for path in markdown.files() if path.name not in OUTLIVED):
         shell = "\n".join(markdown.blocks(path, "bash"))
         shell += "\n".join(re.findall(r"`(make [^`\n]+)`", path.read_text(encoding="utf-8")))
         for target in re.findall(r"\bmake ([a-z][a-z0-9-]*)", shell):
@@ -215,3 +218,18 @@ def test_the_benchmarks_page_describes_every_benchmark_and_no_other() -> None:
     }
     packages = {path.parent.name for path in (markdown.ROOT / "benchmarks").glob("*/__main__.py")}
     assert programs <= told <= programs | packages
+
+
+def test_every_benchmark_that_is_cited_exists() -> None:
+    """In documents and in the programs' comments."""
+    present = [path for path in markdown.files() if path.name not in OUTLIVED]
+    texts = {markdown.name(path): path.read_text(encoding="utf-8") for path in present}
+    texts |= {source.name: source.text for source in sources(*PACKAGES, "benchmarks")}
+    cited = {
+        (name, found)
+        for name, text in texts.items()
+        for found in re.findall(r"\bbenchmarks[./](?!md\b)(\w+)", text)
+    }
+    here = {path.stem for path in (markdown.ROOT / "benchmarks").iterdir()}
+    assert len(cited) > 50
+    assert {(name, found) for name, found in cited if found not in here} == set()

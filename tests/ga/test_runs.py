@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.both import rows
+import cnn
 from ga import nsga
 from ga.both import ALIKE, Columns, Shortest, order
 from ga.runs.moves import RunMoves, runs_of
 from ga.runs.search import RunEffort
 from ga.runs.strategy import Runs
+from partition.alone import beside_idle_bytes
+from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes
-from partition.strategies.base import Problem
+from partition.strategies.base import Problem, Solution
 from tests.partition.networks import chain
 from tests.partition.rewriting_contract import chain_model
 from tests.partition.strategy_contract import MB, StrategyContract, equal
@@ -160,7 +162,13 @@ def test_the_chosen_plan_is_the_least_within_the_tolerance_of_the_front() -> Non
 def test_resnet50_is_nearly_n_times_as_fast_and_saves_most_of_the_memory(
     count: int, efficiency: float, saving: float
 ) -> None:
-    row, *_ = rows("tests/fixtures/models/ResNet50.onnx", [count], ["runs"], slack=1)
-    assert row.efficiency >= efficiency
-    assert row.saving_percent >= 100 * saving
-    assert row.phases <= 2 * count + 1
+    model = cnn.read("tests/fixtures/models/ResNet50.onnx")
+    boards = [Device(f"d{i}", macs_per_s=2e9, wire_is_free=True) for i in range(count)]
+    one, all_boards = (
+        Problem(model.network, tuple(boards[:n]), slack_frames=1, model=model) for n in (1, count)
+    )
+    whole = Solution({layer.name: "d0" for layer in model.network.layers}, "")
+    alone, plan = plan_solution(one, whole, ""), planned(all_boards, Runs())
+    assert alone.period_s / plan.period_s >= efficiency * count
+    assert beside_idle_bytes(plan) <= (1 - saving) * beside_idle_bytes(alone)
+    assert len(plan.phases) <= 2 * count + 1

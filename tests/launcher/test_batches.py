@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cnn
-from benchmarks.agreement import LIMIT, random_frame, relative_error, run
 from ga.strategies import find_strategy
 from launcher.commands.launch import main
 from launcher.commands.partition import main as partition
@@ -37,6 +36,7 @@ from launcher.streaming.batches import stream_in_batches
 from partition.devices import Device
 from partition.planner import make_plan, plan_solution
 from partition.strategies.base import Problem
+from tests.agreement.comparison import LIMIT, random_frame, relative_error, run
 from tests.cnn.test_bands import EVERYWHERE
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import DIGITS, write_branches

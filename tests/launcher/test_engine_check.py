@@ -12,7 +12,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import cnn
-from benchmarks.agreement import NETWORKS, short_name
 from cnn.model import Model
 from ga.strategies import find_strategy
 from launcher.commands.partition import main
@@ -28,6 +27,7 @@ from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution
 from partition.strategies.base import Problem
+from tests.agreement.comparison import NETWORKS, short_name
 from tests.agreement.drawn.check import read_ones
 from tests.agreement.drawn.network import draw
 from tests.launcher.models import DIGITS, write_branches

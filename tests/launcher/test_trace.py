@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.trace_overlap import overlaps
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import Clock
 from launcher.errors import BadInputError
@@ -64,12 +63,6 @@ def test_spans_of_all_nodes_are_on_one_clock() -> None:
     assert made["otherData"]["b"] == {
         "clock_ahead_s": 100.0, "clock_drift": 0.0, "clock_error_s": 0.0, "events_dropped": 2,
     }  # fmt: skip
-
-
-def test_what_is_computed_while_tensors_are_under_way_is_hidden() -> None:
-    found = overlaps(chrome_trace(blueprint(), trace()))
-    assert (found["a"].moving_s, found["a"].both_s, found["a"].share) == (2.0, 1.0, 0.5)
-    assert (found["b"].moving_s, found["b"].share) == (2.0, 0.0)
 
 
 def events(*frames: int) -> bytes:

@@ -11,7 +11,7 @@ from threading import Event
 import numpy as np
 import pytest
 
-from benchmarks.one_fifo import (
+from tests.nodes.one_fifo import (
     FifoClosedError,
     FifoSpec,
     FifoTimeoutError,

@@ -13,11 +13,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 import cnn
-from benchmarks.agreement import LIMIT, agreements, random_frame
 from cnn.network import Network
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.strategies.base import Problem
+from tests.agreement.comparison import LIMIT, agreements, random_frame
 from tests.partition import networks
 from tests.partition.strategy_contract import MB, StrategyContract, equal
 

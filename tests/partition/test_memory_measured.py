@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper, save
 
-from benchmarks.executor_memory import ask_child
 from cnn import read
 from partition.devices import Device
 from partition.plan import MemoryPrediction
 from partition.planner import make_plan
 from partition.pricing.memory_budget import CODE_BYTES, PREPARING_BYTES, START_UP_BYTES
+from tests.partition.loaded_memory import peak_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -41,9 +41,8 @@ def predicted_and_measured(
         network, "", (Device("d"),), dict.fromkeys(layers, "d"), strategy="any", explanation=""
     )
     subnet = model.cut(layers, network.inputs, network.outputs, folder / "subnet")
-    cache = str(folder / "cache")
-    answer = ask_child("subnets", graphs=[str(subnet.graph)], rounds=3, cache=cache)
-    return plan.memory["d"], answer["held"]["peak"] + CODE_BYTES
+    peak = peak_bytes([subnet.graph], folder / "cache", rounds=4)
+    return plan.memory["d"], peak + CODE_BYTES
 
 
 def alone_bytes(predicted: MemoryPrediction) -> int:

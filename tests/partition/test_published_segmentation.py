@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.segmentation import TABLE_4, TABLES_5_AND_7, keras, synthetic
+from benchmarks.papers.segmentation import TABLE_4, TABLES_5_AND_7, keras, synthetic
 
 
 def test_five_convolutions_of_482_filters_are_split_two_one_one_one() -> None:

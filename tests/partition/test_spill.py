@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cnn
-from benchmarks.synthetic_cnn import at_8_bits, write_synthetic
+from benchmarks.papers.segmentation import at_8_bits, write_synthetic
 from cnn.network import Network
 from partition.devices import CacheSpill, Device
 from partition.planner import make_plan

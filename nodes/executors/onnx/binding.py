@@ -2,7 +2,7 @@
 
 A phase runs when its code has left the processor's caches, so whatever Python executes around the
 engine counts. ResNet50 in 37 phases spent 9 % of a frame there, and spends 4 % without two things
-that this module avoids (`python -m benchmarks.phase_costs`):
+that this module avoids:
 
 - `InferenceSession.run_with_iobinding` of ONNX Runtime 1.31 asks each run's options for the number
   of a captured GPU graph. Without such an entry the engine throws a C++ exception, which the caller

@@ -1,6 +1,6 @@
 """Configures ONNX Runtime's sessions so that they use little memory, and explains its errors.
 
-The settings, with what `benchmarks/executor_memory.py` measured:
+The settings, with what was measured:
 
 - All sessions of the process share one arena, so that fifty subnets hold the largest live set of
   any of them and not the sum of all. The arena grows by regions so large that most subnets fit into

@@ -1,4 +1,4 @@
-"""Compares distributed runs with the whole model: `python -m benchmarks.agreement [NETWORK …]`.
+"""Compares distributed runs with the whole model, phase by phase.
 
 Layers are dealt out to devices at random, every phase's subnet is cut out and run by plain ONNX
 Runtime in topological order, and every tensor that crosses from one phase to another, or leaves the
@@ -8,11 +8,8 @@ few tensors that simplification creates are compared with the simplified model r
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 import tempfile
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +24,7 @@ from csdf.conversion.from_network import Dataflow, convert
 
 DEVICES = (2, 3, 5, 8)
 LIMIT = 1e-4
-KERAS = Path(__file__).parent.parent / "tests" / "fixtures" / "models"
+KERAS = Path(__file__).parents[1] / "fixtures" / "models"
 NETWORKS: tuple[str, ...] = (
     *(WHEEL + name for name in WHEEL_MODELS),
     *(str(path) for path in sorted(KERAS.glob("*.onnx"))),
@@ -57,11 +54,10 @@ class Agreement:
     against_original: int
     outputs: float
     crossing: float
-    seconds: float
 
 
 def short_name(path: str) -> str:
-    """What the table calls a network: Keras's with their suffix, to tell the two ResNet50 apart."""
+    """The name of a network: Keras's with their suffix, to tell the two ResNet50 apart."""
     return Path(path).name.removeprefix(WHEEL)
 
 
@@ -166,7 +162,6 @@ def agreements(
     expected, own = whole_run(model, frame, wanted)
     found = []
     for dataflow in dataflows:
-        started = time.perf_counter()
         errors: dict[str, float] = {}
         for made in distributed_run(model, dataflow, frame):
             errors |= {name: relative_error(x, expected[name]) for name, x in made.items()}
@@ -179,7 +174,6 @@ def agreements(
                 against_original=len(own & errors.keys()),
                 outputs=max(errors[name] for name in network.outputs),
                 crossing=max(errors.values()),
-                seconds=time.perf_counter() - started,
             )
         )
     return found
@@ -190,28 +184,3 @@ def measure(path: str, devices: Sequence[int] = DEVICES) -> list[Agreement]:
     model = cnn.read(path)
     partitions = [random_partition(model.network, count, seed=count) for count in devices]
     return agreements(model, partitions, random_frame(model.network, seed=0))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; 1 if any error is above the limit."""
-    parser = argparse.ArgumentParser(prog="benchmarks.agreement", description=__doc__)
-    parser.add_argument("networks", nargs="*", help="paths; all networks of the tests if none")
-    chosen = parser.parse_args(arguments).networks or NETWORKS
-    columns = "network", "devices", "phases", "tensors", "original's", "outputs", "crossing", "s"
-    print("{:<22}{:>8}{:>8}{:>9}{:>12}{:>10}{:>10}{:>7}".format(*columns))
-    worst = 0.0
-    for path in chosen:
-        for row in measure(path):
-            worst = max(worst, row.crossing)
-            print(
-                f"{short_name(path):<22}{row.devices:>8}{row.phases:>8}{row.tensors:>9}"
-                f"{row.against_original:>12}{row.outputs:>10.1e}{row.crossing:>10.1e}"
-                f"{row.seconds:>7.1f}",
-                flush=True,
-            )
-    print(f"largest relative error {worst:.1e}, limit {LIMIT:.0e}")
-    return 0 if worst <= LIMIT else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

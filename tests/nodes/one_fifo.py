@@ -1,4 +1,4 @@
-"""Provides a single FIFO that blocks at both ends, for the contract tests and the benchmark.
+"""Provides a single FIFO that blocks at both ends, for the contract tests.
 
 It consists of the parts of an agent's channels (`nodes.core.fifo`, `nodes.net.wire`), without
 phases. `put` waits for a credit, `get` for a token, whose place is released after use. One thread

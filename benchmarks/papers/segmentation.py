@@ -1,10 +1,9 @@
 """Segments networks for Edge TPUs, and compares the result with Villarrubia et al. (2025).
 
-    python -m benchmarks.segmentation [--json]
-
 All networks at 8 bits per weight, on devices with a cache of 8 MiB.
 
-Synthetic networks in 4 segments: `sequential-count` is compared with their Table 4 (their
+Synthetic networks of L convolutions of f filters of 3 × 3 each on maps of 64 × 64, the first one on
+3 channels, in 4 segments: `sequential-count` is compared with their Table 4 (their
 compiler), `sequential-balanced` and `sequential-profiled` with Table 6. Of weights that do not fit
 beside a segment's inputs, whole layers stay on the host (`cache_spill: layers`).
 
@@ -17,18 +16,17 @@ do in their Figure 10, scaled so that one device takes the time of Table 7.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 import cnn
-from benchmarks.synthetic_cnn import at_8_bits, write_synthetic
 from cnn.network import Network
 from partition.devices import Device
 from partition.strategies.base import Problem, Strategy
@@ -41,7 +39,7 @@ from partition.strategies.contiguous.segm import (
 
 MIB = 2**20
 CACHE = 8 * MIB
-MODELS = Path(__file__).parent.parent / "tests" / "fixtures" / "models"
+MODELS = Path(__file__).parents[2] / "tests" / "fixtures" / "models"
 
 TPU = Device(
     "tpu", cache_bytes=CACHE, cache_spill="layers", memory_bytes_per_s=1e12, cut_s_per_byte=1e-12,
@@ -252,42 +250,46 @@ def _close(found: tuple[float, ...], published: tuple[float, ...]) -> bool:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
-    options = parser.parse_args()
-    small = [synthetic(filters) for filters in TABLE_4]
-    large = [keras(name) for name in TABLES_5_AND_7]
-    passed = all(row.agrees for row in small) and all(row.reaches_goals for row in large)
-    if options.json:
-        rows = {
-            "synthetic": [asdict(row) for row in small],
-            "keras": [asdict(row) for row in large],
-        }
-        print(json.dumps(rows | {"passed": passed}))
-        return 0 if passed else 1
-    print(
-        "filters  sequential-count, MiB (host)         sequential-balanced, MiB (host)      agrees"
+LAYERS = 5
+CHANNELS = 3
+SIDE = 64
+
+
+def write_synthetic(path: Path, filters: int, layers: int = LAYERS) -> Path:
+    """Write the network of `layers` convolutions with `filters` filters each; returns `path`."""
+    nodes, shapes = [], []
+    for number in range(layers):
+        shape = (filters, filters if number else CHANNELS, 3, 3)
+        weight = f"weight{number}"
+        shapes.append(numpy_helper.from_array(np.array(shape, np.int64), f"{weight}.shape"))
+        nodes.append(helper.make_node("ConstantOfShape", [f"{weight}.shape"], [weight]))
+        source, made = ("image" if number == 0 else f"map{number - 1}"), f"map{number}"
+        nodes.append(
+            helper.make_node(
+                "Conv", [source, weight], [made], f"conv{number}", kernel_shape=[3, 3], pads=[1] * 4
+            )
+        )
+    size = [SIDE, SIDE]
+    graph = helper.make_graph(
+        nodes,
+        f"synthetic{filters}",
+        [helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, [1, CHANNELS, *size])],
+        [
+            helper.make_tensor_value_info(
+                f"map{layers - 1}", onnx.TensorProto.FLOAT, [1, filters, *size]
+            )
+        ],
+        shapes,
     )
-    for row in small:
-        print(
-            f"{row.filters:7d}  {_sizes(row.count, row.count_host):36s} "
-            f"{_sizes(row.balanced, row.balanced_host):36s} {'yes' if row.agrees else 'NO'}"
-        )
-    print("\nnetwork       devices  heaviest, MiB  optimum    count  over 8 MiB  speed-up  paper's")
-    for each in large:
-        print(
-            f"{each.network:12s}  {each.devices:7d}  {each.balanced:13.3f}  {each.optimum:7.3f}  "
-            f"{each.count:7.3f}  {each.overrun:10.3f}  {each.speedup:8.2f}  "
-            f"{each.paper_speedup:7.2f}"
-        )
-    print(f"goals (Tables 4 and 6; optimum, no host memory): {'reached' if passed else 'MISSED'}")
-    return 0 if passed else 1
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, path)
+    return path
 
 
-def _sizes(sizes: tuple[float, ...], host: float) -> str:
-    return " ".join(f"{size:6.3f}" for size in sizes) + f" ({host:.2f})"
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def at_8_bits(network: Network) -> Network:
+    """`network` as if quantised: a byte for each element of its weights and activations."""
+    return replace(
+        network,
+        tensors={n: replace(tensor, dtype="uint8") for n, tensor in network.tensors.items()},
+        weights={n: replace(weight, dtype="int8") for n, weight in network.weights.items()},
+    )

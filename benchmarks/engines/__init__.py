@@ -1,1 +1,0 @@
-"""Measures engines side by side: `python -m benchmarks.engines`."""
