@@ -51,12 +51,6 @@ better than that. For other objectives there is no margin."""
 HURRIED = "auto, quickly"
 """The name of the strategy without its long searches (`Auto.in_a_hurry`)."""
 
-LATER = 1.25
-"""The factor by which the full search may shorten the period of the best plan that divides the
-network, over that of a strategy without it: `sequential` kept 0.74 of the throughput of four CPU
-boards, the search 0.92. So copies that are faster by no more than this are not taken in a hurry, if
-the full search would not take them either."""
-
 UNEVEN = 1.1
 """The multiple of the fair share of work or weights above which layers are split."""
 
@@ -145,8 +139,6 @@ class Auto:
                 raise refusals[0]
             explanation = f"one device alone: nothing else fits ({refusals[0]})"
             return replace(alone.solution, explanation=explanation)
-        if self.name == HURRIED and problem.objective in WITHIN_PERIOD:
-            found = _without_early_copies(problem, found)
         ranked = _ranked(problem, found)
         if alone is not None:
             ranked = [candidate for candidate in ranked if _devices(candidate.plan) > 1]
@@ -218,14 +210,6 @@ def _ranked(problem: Problem, found: Sequence[_Candidate]) -> list[_Candidate]:
     figures = [columns(problem, candidate.plan) for candidate in found]
     known = Shortest(min((each.shortest_s for each in found), default=math.inf))
     return [found[number] for number in order(problem, figures, known)]
-
-
-def _without_early_copies(problem: Problem, found: list[_Candidate]) -> list[_Candidate]:
-    """Return the candidates that divide the network, if the full search may prefer such a plan."""
-    divided = [each for each in found if divides(each.plan)]
-    least_s = min(each.plan.period_s for each in found)
-    longest_s = LATER * (1 + problem.within) ** 2 * least_s
-    return divided if any(each.plan.period_s <= longest_s for each in divided) else found
 
 
 def _shortest_s(problem: Problem, runs: _Candidate) -> float:

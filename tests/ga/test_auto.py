@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from ga import nsga
-from ga.auto import LATER, Auto
-from ga.both import columns, divides, order
+from ga.auto import Auto
+from ga.both import ALIKE, columns, divides, order
 from ga.hybrid.strategy import Hybrid, HybridEffort
 from ga.ranking import ranking
 from ga.runs.search import RunEffort
@@ -86,13 +86,14 @@ def test_a_plan_that_no_candidate_has_does_not_make_copies_win() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "count", "least"), [(2, 2, 1.0), (5, 2, 1.2), (3, 2, 1.3), (2, 3, 1.51), (1, 2, 1.9)]
+    ("layers", "count", "copies"),
+    [(2, 2, False), (5, 2, False), (7, 2, False), (3, 3, False), (3, 2, True), (1, 2, True)],
 )
 def test_a_plan_made_in_a_hurry_obeys_the_preference_of_the_full_search(
-    layers: int, count: int, least: float
+    layers: int, count: int, copies: bool
 ) -> None:
-    """It divides the network where the full search does, or may find a plan that does: then a run
-    that ends early has saved memory, too. `least` is how much faster copies are."""
+    """Whole copies are the fastest here, by up to twice, and save no memory. A run that ends before
+    the search has saved as much memory as a longer one."""
     model = chain_model(layers, is_heavy=True)
     devices = tuple(Device(f"d{i}", macs_per_s=1e9, wire_is_free=True) for i in range(count))
     problem = Problem(model.network, devices, model=model)
@@ -100,15 +101,12 @@ def test_a_plan_made_in_a_hurry_obeys_the_preference_of_the_full_search(
     def planned(strategy: Strategy) -> Plan:
         return plan_solution(problem, strategy.solve(problem), "")
 
-    hurried, searched = planned(Auto.in_a_hurry()), planned(Auto((Sequential(), BatchSplit())))
-    copied_s, divided_s = planned(BatchSplit()).period_s, planned(Sequential()).period_s
-    assert divided_s >= least * copied_s
-    longest_s = LATER * (1 + problem.within) ** 2 * copied_s
-    assert divides(hurried) is (divided_s <= longest_s and layers > 1)
-    if divides(searched):
-        assert divides(hurried)
-        found = [columns(problem, each) for each in (hurried, searched)]
-        assert order(problem, found)[0] == 0
+    usual = Auto((Sequential(), BatchSplit()), splitting=None)
+    hurried, searched = planned(Auto.in_a_hurry()), planned(usual)
+    assert (divides(hurried), divides(searched)) == (not copies, not copies)
+    found = [columns(problem, each) for each in (hurried, searched, planned(BatchSplit()))]
+    assert order(problem, found)[0] in (0, 1)
+    assert found[0].memory <= found[1].memory * (1 + ALIKE)
 
 
 def test_the_choice_and_its_rivals_are_named() -> None:
