@@ -38,7 +38,7 @@ from nodes.host.energy.base import Meter
 from nodes.host.energy.metering import Metering
 from nodes.host.systemd import ServiceManager
 from nodes.host.usage import PeakMemory
-from nodes.measuring.board import BoardMeasuring, MeasuredEngine
+from nodes.measuring.board import BEFORE_LAUNCHERS, BoardMeasuring, MeasuredEngine
 from nodes.measuring.conditions import spare_cores, threads_of_board
 from nodes.net.keys import KeysError
 from nodes.net.loopback import Loopback, loopback_address
@@ -217,6 +217,8 @@ class Shell:
                 self._memory.refusal,
             )
         self._manager.ready()
+        if self._manager.is_present and not self._is_slot and self._measuring is not None:
+            self._measuring.find(BEFORE_LAUNCHERS, 0, may_measure=True)
         self._take(ev.Tick())
         while self._why is None:
             self._turn()
@@ -444,6 +446,8 @@ class Shell:
         except NodeError as error:
             self._take(ev.LoadFailed(deployment.epoch, str(error)))
             return
+        if self._measuring is not None:
+            self._measuring.yield_to_deployment()
         self._memory.begin(is_loaded=self._worker.has_loaded(deployment))
         self._worker.load(deployment, graphs, partial(self._verify, deployment, blobs))
 

@@ -36,6 +36,11 @@ class ServiceManager:
             self._period_s = int(microseconds) / 2e6  # as sd_watchdog_enabled(3) recommends
 
     @property
+    def is_present(self) -> bool:
+        """Whether the process is a service of systemd."""
+        return bool(self._address)
+
+    @property
     def limit_s(self) -> float | None:
         """How long the process may be silent; None if the unit has no `WatchdogSec`."""
         return None if self._period_s is None else 2 * self._period_s

@@ -40,6 +40,10 @@ LONGEST_S = 60.0
 CHILD_BYTES = 80_000_000
 """The memory that must be free for the child: it had 60 MB at its peak."""
 
+BEFORE_LAUNCHERS = ""
+"""The session of what an agent measures at its start, before a launcher has asked: a launcher that
+asks meanwhile gets the same result, and nobody waits for a slow board."""
+
 _FORMAT = 1
 """A number to increase whenever figures would be measured or derived in another way."""
 
@@ -87,6 +91,7 @@ class BoardMeasuring:
         self._computing_thread = computing_thread
         self._lock = Lock()
         self._child: subprocess.Popen[str] | None = None
+        self._yields = False
         self._is_closed = False
 
     def find(self, session: str, threads: int, *, may_measure: bool) -> None:
@@ -99,6 +104,7 @@ class BoardMeasuring:
             figures, reason = None, ""
             try:
                 threads_here = threads or threads_of_board(self._computing_thread())
+                self._yields = session == BEFORE_LAUNCHERS
                 figures = self._found(threads_here, may_measure=may_measure)
             except Exception as error:  # noqa: BLE001 - the launcher waits for an answer
                 reason = printable(str(error))
@@ -106,6 +112,12 @@ class BoardMeasuring:
             self._report(FiguresFound(session, figures, reason))
 
         Thread(target=find, name="measuring", daemon=True).start()
+
+    def yield_to_deployment(self) -> None:
+        """End a measurement that no launcher has asked for: it would disturb what is deployed."""
+        with self._lock:
+            if self._yields and self._child is not None:
+                self._child.kill()
 
     def close(self) -> None:
         """End the measuring process if there is one, and start no other."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,7 +17,7 @@ import zmq
 
 from nodes.core.events import FiguresFound
 from nodes.executors.preparing.entries import PreparedFiles
-from nodes.measuring.board import BoardMeasuring, MeasuredEngine
+from nodes.measuring.board import BEFORE_LAUNCHERS, BoardMeasuring, MeasuredEngine
 from nodes.protocol.messages import (
     OLDEST_PROTOCOL,
     BoardFigures,
@@ -180,6 +183,42 @@ def test_an_agent_that_ends_takes_its_measuring_process_with_it(
     assert isinstance(speaker.hear(), Pong)
     os.kill(agent.pid, signal.SIGTERM)
     assert agent.report()["why"]
+
+
+def test_a_service_measures_its_board_before_a_launcher_comes(tmp_path: Path) -> None:
+    """So a slow board has its figures when it is asked. Nobody waits for them meanwhile."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(allowed)})
+        try:
+            service = AgentProcess(tmp_path / "cache", environment=environment)
+        finally:
+            os.sched_setaffinity(0, allowed)
+    try:
+        until_s = time.monotonic() + WAIT_S
+        while not kept(tmp_path / "cache" / "derived"):
+            assert time.monotonic() < until_s
+            select.select([], [], [], 0.05)
+        with zmq.Context() as context:
+            speaker = Speaker(context, service.control)
+            threads = speaker.open_session().threads
+            assert speaker.ask(GetFigures(threads)).figures is not None
+            assert len(kept(tmp_path / "cache" / "derived")) == 1
+            speaker.close()
+    finally:
+        service.end()
+
+
+def test_a_measurement_that_nobody_has_asked_for_yields_to_a_deployment(tmp_path: Path) -> None:
+    board = Board(tmp_path)
+    board.measuring.find(BEFORE_LAUNCHERS, 1, may_measure=True)
+    while not children(os.getpid()) and board.found.empty():
+        select.select([], [], [], 0.001)
+    board.measuring.yield_to_deployment()
+    assert board.found.get(timeout=WAIT_S).figures is None
+    assert board.ask().figures is not None
 
 
 def test_a_launcher_of_the_version_before_is_answered_as_before(agent: AgentProcess) -> None:
