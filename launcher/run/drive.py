@@ -43,7 +43,7 @@ from launcher.run.consent import Consent
 from launcher.run.host import Host
 from launcher.run.processes import LocalAgent, LocalAgents
 from launcher.run.runtime import OnUpdate, Update
-from launcher.run.tracing import TraceRequests
+from launcher.view.frame_trace import TraceRequests
 from launcher.view.observer import Observer
 from nodes.core.events import DataReceived, Tick
 from nodes.core.reactor import Reactor

@@ -16,16 +16,16 @@ from __future__ import annotations
 import json
 import os
 import struct
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.clocks import Clock, RoundTrip, estimate
+from launcher.core.clocks import Clock, estimate
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import cannot_write, write_whole
+from launcher.view.frame_trace import TraceRequests
 from nodes.protocol.messages import (
     TRACE_EVENT,
     ChannelSpec,
@@ -44,12 +44,6 @@ TRACKS = {EXECUTOR: "executor", SENDING: "sending", RECEIVING: "receiving"}
 
 LEAST_WAIT_S = 1e-4
 """Shorter gaps between two firings are not shown as waits."""
-
-AT_ONCE = 8
-"""The number of first requests that follow each other immediately."""
-
-EVERY_S = 0.25
-"""The least time between two later requests."""
 
 MOST_EVENTS = 1_000_000
 """The most events that are kept of one agent; further ones are counted as dropped."""
@@ -174,23 +168,6 @@ def _transfer_spans(
             yield {**span, "ph": "e", "ts": ended_s * 1e6}
 
 
-@dataclass
-class _Collected:
-    """What one agent has sent in this epoch.
-
-    `number` and `sent_s` are of the latest request, which `is_waiting` for its answer or not;
-    `first` is the number of the epoch's first request.
-    """
-
-    sent_s: float = 0.0
-    number: int = 0
-    first: int = 0
-    is_waiting: bool = False
-    trips: list[RoundTrip] = field(default_factory=list)
-    events: list[TraceRecord] = field(default_factory=list)
-    dropped: int = 0
-
-
 def check_trace_file(path: Path | None) -> None:
     """Raise `BadInputError` if a trace could not be written there."""
     if path is None:
@@ -202,85 +179,46 @@ def check_trace_file(path: Path | None) -> None:
         raise BadInputError(f"--trace {path}: it must be a file that you may write")
 
 
-class TraceRequests(Protocol):
-    """Asks agents for what they have recorded; the drive sends the requests."""
-
-    def before(self, node: str, message: Control) -> GetTrace | None:
-        """Return the request to send before `message`, if any."""
-        ...
-
-    def due(self, now_s: float) -> list[str]:
-        """Return the nodes to ask now."""
-        ...
-
-    def ask(self, node: str) -> GetTrace:
-        """Return a request, which the caller sends to the node now."""
-        ...
-
-    def receive(self, node: str, answer: Traced) -> None:
-        """Take in an answer."""
-        ...
-
-
-class Tracer:
+class Tracer(TraceRequests):
     """Requests and collects the traces of one run, from the `begin` of an epoch on."""
 
     def __init__(self) -> None:
-        self._asked: dict[str, _Collected] = {}
+        super().__init__()
+        self._events: dict[str, list[TraceRecord]] = {}
+        self._dropped: dict[str, int] = {}
 
     def before(self, node: str, message: Control) -> GetTrace | None:
         """Return the request to send before `message`, if any: a trace lasts from `Start` to
         `Stop`, which nodes that were never started may receive too."""
         if isinstance(message, Start):
             return self.begin(node)
-        return self.ask(node) if isinstance(message, Stop) and node in self._asked else None
+        return self.ask(node) if isinstance(message, Stop) and node in self._agents else None
 
     def begin(self, node: str) -> GetTrace:
-        """Return the first request of an epoch; answers to earlier ones are ignored from now."""
-        number = self._asked[node].number if node in self._asked else 0
-        self._asked[node] = _Collected(number=number, first=number + 1)
-        return self.ask(node)
-
-    def ask(self, node: str) -> GetTrace:
-        """Return a request, which the caller sends to the node now."""
-        asked = self._asked[node]
-        asked.number += 1
-        asked.is_waiting, asked.sent_s = True, time.monotonic()
-        return GetTrace(asked.number)
-
-    def due(self, now_s: float) -> list[str]:
-        """Return the nodes to ask now."""
-        return [
-            node
-            for node, asked in self._asked.items()
-            if not asked.is_waiting
-            and (len(asked.trips) < AT_ONCE or now_s >= asked.sent_s + EVERY_S)
-        ]
+        """See `TraceRequests`."""
+        self._events[node], self._dropped[node] = [], 0
+        return super().begin(node)
 
     def receive(self, node: str, answer: Traced) -> None:
         """Take in an answer; the events of a late one are kept too."""
-        asked = self._asked.get(node)
-        if asked is None or answer.number < asked.first:
-            return
-        if asked.is_waiting and answer.number == asked.number:
-            asked.is_waiting = False
-            asked.trips.append(RoundTrip(asked.sent_s, answer.now_s, time.monotonic()))
-        if answer.number == asked.first:
+        asked = self._answered(node, answer)
+        if asked is None or answer.number == asked.first:
             return
         usable = len(answer.events) - len(answer.events) % _EVENT.size
-        asked.dropped += answer.dropped
+        kept = self._events[node]
+        self._dropped[node] += answer.dropped
         for began_s, took_s, frame, number, kind in _EVENT.iter_unpack(answer.events[:usable]):
-            if len(asked.events) < MOST_EVENTS and kind in _KINDS:
-                asked.events.append(TraceRecord(_KINDS[kind], number, frame, began_s, took_s))
+            if len(kept) < MOST_EVENTS and kind in _KINDS:
+                kept.append(TraceRecord(_KINDS[kind], number, frame, began_s, took_s))
             else:
-                asked.dropped += 1
+                self._dropped[node] += 1
 
     @property
     def nodes(self) -> Mapping[str, NodeTrace]:
         """The trace of every node that has answered."""
         return {
-            node: NodeTrace(estimate(asked.trips), tuple(asked.events), asked.dropped)
-            for node, asked in self._asked.items()
+            node: NodeTrace(estimate(asked.trips), tuple(self._events[node]), self._dropped[node])
+            for node, asked in self._agents.items()
             if asked.trips
         }
 

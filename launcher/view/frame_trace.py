@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import RoundTrip, estimate
@@ -32,15 +34,12 @@ from nodes.protocol.messages import (
 MOST_FOLLOWED = 256
 """Frames that are followed at a time; a further one is not."""
 
-AT_ONCE = 4
+AT_ONCE = 8
 """The number of first requests to an agent, which follow each other immediately: round trips that
 compare the clocks."""
 
 MOST_TRIPS = 64
 """The last round trips, from which a clock is estimated."""
-
-EVERY_S = 0.1
-"""The least time between two later requests to an agent."""
 
 ANSWERS_S = 2.0
 """How long agents may take to send the firings of a frame; then it is complete without them."""
@@ -88,14 +87,84 @@ class FrameTrace:
 
 
 @dataclass
-class _Agent:
-    """The requests to one agent, and how long it takes to answer them."""
+class AskedAgent:
+    """The requests to one agent since its epoch began, and the round trips of their answers.
+
+    `number` and `sent_s` are of the latest request, which `is_waiting` for its answer or not;
+    `first` is the number of the epoch's first request.
+    """
 
     number: int = 0
     first: int = 1
     is_waiting: bool = False
     sent_s: float = 0.0
-    trips: deque[RoundTrip] = field(default_factory=lambda: deque(maxlen=MOST_TRIPS))
+    trips: deque[RoundTrip] = field(default_factory=deque)
+
+
+class TraceRequests(ABC):
+    """Asks agents for what they have recorded; the run's thread sends the requests.
+
+    Of an agent, the last `most_trips` round trips are kept; all, if that is None. `every_s` is the
+    least time between two later requests to it.
+    """
+
+    most_trips: ClassVar[int | None] = None
+    every_s: ClassVar[float] = 0.25
+
+    def __init__(self) -> None:
+        self._agents: dict[str, AskedAgent] = {}
+
+    def begin(self, node: str) -> GetTrace:
+        """Return the first request of an epoch; answers to earlier ones are ignored from now."""
+        number = self._agents[node].number if node in self._agents else 0
+        trips: deque[RoundTrip] = deque(maxlen=self.most_trips)
+        self._agents[node] = AskedAgent(number, number + 1, trips=trips)
+        return self.ask(node)
+
+    def ask(self, node: str) -> GetTrace:
+        """Return a request, which the caller sends to the node now."""
+        agent = self._agents[node]
+        agent.number += 1
+        agent.is_waiting, agent.sent_s = True, time.monotonic()
+        return GetTrace(agent.number, self._wanted(node))
+
+    def _answered(self, node: str, answer: Traced) -> AskedAgent | None:
+        """Take in an answer's round trip; return its agent if it is of the present epoch."""
+        agent = self._agents.get(node)
+        if agent is None or answer.number < agent.first:
+            return None
+        if agent.is_waiting and answer.number == agent.number:
+            agent.is_waiting = False
+            agent.trips.append(RoundTrip(agent.sent_s, answer.now_s, time.monotonic()))
+        return agent
+
+    def _wanted(self, node: str) -> tuple[int, ...]:  # noqa: ARG002
+        """The frames to ask a node for; empty for all."""
+        return ()
+
+    @abstractmethod
+    def before(self, node: str, message: Control) -> GetTrace | None:
+        """Return the request to send before `message`, if any."""
+
+    def _is_wanted(self, node: str) -> bool:  # noqa: ARG002
+        """Whether to ask a node for more than its clock."""
+        return True
+
+    def due(self, now_s: float) -> list[str]:
+        """Return the nodes to ask now."""
+        return [
+            node
+            for node, agent in self._agents.items()
+            if not agent.is_waiting
+            and (
+                len(agent.trips) < AT_ONCE
+                or (self._is_wanted(node) and now_s >= agent.sent_s + self.every_s)
+            )
+        ]
+
+    @abstractmethod
+    def receive(self, node: str, answer: Traced) -> None:
+        """Take in an answer."""
 
 
 @dataclass
@@ -108,14 +177,14 @@ class _Taken:
     found: dict[tuple[str, int], FollowedFiring] = field(default_factory=dict)
 
 
-class FrameTracer:
-    """Asks agents for the firings of frames that were taken (`launcher.run.tracing.TraceRequests`).
+class FrameTracer(TraceRequests):
+    """Asks agents for the firings of frames that were taken; the run's thread calls all of this."""
 
-    The run's thread calls all of this.
-    """
+    most_trips = MOST_TRIPS
+    every_s = 0.1
 
     def __init__(self) -> None:
-        self._agents: dict[str, _Agent] = {}
+        super().__init__()
         self._taken: deque[_Taken] = deque()
 
     # ------------------------------------------------------------ frames
@@ -143,37 +212,31 @@ class FrameTracer:
     def before(self, node: str, message: Control) -> GetTrace | None:
         """Return the request to send before `message`, if any: agents record from `Start` on."""
         if isinstance(message, Start):
-            before = self._agents.get(node, _Agent())
-            self._agents[node] = _Agent(number=before.number, first=before.number + 1)
-            return self.ask(node)
+            return self.begin(node)
         if isinstance(message, Stop):
             self._agents.pop(node, None)
             for taken in self._taken:
                 taken.silent.discard(node)
         return None
 
-    def ask(self, node: str) -> GetTrace:
-        """Return a request, which the caller sends to the node now."""
-        agent = self._agents[node]
-        agent.number += 1
-        agent.is_waiting, agent.sent_s = True, time.monotonic()
+    def _wanted(self, node: str) -> tuple[int, ...]:
         frames = {taken.trace.frame for taken in self._taken if node in taken.silent}
-        return GetTrace(agent.number, tuple(sorted(frames)) or NO_FRAME)
+        return tuple(sorted(frames)) or NO_FRAME
 
     def due(self, now_s: float) -> list[str]:
         """Return the nodes to ask now, and complete the frames that have waited long enough."""
         while self._taken and (not self._taken[0].silent or now_s >= self._taken[0].until_s):
             self._finish(self._taken.popleft())
-        wanted = {node for taken in self._taken for node in taken.silent}
-        return [node for node, agent in self._agents.items() if _is_due(node, agent, wanted, now_s)]
+        return super().due(now_s)
+
+    def _is_wanted(self, node: str) -> bool:
+        return any(node in taken.silent for taken in self._taken)
 
     def receive(self, node: str, answer: Traced) -> None:
         """Take in an answer."""
-        agent = self._agents.get(node)
-        if agent is None or answer.number < agent.first or answer.number != agent.number:
+        agent = self._answered(node, answer)
+        if agent is None or answer.number != agent.number:
             return
-        agent.is_waiting = False
-        agent.trips.append(RoundTrip(agent.sent_s, answer.now_s, time.monotonic()))
         clock = estimate(agent.trips)
         usable = len(answer.events) - len(answer.events) % _EVENT.size
         fired: dict[int, list[tuple[int, float, float]]] = {}
@@ -209,12 +272,6 @@ class FrameTracer:
 
 NO_FRAME = (0,)
 """What is asked for where only the clocks are compared: a single frame, not all of them."""
-
-
-def _is_due(node: str, agent: _Agent, wanted: set[str], now_s: float) -> bool:
-    if agent.is_waiting:
-        return False
-    return len(agent.trips) < AT_ONCE or (node in wanted and now_s >= agent.sent_s + EVERY_S)
 
 
 def phases_of(blueprint: Blueprint, copy: int) -> set[tuple[str, int]]:
