@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nodes.executors.onnx.replay import moved, run
+from nodes.executors.replay import moved, run
 from tests.cnn.models import model, node, save, value
 
 

@@ -22,7 +22,7 @@ from launcher.run.runtime import Array
 from nodes.host.process import python_command
 
 How: TypeAlias = Literal["alike", "mixed", "evenly"]
-"""How an input is moved, see `nodes.executors.onnx.replay`."""
+"""How an input is moved, see `nodes.executors.replay`."""
 
 Level: TypeAlias = Literal["all", "basic", "none", "agent"]
 """How far ONNX Runtime fuses operators; `agent` is an agent's engine as it runs on this machine."""
@@ -120,8 +120,8 @@ class Tape:
         self._carry_out(job)
 
     def _carry_out(self, job: Path) -> None:
-        """Run the steps in a file (`nodes.executors.onnx.replay`)."""
-        command = python_command("nodes.executors.onnx.replay", str(job))
+        """Run the steps in a file (`nodes.executors.replay`)."""
+        command = python_command("nodes.executors.replay", str(job))
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
             lines = ran.stderr.strip().splitlines()

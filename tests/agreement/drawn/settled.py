@@ -26,7 +26,7 @@ from launcher.results.comparison.tolerance import (
     strict,
     within_movement,
 )
-from nodes.executors.onnx.replay import moved, run
+from nodes.executors.replay import moved, run
 from partition.devices import Device
 from partition.planner import make_plan
 from tests.agreement.drawn.case import Case, Division, Found

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 
 from csdf_edge.testing import executor_models as models
-from nodes.executors.onnx import replay
+from nodes.executors import replay
 
 FLOAT = 1
 

@@ -1,6 +1,6 @@
 """Runs steps of a computation again, to find where a distributed run went wrong.
 
-`python -m nodes.executors.onnx.replay STEPS` reads a JSON file: `folder`, a list of `frames`, and a
+`python -m nodes.executors.replay STEPS` reads a JSON file: `folder`, a list of `frames`, and a
 list of `steps`. Every step runs one ONNX `graph` on each frame, in plain ONNX Runtime at a `level`
 of fusion (`all`, `basic`, `none`), or at the level `agent` as an agent on this machine runs it. Its
 inputs are arrays that exist or that earlier steps made, and its outputs are written to files:
