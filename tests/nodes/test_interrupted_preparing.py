@@ -52,7 +52,9 @@ class Preparing(Engine):
 
     def __init__(self, cache: Path) -> None:
         super().__init__()
-        self.child = PreparingProcess("onnxruntime", PreparedFiles(cache))
+        self.child = PreparingProcess(
+            "onnxruntime", "nodes.executors.onnx.optimise:prepare", PreparedFiles(cache)
+        )
         self.in_children = True
         self.interrupt, self.resume, self.close = (
             self.child.interrupt,

@@ -95,6 +95,11 @@ class OnnxFile:
     contrib_layer: str = ""
     """The first layer with an operator that only ONNX Runtime has; "" if there is none."""
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the file and its weight files."""
+        return sum(path.stat().st_size for path in (self.path, *self.external))
+
 
 def inspect(path: Path) -> OnnxFile:
     """Examine an ONNX file as a launcher sends it, and hash it with its weight files.

@@ -72,6 +72,14 @@ def _weight_sizes(path: Path) -> Iterator[int]:
             yield int(length or 0)
 
 
+def prepare(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:
+    """Optimise one subnet as its job says. Raises ExecutorError if ONNX Runtime cannot."""
+    if job.optimisation == "full":
+        optimise(job, options, cache)
+    else:
+        optimise_lightly(job, options, cache)
+
+
 def optimise(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:
     """Optimise one subnet fully in this process, and run it once as `options` say.
 

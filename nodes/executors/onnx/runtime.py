@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from hashlib import sha256
+from collections.abc import Callable, Collection, Mapping, Set
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +20,6 @@ from nodes.executors.base import (
     ExecutorError,
     InputCheck,
     LoadOptions,
-    OnPrepared,
     OutputAllocator,
     TensorSpec,
 )
@@ -40,8 +38,8 @@ from nodes.executors.onnx.sessions import (
     tensor_specs,
 )
 from nodes.executors.onnx.signature import read_signature
-from nodes.executors.preparing.entries import Job, PreparedFiles
-from nodes.executors.preparing.process import PreparingProcess
+from nodes.executors.preparing.entries import Job, PreparedFiles, entry_key
+from nodes.executors.preparing.executor import PreparingExecutor
 from nodes.host.control_groups import room_bytes
 from nodes.host.heap import give_back_free_memory, large_blocks_apart
 from nodes.host.processor import channels_per_block, processor_kind
@@ -52,7 +50,46 @@ _FORMAT = 6
 """A number to increase whenever `optimise` would write something else for the same subnet."""
 
 
-class OnnxRuntimeExecutor:
+class OrtExecutor(PreparingExecutor):
+    """The part that ONNX Runtime's execution providers share."""
+
+    def __init__(
+        self, engine: str, maker: str, cache: PreparedFiles, *, uses_driver: bool = False
+    ) -> None:
+        """Open ONNX Runtime; raises ExecutorError if it is not installed."""
+        self._ort = import_onnxruntime()
+        self._run_options = run_options(self._ort)
+        self._loaded: set[OnnxRuntimeSubnet] = set()
+        super().__init__(engine, maker, cache, uses_driver=uses_driver)
+
+    def _subnet(self, file: OnnxFile, session: Any) -> OnnxRuntimeSubnet:
+        subnet = OnnxRuntimeSubnet(self._ort, file, session, self._run_options, self._forget)
+        self._loaded.add(subnet)
+        return subnet
+
+    def interrupt(self) -> None:
+        """End the child process and the run under way, and let none begin until `resume`.
+
+        ONNX Runtime checks before each layer, and before each iteration of a loop; a provider may
+        have made one layer of many.
+        """
+        self._run_options.terminate = True
+        super().interrupt()
+
+    def resume(self) -> None:
+        """Allow child processes and runs again."""
+        self._run_options.terminate = False
+        super().resume()
+
+    def _forget(self, subnet: OnnxRuntimeSubnet) -> None:
+        """Forget a closed subnet; after the last one, free the memory that all shared."""
+        self._loaded.discard(subnet)
+        if not self._loaded:
+            shrink_arena(self._ort)
+            give_back_free_memory()
+
+
+class OnnxRuntimeExecutor(OrtExecutor):
     """ONNX Runtime on this machine's CPU, keeping optimised subnets under `cache`."""
 
     loads_beside_runs: Literal[True] = True
@@ -62,11 +99,8 @@ class OnnxRuntimeExecutor:
 
         Raises ExecutorError if it is not installed.
         """
-        self._ort = import_onnxruntime()
-        self._run_options = run_options(self._ort)
-        self._cache = PreparedFiles(cache, room)
-        self._child = PreparingProcess("onnxruntime", self._cache)
-        self._loaded: set[OnnxRuntimeSubnet] = set()
+        maker = "nodes.executors.onnx.optimise:prepare"
+        super().__init__("onnxruntime", maker, PreparedFiles(cache, room))
 
     @property
     def block(self) -> int:
@@ -82,22 +116,16 @@ class OnnxRuntimeExecutor:
         """Return the engine's name, its version and where it computes."""
         return f"ONNX Runtime {self._ort.__version__} (CPU)"
 
-    def prepare(
-        self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
-    ) -> None:
-        """Optimise those of `graphs` that the cache lacks, in one child process."""
-        done = on_done or (lambda _: None)
+    def job(self, graph: Path, options: LoadOptions) -> Job:
+        """See `PreparingExecutor.job`; the job for which there is memory, unless one is cached."""
         allows_spinning(options)  # its value may be wrong
-        jobs = [self._affordable(inspect(graph), options) for graph in graphs]
-        self._child.prepare(jobs, options, lambda job: done(job.graph))
+        return self._affordable(inspect(graph), options)
 
     def load(self, graph: Path, options: LoadOptions) -> OnnxRuntimeSubnet:
         """Load a subnet, preparing it first if the cache lacks it."""
         file = inspect(graph)
         session = self._optimised_session(file, options)
-        subnet = OnnxRuntimeSubnet(self._ort, file, session, self._run_options, self._forget)
-        self._loaded.add(subnet)
-        return subnet
+        return self._subnet(file, session)
 
     def load_unprepared(self, graph: Path, options: LoadOptions) -> OnnxRuntimeSubnet:
         """Load a small subnet, and optimise it in this process."""
@@ -107,9 +135,7 @@ class OnnxRuntimeExecutor:
             session = self._ort.InferenceSession(
                 graph.read_bytes(), settings, providers=["CPUExecutionProvider"]
             )
-        subnet = OnnxRuntimeSubnet(self._ort, file, session, self._run_options, self._forget)
-        self._loaded.add(subnet)
-        return subnet
+        return self._subnet(file, session)
 
     def _optimised_session(self, file: OnnxFile, options: LoadOptions) -> Any:
         job = self._affordable(file, options)
@@ -167,33 +193,8 @@ class OnnxRuntimeExecutor:
         in_blocks = sorted(options.in_blocks.get(str(file.path), ()))
         blocks = (options.block, *in_blocks) if in_blocks else ()
         facts = (_FORMAT, self._ort.__version__, processor_kind(), *blocks)
-        key = f"onnxruntime-{file.digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
-        size = sum(path.stat().st_size for path in (file.path, *file.external))
-        return Job(file.path, file.name, key, source_bytes=size, in_blocks=in_blocks)
-
-    def interrupt(self) -> None:
-        """End the child process and the run under way, and let none begin until `resume`.
-
-        ONNX Runtime checks before each layer, and before each iteration of a loop.
-        """
-        self._run_options.terminate = True
-        self._child.interrupt()
-
-    def resume(self) -> None:
-        """Allow child processes and runs again."""
-        self._run_options.terminate = False
-        self._child.resume()
-
-    def close(self) -> None:
-        """End the child process if one runs."""
-        self._child.close()
-
-    def _forget(self, subnet: OnnxRuntimeSubnet) -> None:
-        """Forget a closed subnet; after the last one, free the memory that all shared."""
-        self._loaded.discard(subnet)
-        if not self._loaded:
-            shrink_arena(self._ort)
-            give_back_free_memory()
+        key = entry_key("onnxruntime", file.digest, *facts)
+        return Job(file.path, file.name, key, source_bytes=file.size_bytes, in_blocks=in_blocks)
 
 
 class OnnxRuntimeSubnet:

@@ -19,18 +19,16 @@ What memory OpenVINO takes on the CPU, and what this module does about it:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
 
 from nodes.cache.room import Room
-from nodes.executors.base import ExecutorError, LoadOptions, OnPrepared
-from nodes.executors.onnx.file import OnnxFile, inspect
+from nodes.executors.base import ExecutorError, LoadOptions
+from nodes.executors.onnx.file import inspect
 from nodes.executors.openvino.compiler import Compiler
 from nodes.executors.openvino.pages import pages_dropped
 from nodes.executors.openvino.subnet import OpenVinoSubnet, Siblings
-from nodes.executors.preparing.entries import Job, PreparedFiles
-from nodes.executors.preparing.process import PreparingProcess
+from nodes.executors.preparing.entries import Job, PreparedFiles, entry_key
+from nodes.executors.preparing.executor import PreparingExecutor
 from nodes.host.heap import give_back_free_memory, large_blocks_apart
 from nodes.host.processor import processor_kind
 
@@ -38,7 +36,7 @@ _FORMAT = 1
 """A number to increase whenever a trial would try something else for the same subnet."""
 
 
-class OpenVinoExecutor:
+class OpenVinoExecutor(PreparingExecutor):
     """OpenVINO on this machine's processor, keeping notes of its trials under `cache`."""
 
     def __init__(self, cache: Path, room: Room | None = None) -> None:
@@ -47,26 +45,19 @@ class OpenVinoExecutor:
         Raises ExecutorError if OpenVINO is not installed.
         """
         self._compiler = Compiler()
-        self._cache = PreparedFiles(cache, room)
-        self._child = PreparingProcess("openvino", self._cache)
+        super().__init__(
+            "openvino", "nodes.executors.openvino.trial:try_out", PreparedFiles(cache, room)
+        )
         self._siblings = Siblings()
 
     def describe(self) -> str:
         """Return the engine's name, its version and where it computes."""
         return f"OpenVINO {self._compiler.version} (CPU)"
 
-    def prepare(
-        self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
-    ) -> None:
-        """Try out those of `graphs` that the cache has no note of, in one child process."""
-        done = on_done or (lambda _: None)
-        jobs = [self._job(inspect(graph), options) for graph in graphs]
-        self._child.prepare(jobs, options, lambda job: done(job.graph))
-
     def load(self, graph: Path, options: LoadOptions) -> OpenVinoSubnet:
         """Compile a subnet and run it once, after a child has tried that out."""
         file = inspect(graph)
-        self._child.prepare([self._job(file, options)], options, lambda _: None)
+        self._child.prepare([self.job(graph, options)], options, lambda _: None)
         if self._siblings.is_interrupted:
             raise ExecutorError(f"subnet {file.name}: loading it was stopped")
         with large_blocks_apart(), pages_dropped((graph, *file.external)):
@@ -79,11 +70,12 @@ class OpenVinoExecutor:
         give_back_free_memory()
         return subnet
 
-    def _job(self, file: OnnxFile, options: LoadOptions) -> Job:
+    def job(self, graph: Path, options: LoadOptions) -> Job:
+        """See `PreparingExecutor.job`."""
+        file = inspect(graph)
         facts = (_FORMAT, self._compiler.version, processor_kind(), options.fp16)
-        key = f"openvino-{file.digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
-        size = sum(path.stat().st_size for path in (file.path, *file.external))
-        return Job(file.path, file.name, key, source_bytes=size)
+        key = entry_key("openvino", file.digest, *facts)
+        return Job(file.path, file.name, key, source_bytes=file.size_bytes)
 
     def interrupt(self) -> None:
         """End the child process, cancel the runs under way, and let none begin until `resume`.
@@ -92,13 +84,9 @@ class OpenVinoExecutor:
         within a network, go on.
         """
         self._siblings.interrupt()
-        self._child.interrupt()
+        super().interrupt()
 
     def resume(self) -> None:
         """Allow child processes and runs again."""
         self._siblings.resume()
-        self._child.resume()
-
-    def close(self) -> None:
-        """End the child process if one runs."""
-        self._child.close()
+        super().resume()

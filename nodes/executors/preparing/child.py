@@ -1,9 +1,9 @@
 """Runs in a process of its own and prepares subnets, one after the other, within bounds.
 
 The process is started as `python -m nodes.executors.preparing.child`. It first reads a JSON line
-from its standard input, `{"engine": …, "cache": directory, "folders": [directories of subnets],
-"uses_driver": …}`, and from then on can open only these folders (`nodes.host.sandbox`), unless its
-engine uses the driver of a GPU or NPU. For each subnet it then reads a line `{"engine": …, "cache":
+from its standard input, `{"cache": directory, "folders": [directories of subnets], "uses_driver":
+…}`, and from then on can open only these folders (`nodes.host.sandbox`), unless its engine uses the
+driver of a GPU or NPU. For each subnet it then reads a line `{"maker": "module:name", "cache":
 directory, "options": {…}, "job": {…}, "limit_bytes": …}` and replies with a line `{"done": key}` or
 `{"failed": key, "reason": sentence, "lacks": "room", "memory", "engine" or ""}`. It exits when its
 input is closed, so it never outlives the agent that started it.
@@ -26,6 +26,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
@@ -47,34 +48,11 @@ _OUT_OF_MEMORY = ("bad_alloc", "Failed to allocate memory")
 """Parts of ONNX Runtime's messages for this."""
 
 
-def _maker(engine: str, *, is_light: bool) -> Callable[[Job, LoadOptions, PreparedFiles], Any]:
-    """Import the engine, outside the bounds of a job, and return its function for preparing."""
-    if engine == "tensorrt":
-        from nodes.executors.tensor_rt.build import build  # noqa: PLC0415 - one engine per child
-
-        return build
-    if engine == "onnxruntime-provider":
-        from nodes.executors.onnx.providers import session  # noqa: PLC0415
-
-        return session.try_out
-    if engine == "openvino":
-        from nodes.executors.openvino.trial import try_out  # noqa: PLC0415
-
-        return try_out
-    if engine == "tvm":
-        from nodes.executors.tvm import build as tvm_build  # noqa: PLC0415
-
-        return tvm_build.build
-    from nodes.executors.onnx.sessions import import_onnxruntime  # noqa: PLC0415
-
-    import_onnxruntime()
-    if is_light:
-        from nodes.executors.onnx.optimise import optimise_lightly  # noqa: PLC0415
-
-        return optimise_lightly
-    from nodes.executors.onnx.optimise import optimise  # noqa: PLC0415
-
-    return optimise
+def _maker(place: str) -> Callable[[Job, LoadOptions, PreparedFiles], Any]:
+    """Import the function at `module:name`, outside the bounds of a job."""
+    module, _, name = place.partition(":")
+    made: Callable[[Job, LoadOptions, PreparedFiles], Any] = getattr(import_module(module), name)
+    return made
 
 
 def work(input_: TextIO, output: TextIO) -> None:
@@ -106,7 +84,7 @@ def _answer(request: dict[str, Any], *, uses_driver: bool) -> dict[str, str]:
         cache = PreparedFiles(
             Path(request["cache"]), limit_bytes=math.inf if limit_bytes is None else limit_bytes
         )
-        make = _maker(request["engine"], is_light=job.optimisation != "full")
+        make = _maker(request["maker"])
         with _bounds(job, limit_bytes, uses_driver=uses_driver):
             make(job, LoadOptions(**request["options"]), cache)
     except NoRoomError as error:

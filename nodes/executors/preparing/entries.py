@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -92,6 +93,14 @@ class Job:
     def is_off_key(key: str) -> bool:
         """Return whether a key belongs to a job that is not optimised at all."""
         return key.endswith("-off")
+
+
+def entry_key(engine: str, digest: str, *facts: object) -> str:
+    """Return the key of what an engine makes from the subnet of this SHA-256 (hex).
+
+    `facts` are all that the content depends on besides.
+    """
+    return f"{engine}-{digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
 
 
 class PreparedFiles:

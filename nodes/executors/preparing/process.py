@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import IO, Literal, TypeAlias
+from typing import IO
 
 from nodes.cache.room import Room
 from nodes.executors.base import EngineFailedError, ExecutorError, LoadOptions
@@ -41,8 +41,6 @@ is about as large as its subnet, and larger where weights are packed beside the 
 
 _LAST_BYTES = 500
 """The end of a child's standard error, of which an error quotes the last line."""
-
-Engine: TypeAlias = Literal["onnxruntime", "onnxruntime-provider", "openvino", "tensorrt", "tvm"]
 
 log = logging.getLogger("node-agent")
 
@@ -61,12 +59,17 @@ _LACKING: Mapping[str, type[ExecutorError]] = {
 class PreparingProcess:
     """Prepares subnets for one engine, in child processes.
 
+    `maker` is the place of the function that prepares one, `module:name`; it takes a `Job`,
+    `LoadOptions` and `PreparedFiles`, and only the child imports it. Errors name the `engine`.
     A child that `uses_driver` can open every file of its user, and its memory is not bounded:
     drivers open files of their own choice, and map far more memory than they use.
     """
 
-    def __init__(self, engine: Engine, cache: PreparedFiles, *, uses_driver: bool = False) -> None:
+    def __init__(
+        self, engine: str, maker: str, cache: PreparedFiles, *, uses_driver: bool = False
+    ) -> None:
         self._engine = engine
+        self._maker = maker
         self._uses_driver = uses_driver
         self._cache = cache
         self._children: dict[subprocess.Popen[str], IO[bytes]] = {}
@@ -189,7 +192,6 @@ class PreparingProcess:
         assert child.stdin is not None  # noqa: S101 - it is a pipe
         folders = sorted({str(job.graph.resolve().parent) for job in jobs})
         places = {
-            "engine": self._engine,
             "cache": str(self._cache.root.resolve()),
             "folders": folders,
             "uses_driver": self._uses_driver,
@@ -208,7 +210,7 @@ class PreparingProcess:
         assert child.stdin is not None  # noqa: S101 - they are pipes
         assert child.stdout is not None  # noqa: S101
         request = {
-            "engine": self._engine,
+            "maker": self._maker,
             "cache": str(self._cache.root.resolve()),
             "options": asdict(options),
             "job": {**asdict(job), "graph": str(job.graph.resolve())},

@@ -30,7 +30,6 @@ from pathlib import Path
 
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.cuda import Gpu
-from nodes.executors.onnx.file import inspect
 from nodes.executors.preparing.entries import PreparedFiles
 from nodes.executors.tensor_rt.engine_cache import EngineCache
 from nodes.executors.tensor_rt.library import import_tensorrt_rtx
@@ -53,7 +52,7 @@ def check(folder: Path, graphs: Sequence[Path]) -> None:
     waiting = deque(graphs)
     try:
         while waiting:
-            engines.job(inspect(waiting[0]), _OPTIONS)
+            engines.job(waiting[0], _OPTIONS)
             waiting.popleft()
         waiting.extend(graphs)
         began_s = time.perf_counter()
@@ -61,7 +60,7 @@ def check(folder: Path, graphs: Sequence[Path]) -> None:
         def print_built(graph: Path) -> None:
             nonlocal began_s
             waiting.popleft()
-            path = engines.find(engines.job(inspect(graph), _OPTIONS))
+            path = engines.find(engines.job(graph, _OPTIONS))
             size_bytes = path.stat().st_size if path else 0
             now_s = time.perf_counter()
             _print({"graph": str(graph), "seconds": now_s - began_s, "engine_bytes": size_bytes})

@@ -5,52 +5,45 @@ With TensorRT-RTX this needs no GPU, so tests and `nodes.executors.tensor_rt.che
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from nodes.executors.base import LoadOptions, OnPrepared
+from nodes.executors.base import LoadOptions
 from nodes.executors.cuda import Gpu
-from nodes.executors.onnx.file import OnnxFile, inspect
+from nodes.executors.onnx.file import inspect
 from nodes.executors.preparing.entries import Job, PreparedFiles
-from nodes.executors.preparing.process import PreparingProcess
+from nodes.executors.preparing.executor import PreparingExecutor
 from nodes.executors.tensor_rt.build import ENGINE
 from nodes.executors.tensor_rt.layout import check_operators, engine_key, wants_fp16_flag
 from nodes.executors.tensor_rt.library import Library
 
 
-class EngineCache:
+class EngineCache(PreparingExecutor):
     """The engines of subnets for the GPU `gpu`, under the cache's folder."""
 
     def __init__(self, library: Library, gpu: Gpu, cache: PreparedFiles) -> None:
         """Raise ExecutorError if TensorRT-RTX does not support the GPU."""
         self._library = library
         self._gpu = gpu
-        self._cache = cache
         # TensorRT-RTX builds for the GPU that it is told of, and needs no driver for that.
-        self._child = PreparingProcess(
-            "tensorrt", cache, uses_driver=not library.builds_for_any_gpu
+        super().__init__(
+            "tensorrt",
+            "nodes.executors.tensor_rt.build:build",
+            cache,
+            uses_driver=not library.builds_for_any_gpu,
         )
         self._target = ""
         if library.builds_for_any_gpu:
             library.compute_capability(gpu.capability)
             self._target = ".".join(map(str, gpu.capability))
 
-    def job(self, file: OnnxFile, options: LoadOptions) -> Job:
-        """Return what to build for a subnet; raises ExecutorError if it can be no engine."""
+    def job(self, graph: Path, options: LoadOptions) -> Job:
+        """See `PreparingExecutor.job`."""
+        file = inspect(graph)
         label, has_flag = self._library.label, self._library.has_fp16_flag
         check_operators(file.name, label, file.contrib_layer)
         wants_fp16_flag(file.name, label, options, has_flag=has_flag)
         key = engine_key(file.digest, label, self._gpu, options)
-        size = sum(path.stat().st_size for path in (file.path, *file.external))
-        return Job(file.path, file.name, key, source_bytes=size, target=self._target)
-
-    def prepare(
-        self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
-    ) -> None:
-        """Build the engines that the cache lacks; see `Executor.prepare`."""
-        done = on_done or (lambda _: None)
-        jobs = [self.job(inspect(graph), options) for graph in graphs]
-        self._child.prepare(jobs, options, lambda job: done(job.graph))
+        return Job(file.path, file.name, key, source_bytes=file.size_bytes, target=self._target)
 
     def find(self, job: Job) -> Path | None:
         """Return the file of an engine in the cache; None without one."""
@@ -61,15 +54,3 @@ class EngineCache:
         """Build an engine whatever the cache holds; raises ExecutorError."""
         self._cache.discard(job.key)
         self._child.make([job], options, lambda _: None)
-
-    def interrupt(self) -> None:
-        """End the child process if one runs, and start none until `resume`."""
-        self._child.interrupt()
-
-    def resume(self) -> None:
-        """Allow child processes again."""
-        self._child.resume()
-
-    def close(self) -> None:
-        """End the child process if one runs."""
-        self._child.close()

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,10 @@ from nodes.executors.base import (
     ExecutorError,
     InputCheck,
     LoadOptions,
-    OnPrepared,
     OutputAllocator,
     TensorSpec,
 )
 from nodes.executors.cuda import Cuda, Scratch
-from nodes.executors.onnx.file import inspect
 from nodes.executors.onnx.signature import Signature, read_signature
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.tensor_rt.engine_cache import EngineCache
@@ -49,7 +47,7 @@ from nodes.executors.tensor_rt.layout import (
 from nodes.executors.tensor_rt.library import import_tensorrt, logger
 
 
-class TensorRtExecutor:
+class TensorRtExecutor(EngineCache):
     """TensorRT on this machine's first GPU, keeping engines under `cache`."""
 
     def __init__(self, cache: Path, room: Room | None = None) -> None:
@@ -62,8 +60,7 @@ class TensorRtExecutor:
         self._trt = library.api
         self._label = library.label
         self._cuda = Cuda()
-        self._gpu = self._cuda.gpu()
-        self._engines = EngineCache(library, self._gpu, PreparedFiles(cache, room))
+        super().__init__(library, self._cuda.gpu(), PreparedFiles(cache, room))
         self._logger = logger(self._trt)
         self._runtime = self._trt.Runtime(self._logger)
         self._stream = self._cuda.stream()
@@ -76,33 +73,26 @@ class TensorRtExecutor:
         major, minor = self._gpu.capability
         return f"{self._label} ({self._gpu.name}, compute capability {major}.{minor})"
 
-    def prepare(
-        self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
-    ) -> None:
-        """Build the engines that the cache lacks, in one child process."""
-        self._engines.prepare(graphs, options, on_done)
-
     def load(self, graph: Path, options: LoadOptions) -> TensorRtSubnet:
         """Load a subnet's engine, building it first if the cache lacks it."""
-        file = inspect(graph)
-        job = self._engines.job(file, options)
+        job = self.job(graph, options)
         engine = self._deserialize(job)
         if engine is None:
-            self._engines.build_anew(job, options)
+            self.build_anew(job, options)
             engine = self._deserialize(job)
         if engine is None:
             raise ExecutorError(
-                f"subnet {file.name}: {self._label} cannot load the engine that it has "
+                f"subnet {job.subnet}: {self._label} cannot load the engine that it has "
                 f"just built: {self._logger.text or 'it does not say why'}"
             )
         signature = read_signature(graph)
         with self._lock:
-            subnet = TensorRtSubnet(self, file.name, engine, signature)
+            subnet = TensorRtSubnet(self, job.subnet, engine, signature)
             self._loaded.add(subnet)
         return subnet
 
     def _deserialize(self, job: Job) -> Any:
-        path = self._engines.find(job)
+        path = self.find(job)
         if path is None:
             return None
         with (
@@ -111,18 +101,6 @@ class TensorRtExecutor:
         ):
             self._logger.text = ""
             return self._runtime.deserialize_cuda_engine(content)
-
-    def interrupt(self) -> None:
-        """End the child process if one runs, and start none until `resume`."""
-        self._engines.interrupt()
-
-    def resume(self) -> None:
-        """Allow child processes again."""
-        self._engines.resume()
-
-    def close(self) -> None:
-        """End the child process if one runs."""
-        self._engines.close()
 
 
 class TensorRtSubnet:

@@ -16,6 +16,7 @@ import numpy as np
 from nodes.executors.base import Array, ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.cuda import Gpu
 from nodes.executors.onnx.signature import DeclaredTensor
+from nodes.executors.preparing.entries import entry_key
 
 ALIGNMENT_BYTES = 256
 """CUDA aligns its allocations to this, and TensorRT requires it of tensor addresses."""
@@ -64,7 +65,7 @@ def engine_key(digest: str, library: str, gpu: Gpu, options: LoadOptions) -> str
     `digest` is the subnet's SHA-256 in hex, `library` the name and version of TensorRT.
     """
     facts = (_FORMAT, library, gpu, options.fp16, options.workspace_bytes)
-    return f"tensorrt-{digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
+    return entry_key("tensorrt", digest, *facts)
 
 
 def timing_key(library: str, gpu: Gpu) -> str:

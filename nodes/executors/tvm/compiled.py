@@ -11,13 +11,13 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nodes.executors.base import Array, ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.preparing.entries import entry_key
 from nodes.protocol.messages import OptionOffer
 
 LIBRARY = "subnet.so"
@@ -108,8 +108,7 @@ def library_key(digest: str, version: str, cpu: str, options: LoadOptions) -> st
     """
     seconds = tuning_s(options)
     tuned = (seconds, options.threads) if seconds else ()
-    facts = (_FORMAT, version, cpu, tuned)
-    return f"tvm-{digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
+    return entry_key("tvm", digest, _FORMAT, version, cpu, tuned)
 
 
 def check_owner(entry: Path) -> None:

@@ -10,7 +10,7 @@ because it would otherwise have to be counted who uses which: the system loads a
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,12 @@ from nodes.executors.base import (
     ExecutorError,
     InputCheck,
     LoadOptions,
-    OnPrepared,
     OutputAllocator,
     TensorSpec,
 )
 from nodes.executors.onnx.file import inspect
 from nodes.executors.preparing.entries import Job, PreparedFiles
-from nodes.executors.preparing.process import PreparingProcess
+from nodes.executors.preparing.executor import PreparingExecutor
 from nodes.executors.tvm.compiled import LIBRARY, library_key
 from nodes.executors.tvm.runtime import (
     LoadedLibrary,
@@ -39,7 +38,7 @@ from nodes.host.heap import give_back_free_memory
 from nodes.host.processor import processor_kind
 
 
-class TvmExecutor:
+class TvmExecutor(PreparingExecutor):
     """TVM on this machine's CPU, keeping compiled subnets under `cache`."""
 
     def __init__(self, cache: Path, room: Room | None = None) -> None:
@@ -49,8 +48,7 @@ class TvmExecutor:
         """
         load_runtime()
         self._version = version()
-        self._cache = PreparedFiles(cache, room)
-        self._child = PreparingProcess("tvm", self._cache)
+        super().__init__("tvm", "nodes.executors.tvm.build:build", PreparedFiles(cache, room))
         self._libraries: dict[tuple[int, int, int], Any] = {}
         self._loaded: set[TvmSubnet] = set()
         self._is_interrupted = False
@@ -59,17 +57,9 @@ class TvmExecutor:
         """Return the engine's name, its version and where it computes."""
         return f"TVM {self._version} (CPU, {platform.machine()})"
 
-    def prepare(
-        self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
-    ) -> None:
-        """Compile those of `graphs` that the cache lacks, in one child process."""
-        done = on_done or (lambda _: None)
-        jobs = [self._job(graph, options) for graph in graphs]
-        self._child.prepare(jobs, options, lambda job: done(job.graph))
-
     def load(self, graph: Path, options: LoadOptions) -> TvmSubnet:
         """Load a subnet, compiling it first if the cache lacks it."""
-        job = self._job(graph, options)
+        job = self.job(graph, options)
         loaded = self._load_prepared(job, options)
         if loaded is None:
             self._cache.discard(job.key)
@@ -84,7 +74,8 @@ class TvmExecutor:
         self._loaded.add(subnet)
         return subnet
 
-    def _job(self, graph: Path, options: LoadOptions) -> Job:
+    def job(self, graph: Path, options: LoadOptions) -> Job:
+        """See `PreparingExecutor.job`."""
         file = inspect(graph)
         if file.contrib_layer:
             raise ExecutorError(
@@ -92,8 +83,7 @@ class TvmExecutor:
                 "Runtime has and TVM does not; pin the layer to a node that runs ONNX Runtime"
             )
         key = library_key(file.digest, self._version, processor_kind(), options)
-        size = sum(path.stat().st_size for path in (file.path, *file.external))
-        return Job(file.path, file.name, key, source_bytes=size)
+        return Job(file.path, file.name, key, source_bytes=file.size_bytes)
 
     def _load_prepared(self, job: Job, options: LoadOptions) -> LoadedLibrary | None:
         """Load an entry of the cache; None if there is none or it is unusable."""
@@ -112,16 +102,12 @@ class TvmExecutor:
     def interrupt(self) -> None:
         """End the child process if one runs; no run begins until `resume`."""
         self._is_interrupted = True
-        self._child.interrupt()
+        super().interrupt()
 
     def resume(self) -> None:
         """Allow child processes and runs again."""
         self._is_interrupted = False
-        self._child.resume()
-
-    def close(self) -> None:
-        """End the child process if one runs."""
-        self._child.close()
+        super().resume()
 
 
 class TvmSubnet:

@@ -166,7 +166,7 @@ def test_a_child_that_is_killed_leaves_neither_files_nor_reservations(
         return real([sys.executable, "-c", HANGS, str(store.derived)], **options)
 
     monkeypatch.setattr(subprocess, "Popen", hangs)
-    child = PreparingProcess("tensorrt", PreparedFiles(store.derived, store.room))
+    child = PreparingProcess("tensorrt", "", PreparedFiles(store.derived, store.room))
     with pytest.raises(ExecutorError, match="was killed"):
         child.make([Job(Path("/nowhere"), "s", "k")], OPTIONS, lambda _: None)
     assert not list(store.derived.iterdir())
@@ -186,14 +186,13 @@ def look_around(*_):
     except PermissionError:
         raise ExecutorError(f"its own files, bounded={bounded}")
 
-child._maker = lambda engine, is_light: look_around
+child._maker = lambda place: look_around
 child.room_bytes = lambda: 1 << 30
 child.work(sys.stdin, sys.stdout)
 """
 
 
 @pytest.mark.skipif(not is_offered(), reason="this kernel offers no Landlock")
-@pytest.mark.parametrize("engine", ["onnxruntime", "onnxruntime-provider", "tensorrt", "tvm"])
 @pytest.mark.parametrize(
     ("uses_driver", "says"),
     [(False, "its own files, bounded=True"), (True, "every file, bounded=False")],
@@ -201,13 +200,12 @@ child.work(sys.stdin, sys.stdout)
 def test_a_child_is_confined_and_bounded_unless_it_needs_a_driver(
     store: BlobStore,
     monkeypatch: pytest.MonkeyPatch,
-    engine: preparing.Engine,
     uses_driver: bool,
     says: str,
 ) -> None:
     monkeypatch.setattr(preparing, "CHILD", (sys.executable, "-c", LOOKS_AROUND))
     files = PreparedFiles(store.derived, store.room)
-    child = PreparingProcess(engine, files, uses_driver=uses_driver)
+    child = PreparingProcess("engine", "", files, uses_driver=uses_driver)
     with pytest.raises(ExecutorError, match=says):
         child.make([Job(store.derived / "graph", "s", "k")], OPTIONS, lambda _: None)
 
@@ -225,7 +223,7 @@ def test_the_last_words_of_a_child_that_ends_are_said(
     store: BlobStore, monkeypatch: pytest.MonkeyPatch, script: str, says: str
 ) -> None:
     monkeypatch.setattr(preparing, "CHILD", (sys.executable, "-c", script))
-    child = PreparingProcess("tensorrt", PreparedFiles(store.derived, store.room))
+    child = PreparingProcess("tensorrt", "", PreparedFiles(store.derived, store.room))
     with pytest.raises(ExecutorError, match=says):
         child.make([Job(store.derived / "graph", "s", "k")], OPTIONS, lambda _: None)
     assert not list(store.derived.iterdir())

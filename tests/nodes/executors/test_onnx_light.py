@@ -78,7 +78,9 @@ def test_what_a_killed_child_had_not_done_another_does_lightly(
         return begun[-1]
 
     monkeypatch.setattr(subprocess, "Popen", killed_at_first)
-    child = PreparingProcess("onnxruntime", PreparedFiles(tmp_path / "derived"))
+    child = PreparingProcess(
+        "onnxruntime", "nodes.executors.onnx.optimise:prepare", PreparedFiles(tmp_path / "derived")
+    )
     job = Job(models.save(models.residual(), tmp_path), "s", "onnxruntime-1")
     done: list[Job] = []
     with caplog.at_level(logging.WARNING):

@@ -219,7 +219,8 @@ def test_what_is_interrupted_can_be_prepared_after_it_has_resumed(
 def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
     """Its input closes before it has done its jobs, or was given any."""
     job = {
-        "engine": "onnxruntime", "cache": str(tmp_path), "options": {}, "limit_bytes": None,
+        "maker": "nodes.executors.onnx.optimise:prepare",
+        "cache": str(tmp_path), "options": {}, "limit_bytes": None,
         "job": {"graph": "/nowhere", "subnet": "s", "key": "k"},
     }  # fmt: skip
     for request in ("", json.dumps(job) + "\n"):

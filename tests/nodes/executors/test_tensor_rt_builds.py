@@ -14,7 +14,6 @@ from onnx import TensorProto, helper
 from csdf_edge.testing import executor_models as models
 from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.cuda import Gpu
-from nodes.executors.onnx.file import inspect
 from nodes.executors.preparing import process as preparing
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.tensor_rt import executor
@@ -295,7 +294,7 @@ def test_engines_are_built_in_order_and_kept(
     done: list[Path] = []
     engines.prepare([*graphs, graphs[0]], OPTIONS, done.append)
     assert done == [*graphs, graphs[0]]
-    found = [engines.find(engines.job(inspect(graph), OPTIONS)) for graph in graphs]
+    found = [engines.find(engines.job(graph, OPTIONS)) for graph in graphs]
     assert all(path is not None and path.stat().st_size > 1000 for path in found)
     assert sorted(path.name for path in cache.root.iterdir()) == sorted(
         path.parent.name for path in found if path is not None
@@ -303,14 +302,14 @@ def test_engines_are_built_in_order_and_kept(
     engines.interrupt()  # a child would be refused from now on
     engines.prepare(graphs, OPTIONS)
     with pytest.raises(ExecutorError, match="the process that prepares it was stopped"):
-        engines.build_anew(engines.job(inspect(graphs[0]), OPTIONS), OPTIONS)
+        engines.build_anew(engines.job(graphs[0], OPTIONS), OPTIONS)
     engines.resume()
     engines.prepare(graphs, OPTIONS)
-    assert engines.find(engines.job(inspect(graphs[0]), OPTIONS)) is not None
+    assert engines.find(engines.job(graphs[0], OPTIONS)) is not None
     engines.close()
     engines.resume()
     with pytest.raises(ExecutorError, match="was stopped"):
-        engines.build_anew(engines.job(inspect(graphs[0]), OPTIONS), OPTIONS)
+        engines.build_anew(engines.job(graphs[0], OPTIONS), OPTIONS)
 
 
 @pytest.mark.skipif(not is_offered(), reason="this kernel offers no Landlock")
@@ -334,8 +333,8 @@ def test_an_engine_is_found_for_the_same_kind_of_gpu_only(
         EngineCache(library, CARD, cache),
         EngineCache(library, Gpu("RTX", (12, 0)), cache),
     )
-    assert same.find(same.job(inspect(graph), OPTIONS))
-    assert other.find(other.job(inspect(graph), OPTIONS)) is None
+    assert same.find(same.job(graph, OPTIONS))
+    assert other.find(other.job(graph, OPTIONS)) is None
 
 
 def test_a_damaged_engine_is_built_anew(
@@ -344,7 +343,7 @@ def test_a_damaged_engine_is_built_anew(
     graph = models.save(models.residual(), tmp_path)
     engines = EngineCache(library, CARD, cache)
     engines.prepare([graph], OPTIONS)
-    job = engines.job(inspect(graph), OPTIONS)
+    job = engines.job(graph, OPTIONS)
     path = cache.root / job.key / ENGINE
     size = path.stat().st_size
     path.write_bytes(bytes(size))
@@ -363,4 +362,4 @@ def test_of_several_subnets_those_before_the_refused_one_stay_built(
     with pytest.raises(ExecutorError, match=r"subnet one: TensorRT-RTX .* layer 'det' \(Det\)"):
         engines.prepare([good, bad], OPTIONS, done.append)
     assert done == [good]
-    assert engines.find(engines.job(inspect(good), OPTIONS)) is not None
+    assert engines.find(engines.job(good, OPTIONS)) is not None

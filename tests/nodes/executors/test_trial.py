@@ -57,7 +57,9 @@ def test_it_is_optimised_less_and_the_others_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     crash(monkeypatch, "packed")
-    child = PreparingProcess("onnxruntime", PreparedFiles(tmp_path / "derived"))
+    child = PreparingProcess(
+        "onnxruntime", "nodes.executors.onnx.optimise:prepare", PreparedFiles(tmp_path / "derived")
+    )
     done: list[Job] = []
     with caplog.at_level(logging.WARNING):
         child.prepare(jobs(tmp_path), OPTIONS, done.append)
@@ -74,7 +76,9 @@ def test_where_that_crashes_too_one_sentence_names_subnet_signal_and_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash(monkeypatch, "always")
-    child = PreparingProcess("onnxruntime", PreparedFiles(tmp_path / "derived"))
+    child = PreparingProcess(
+        "onnxruntime", "nodes.executors.onnx.optimise:prepare", PreparedFiles(tmp_path / "derived")
+    )
     wanted = jobs(tmp_path)
     done: list[Job] = []
     with pytest.raises(ExecutorError) as caught:
@@ -90,7 +94,9 @@ def test_what_cannot_compute_on_synthetic_inputs_is_not_published(tmp_path: Path
     shape = (TensorProto.INT64, (4,))
     divide = helper.make_node("Div", ["a", "b"], ["c"])
     proto = models.model("d", [divide], [("a", *shape), ("b", *shape)], [("c", *shape)])
-    child = PreparingProcess("onnxruntime", PreparedFiles(tmp_path / "derived"))
+    child = PreparingProcess(
+        "onnxruntime", "nodes.executors.onnx.optimise:prepare", PreparedFiles(tmp_path / "derived")
+    )
     job = Job(models.save(proto, tmp_path), "divide", "onnxruntime-divide")
     with pytest.raises(
         ExecutorError,
