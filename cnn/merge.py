@@ -19,10 +19,9 @@ from cnn.errors import ModelError
 from cnn.layers.grouping import Operators
 from cnn.layers.upgrade import upgraded
 from cnn.model import Model
-from cnn.network import Layer, Network, Tensor
+from cnn.network import Array, Layer, Network, Tensor
 from cnn.operators.bodies import reads, renamed
 from cnn.operators.standard import STANDARD_DOMAINS, standard_opset
-from cnn.reading.weights import Array
 
 SEPARATOR = "/"
 """Separates a network's name from a name within it."""

@@ -23,7 +23,7 @@ from cnn.errors import ModelError
 from cnn.layers.grouping import Operators, layers_of, value_info
 from cnn.layers.shapes import infer
 from cnn.layers.state import StatePairs, check_names, merge_state_cycles
-from cnn.network import Layer, Network
+from cnn.network import Array, Layer, Network
 from cnn.operators.bodies import every_node
 from cnn.operators.supported import check_domains, check_known, opset
 from cnn.reading.fill import fill
@@ -34,7 +34,6 @@ from cnn.reading.interface import Constant, Interface
 from cnn.reading.names import make_names_unique, short, shorten
 from cnn.reading.narrow_integers import widen_integers
 from cnn.reading.source import LocatedModel, locate
-from cnn.reading.weights import Array
 from cnn.rewrite.bands import FusedLayers, apply_bands, bandable
 from cnn.rewrite.batches import put_in_batches
 from cnn.rewrite.copies import apply_copies

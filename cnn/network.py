@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.generic]
+"""The values of a tensor."""
 
 MERGED = "State"
 """Stands for the operator of a layer that was merged from several because they keep state

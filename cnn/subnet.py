@@ -20,10 +20,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.network import Array
 from cnn.operators.bodies import every_node
 from cnn.operators.standard import STANDARD_DOMAINS, standard_opset
 from cnn.operators.versions import least_version
-from cnn.reading.weights import INLINE_BYTES, Array, tensor
+from cnn.reading.weights import INLINE_BYTES, tensor
 
 ALIGNMENT = 64
 """Offsets of tensors in a weights file are multiples of this: a cache line, which suits vector

@@ -2,7 +2,6 @@
 
 from nodes.cache.room import Room
 from nodes.executors.base import (
-    Array,
     Engine,
     Executor,
     ExecutorError,
@@ -15,6 +14,7 @@ from nodes.executors.base import (
 )
 from nodes.executors.onnx.file import OnnxFile, inspect
 from nodes.protocol.messages import DeviceOffer, EngineMemory, OptionOffer
+from nodes.protocol.payload import Array
 
 __all__ = [
     "Array",

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nodes.executors.base import Array, LoadedSubnet, LoadOptions
+from nodes.executors.base import LoadedSubnet, LoadOptions
 from nodes.executors.registry import open_executor
+from nodes.protocol.payload import Array
 
 WARM_UP = 2
 """Runs before it is ready."""

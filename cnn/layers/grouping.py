@@ -32,11 +32,10 @@ from onnx import helper
 
 from cnn.layers.tail import split_tail
 from cnn.layers.views import Views
-from cnn.network import MERGED, TAIL, Layer, Tensor
+from cnn.network import MERGED, TAIL, Array, Layer, Tensor
 from cnn.operators import contrib
 from cnn.operators.bodies import bodies, every_node, names_read, reads, renamed
 from cnn.operators.standard import ELEMENTWISE
-from cnn.reading.weights import Array
 from cnn.simplify import Simplified
 
 _BETWEEN = ELEMENTWISE - {"Cast", "IsInf", "IsNaN", "Not"}

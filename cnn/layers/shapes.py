@@ -18,12 +18,12 @@ import onnx
 from onnx import helper, shape_inference
 
 from cnn.errors import ModelError
-from cnn.network import Tensor
+from cnn.network import Array, Tensor
 from cnn.operators import contrib
 from cnn.operators.bodies import has_body
 from cnn.operators.standard import standard_opset
 from cnn.operators.supported import describe, end_before, numpy_dtype
-from cnn.reading.weights import INLINE_BYTES, Array, declare, described, tensor
+from cnn.reading.weights import INLINE_BYTES, declare, described, tensor
 from cnn.simplify import Simplified
 
 _STEP = 32

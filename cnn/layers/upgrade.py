@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper, version_converter
 
 from cnn.errors import ModelError
 from cnn.layers.grouping import Operators, value_info
-from cnn.network import MERGED, TAIL, Layer, Network, Tensor
+from cnn.network import MERGED, TAIL, Array, Layer, Network, Tensor
 from cnn.operators.bodies import has_body
 from cnn.operators.standard import (
     SOFTMAX_ON_ONE_AXIS_SINCE,
@@ -24,7 +24,7 @@ from cnn.operators.standard import (
     STANDARD_DOMAINS,
     standard_opset,
 )
-from cnn.reading.weights import Array, declare
+from cnn.reading.weights import declare
 
 
 def upgraded(

@@ -18,6 +18,7 @@ from typing import TypeAlias
 import numpy as np
 
 from cnn.errors import CnnError
+from cnn.network import Array
 from cnn.operators import contrib
 from cnn.operators.row_rules import Operands
 from cnn.operators.standard import (
@@ -28,7 +29,6 @@ from cnn.operators.standard import (
     SLICE_AS_INPUT_SINCE,
     SOFTMAXES,
 )
-from cnn.reading.weights import Array
 
 Constants: TypeAlias = Mapping[int, Array]
 """The constants that take the place of inputs, by the inputs' indices."""

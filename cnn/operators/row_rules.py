@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from cnn.errors import CnnError
+from cnn.network import Array
 from cnn.operators import contrib
 from cnn.operators.receptive_field import Blocks, Rows, Spread, Window
 from cnn.operators.standard import (
@@ -32,7 +33,6 @@ from cnn.operators.standard import (
     SOFTMAX_ON_ONE_AXIS_SINCE,
     SOFTMAXES,
 )
-from cnn.reading.weights import Array
 
 ROWS_AXIS = 2
 

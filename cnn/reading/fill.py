@@ -33,8 +33,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from cnn.network import Array
 from cnn.operators.bodies import names_read
-from cnn.reading.weights import Array, declare
+from cnn.reading.weights import declare
 
 KERNEL_OPERATORS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _NORMS = frozenset({"BatchNormalization", "InstanceNormalization", "LayerNormalization"})

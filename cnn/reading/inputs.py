@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping
 import onnx
 
 from cnn.errors import ModelError
+from cnn.network import Array
 from cnn.operators.bodies import names_read
 from cnn.operators.standard import BROADCASTING, ELEMENTWISE
 from cnn.operators.supported import check_element_type
-from cnn.reading.weights import Array
 
 InputShapes = Mapping[str, tuple[int, ...]] | tuple[int, ...] | None
 """A shape per input name, or one shape for the only input, or None."""

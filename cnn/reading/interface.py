@@ -17,9 +17,9 @@ import onnx
 from onnx import helper
 
 from cnn.errors import ModelError
+from cnn.network import Array
 from cnn.operators.bodies import names_read, reads
 from cnn.operators.supported import numpy_dtype
-from cnn.reading.weights import Array
 
 Constant: TypeAlias = Union[bool, int, float, Sequence["Constant"]]  # noqa: UP007 - of Python 3.10
 """A number, or a list of numbers for a tensor of one axis, and so on."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import onnx
 
+from cnn.network import Array
 from cnn.operators.bodies import bodies
-from cnn.reading.weights import Array
 
 _LONGEST = 1000
 """Characters. Rewrites and merging append to names, and a message to an agent allows 4096."""

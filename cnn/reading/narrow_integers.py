@@ -16,9 +16,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from cnn.errors import ModelError
+from cnn.network import Array
 from cnn.operators.bodies import bodies
 from cnn.operators.supported import describe, numpy_dtype
-from cnn.reading.weights import Array, messages
+from cnn.reading.weights import messages
 
 
 @dataclass(frozen=True, slots=True)

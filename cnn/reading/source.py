@@ -19,11 +19,11 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from cnn.errors import ModelError
+from cnn.network import Array
 from cnn.operators.supported import check_element_type, describe
 from cnn.reading.normal_form import normalise
 from cnn.reading.regular_files import open_regular
 from cnn.reading.weights import (
-    Array,
     called,
     detach,
     external_contents,

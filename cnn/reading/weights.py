@@ -33,10 +33,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import onnx
 from google.protobuf.message import Message  # type: ignore[import-untyped]
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from cnn.errors import ModelError
+from cnn.network import Array
 from cnn.operators.supported import numpy_dtype
 from cnn.reading.regular_files import open_regular
 
@@ -178,7 +178,7 @@ def array_in(
     shape: tuple[int, ...],
     dtype: np.dtype[np.generic],
     what: str,
-) -> NDArray[np.generic]:
+) -> Array:
     """Return a tensor from another file as a read-only array over the file's `contents`.
 
     `shape` has no negative dimension. Raises `ModelError` if the tensor is not there.
@@ -234,8 +234,6 @@ def _shape(proto: onnx.TensorProto, what: str) -> tuple[int, ...]:
         raise ModelError(f"{what} has no possible shape; export the model again")
     return shape
 
-
-Array = NDArray[np.generic]
 
 INLINE_BYTES = 1024
 """Smaller tensors stay in the graph: the shapes, axes and scales that inference needs."""

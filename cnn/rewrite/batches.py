@@ -15,11 +15,10 @@ import onnx
 
 from cnn.errors import CnnError, ModelError
 from cnn.layers.grouping import Operators
-from cnn.network import TAIL, Layer, Network, Tensor
+from cnn.network import TAIL, Array, Layer, Network, Tensor
 from cnn.operators.batch_rules import NoBatchRuleError, in_batch
 from cnn.operators.bodies import reads
 from cnn.operators.row_rules import Operands
-from cnn.reading.weights import Array
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.prepared import is_divisible, operands, shape_of
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from cnn.network import Array
 from cnn.operators import contrib
 from cnn.operators.standard import BROADCASTING, ELEMENTWISE, QUANTISERS
-from cnn.reading.weights import Array
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.prepared import is_divisible, shape_of
 

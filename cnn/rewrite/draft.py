@@ -15,10 +15,9 @@ import onnx
 from cnn.errors import ModelError
 from cnn.layers.grouping import Operators, final_names
 from cnn.layers.views import Bounds, Join, Region, View, Views, region_name
-from cnn.network import TAIL, Layer, Network, Tensor
+from cnn.network import TAIL, Array, Layer, Network, Tensor
 from cnn.operators.bodies import reads
 from cnn.operators.standard import standard_opset
-from cnn.reading.weights import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 import onnx
 
 from cnn.errors import ModelError
+from cnn.network import Array
 from cnn.operators.bodies import reads
 from cnn.operators.supported import check_operators
 from cnn.reading.names import make_names_unique
-from cnn.reading.weights import Array
 from cnn.simplify.fold import fold
 from cnn.simplify.graph import OperatorGraph
 from cnn.simplify.kernels import fuse_kernels

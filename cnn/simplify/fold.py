@@ -26,11 +26,12 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, shape_inference
 
+from cnn.network import Array
 from cnn.operators import contrib
 from cnn.operators.bodies import has_body
 from cnn.operators.standard import QUANTISERS, STANDARD_DOMAINS
 from cnn.operators.supported import RANDOM
-from cnn.reading.weights import INLINE_BYTES, Array, described, tensor
+from cnn.reading.weights import INLINE_BYTES, described, tensor
 from cnn.simplify.graph import OperatorGraph, attribute, integer, integers
 from cnn.simplify.unroll import Unroller, expand_sequence_operator, inlined_branch
 

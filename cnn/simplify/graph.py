@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.network import Array
 from cnn.operators.bodies import captured, reads, rename
 from cnn.operators.standard import standard_opset
 from cnn.reading.names import short
-from cnn.reading.weights import Array
 
 Value = float | int | bytes | list[int] | list[float] | list[bytes] | onnx.TensorProto | None
 

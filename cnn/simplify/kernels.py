@@ -19,8 +19,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
+from cnn.network import Array
 from cnn.operators.standard import PADS_AS_INPUT_SINCE
-from cnn.reading.weights import Array
 from cnn.simplify.graph import (
     OperatorGraph,
     attribute,

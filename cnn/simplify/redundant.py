@@ -15,8 +15,9 @@ import numpy as np
 import onnx
 
 from cnn.errors import ModelError
+from cnn.network import Array
 from cnn.operators.bodies import reads, rename
-from cnn.reading.weights import INLINE_BYTES, Array
+from cnn.reading.weights import INLINE_BYTES
 from cnn.simplify.fold import evaluate
 from cnn.simplify.graph import (
     OperatorGraph,

@@ -22,8 +22,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from cnn.network import Array
 from cnn.operators.bodies import renamed
-from cnn.reading.weights import Array
 from cnn.simplify.graph import OperatorGraph, attribute, has_input, in_order, integer, integers
 
 

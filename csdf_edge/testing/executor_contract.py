@@ -22,7 +22,6 @@ import pytest
 from csdf_edge.testing import executor_models as models
 from nodes.core.engines import refused_value
 from nodes.executors.base import (
-    Array,
     Engine,
     Executor,
     ExecutorError,
@@ -32,6 +31,7 @@ from nodes.executors.base import (
     TensorSpec,
     binder,
 )
+from nodes.protocol.payload import Array
 
 OPTIONS = LoadOptions()
 RELATIVE_ERROR = 1e-4

@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from nodes.executors.base import Array
+from nodes.protocol.payload import Array
 
 OPSET = 17
 IR_VERSION = 8

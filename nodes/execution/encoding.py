@@ -22,12 +22,12 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nodes.core.deployment import described
 from nodes.protocol.encodings import ENCODINGS, Encoding, groups, is_length
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import ChannelSpec, Deployment
+from nodes.protocol.payload import Array
 
 try:
     import zstandard
@@ -36,7 +36,6 @@ except ImportError:
 else:
     HAS_ZSTANDARD = True
 
-Array = npt.NDArray[Any]
 
 AVAILABLE: tuple[Encoding, ...] = tuple(
     encoding for encoding in ENCODINGS if encoding != "lossless" or HAS_ZSTANDARD

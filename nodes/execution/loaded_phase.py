@@ -10,13 +10,13 @@ import numpy as np
 
 from nodes.execution.encoding import decode
 from nodes.execution.rehearsal import RehearsedPhase
-from nodes.executors.base import Array, BoundRun, LoadedSubnet, binder
+from nodes.executors.base import BoundRun, LoadedSubnet, binder
 from nodes.executors.synthetic_inputs import synthetic_input
 from nodes.host.control_groups import room_bytes
 from nodes.protocol.encodings import Encoding
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import ChannelSpec, Deployment, PhaseSpec
-from nodes.protocol.payload import as_array, check_finite, is_finite
+from nodes.protocol.payload import Array, as_array, check_finite, is_finite
 
 
 class LoadedPhase:

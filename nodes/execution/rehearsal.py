@@ -24,17 +24,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nodes.executors.base import (
-    Array,
-    BoundRun,
-    ComputesElsewhere,
-    LoadedSubnet,
-    ThreadTimes,
-    binder,
-)
+from nodes.executors.base import BoundRun, ComputesElsewhere, LoadedSubnet, ThreadTimes, binder
 from nodes.host.control_groups import core_share, undisturbed_s
 from nodes.host.usage import waited_s
 from nodes.net.loopback import Loopback
+from nodes.protocol.payload import Array
 
 FEWEST_ROUNDS, MOST_ROUNDS = 5, 61
 LONG_ENOUGH_S = 0.2

@@ -33,7 +33,7 @@ from nodes.execution.encoding import UndecodableError, check_available, encode
 from nodes.execution.loaded_phase import BegunFiring, LoadedPhase
 from nodes.execution.loading import DroppedError, LoadedAhead, load_phases, rehearse, threads_of
 from nodes.execution.rehearsal import WireCosts
-from nodes.executors.base import Array, ComputesInBlocks, Executor, LoadedSubnet, LoadOptions
+from nodes.executors.base import ComputesInBlocks, Executor, LoadedSubnet, LoadOptions
 from nodes.executors.engines import Engines
 from nodes.host.heap import give_back_free_memory
 from nodes.host.time_slice import ask_for_usual_slices
@@ -41,6 +41,7 @@ from nodes.host.usage import usage
 from nodes.net.loopback import Loopback
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import ChannelSpec, Deployment
+from nodes.protocol.payload import Array
 
 THREAD_NAME = "executor"
 """The name of the thread that computes in tools such as `top -H`."""

@@ -34,17 +34,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from nodes.cache.room import Room
 from nodes.core.engines import refused_value
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import DeviceOffer, OptionOffer
-
-Array: TypeAlias = npt.NDArray[Any]
+from nodes.protocol.payload import Array
 
 
 class ExecutorError(NodeError):

@@ -32,7 +32,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from nodes.executors.base import Array, ExecutorError, LoadOptions
+from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.protobuf import field, submessages, text_field
 from nodes.executors.onnx.schema import GraphField, ModelField, NodeField, ValueInfoField, graphs
@@ -42,6 +42,7 @@ from nodes.executors.onnx.sessions import (
     import_onnxruntime,
 )
 from nodes.executors.registry import open_executor
+from nodes.protocol.payload import Array
 
 How: TypeAlias = Literal["alike", "mixed", "evenly"]
 

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from nodes.executors.base import Array
+from nodes.protocol.payload import Array
 
 _GOLDEN = 0x9E3779B9
 """The golden ratio modulo 1, times 2³²."""

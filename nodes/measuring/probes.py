@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nodes.executors.base import Array
 from nodes.executors.onnx.protobuf import field, integer_field
 from nodes.executors.synthetic_inputs import synthetic_input
+from nodes.protocol.payload import Array
 
 SIDE = 28
 """Rows and columns of all images."""

@@ -33,14 +33,7 @@ import numpy as np  # isort: skip
 
 from nodes.execution.encoding import encode
 from nodes.execution.rehearsal import SMALL_BYTES, fit, timed_run
-from nodes.executors.base import (
-    Array,
-    ExecutorError,
-    LoadedSubnet,
-    LoadOptions,
-    LoadsUnprepared,
-    binder,
-)
+from nodes.executors.base import ExecutorError, LoadedSubnet, LoadOptions, LoadsUnprepared, binder
 from nodes.executors.registry import open_chosen
 from nodes.executors.synthetic_inputs import synthetic_input
 from nodes.host.time_slice import ask_for_usual_slices
@@ -50,6 +43,7 @@ from nodes.measuring.probes import probes
 from nodes.net.loopback import Loopback
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import EngineChoice
+from nodes.protocol.payload import Array
 from nodes.protocol.schema import FIGURES
 
 EVICTED_BYTES = 8 << 20

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nodes.core import events as ev
 from nodes.net.curve import new_pair
@@ -21,11 +19,10 @@ from nodes.net.sockets import COPY_BELOW_BYTES
 from nodes.net.wire import Wire
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import TensorHeader
+from nodes.protocol.payload import Array
 
 TIMEOUT_S = 5.0
 PEER = "loopback"
-
-Array = npt.NDArray[Any]
 
 
 def loopback_address(data_address: str) -> str:

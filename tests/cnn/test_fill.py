@@ -10,10 +10,11 @@ import onnx
 import pytest
 
 import cnn
+from cnn.network import Array
 from cnn.reading.fill import MissingWeight, Role, draw, fill
 from cnn.reading.inputs import keep_true_inputs
 from cnn.reading.source import locate
-from cnn.reading.weights import Array, detach
+from cnn.reading.weights import detach
 from tests.cnn.models import constant, convolution, model, node, run, save, value, weight
 
 FLOAT32 = MissingWeight((64, 32), np.dtype(np.float32))

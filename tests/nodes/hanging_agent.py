@@ -19,7 +19,8 @@ from typing import NoReturn
 from nodes import agent, cli
 from nodes.core import watchdog
 from nodes.executors import engines
-from nodes.executors.base import Array, LoadOptions, OnPrepared, TensorSpec
+from nodes.executors.base import LoadOptions, OnPrepared, TensorSpec
+from nodes.protocol.payload import Array
 
 SHAPE = (2,)
 LOADING, REHEARSING, FIRING = b"hangs when it is loaded", b"hangs when it is tried", b"adds one"

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from nodes.executors.base import Array
+from nodes.protocol.payload import Array
 
 _GRAPH = "gpu_graph_id"
 _NO_GRAPH = "-1"

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from nodes.executors.base import Array, ExecutorError
+from nodes.executors.base import ExecutorError
 from nodes.executors.onnx.blocking import image_channels
 from nodes.executors.onnx.protobuf import field as bytes_field
 from nodes.executors.onnx.protobuf import integer_field, parts, submessages, text_field
@@ -33,6 +33,7 @@ from nodes.executors.onnx.schema import (
     graphs,
     has_bodies,
 )
+from nodes.protocol.payload import Array
 
 DOMAIN = "com.microsoft.nchwc"
 """The domain of ONNX Runtime's operators in the blocked layout."""

@@ -20,13 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-from nodes.executors.base import Array, ExecutorError
+from nodes.executors.base import ExecutorError
 from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.sessions import (
     compute_few_bits_exactly,
     engine_errors,
     import_onnxruntime,
 )
+from nodes.protocol.payload import Array
 
 _SILENT = 4
 

@@ -15,14 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nodes.cache.room import Room
-from nodes.executors.base import (
-    Array,
-    ExecutorError,
-    InputCheck,
-    LoadOptions,
-    OutputAllocator,
-    TensorSpec,
-)
+from nodes.executors.base import ExecutorError, InputCheck, LoadOptions, OutputAllocator, TensorSpec
 from nodes.executors.onnx.binding import SessionBindings, run_options
 from nodes.executors.onnx.file import OnnxFile, check_optimised, inspect
 from nodes.executors.onnx.optimise import MODEL, needed_bytes, open_prepared
@@ -43,6 +36,7 @@ from nodes.executors.preparing.executor import PreparingExecutor
 from nodes.host.control_groups import room_bytes
 from nodes.host.heap import give_back_free_memory, large_blocks_apart
 from nodes.host.processor import channels_per_block, processor_kind
+from nodes.protocol.payload import Array
 
 log = logging.getLogger("node-agent")
 

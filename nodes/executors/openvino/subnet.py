@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 
 from nodes.executors.base import (
-    Array,
     ExecutorError,
     InputCheck,
     LoadOptions,
@@ -41,6 +40,7 @@ from nodes.executors.base import (
 from nodes.executors.openvino.compiler import Compiler, tensor_specs
 from nodes.executors.openvino.layers import input_and_output_names
 from nodes.executors.synthetic_inputs import synthetic_input
+from nodes.protocol.payload import Array
 
 SHORT_S = 0.05
 """A run of at most this many seconds is not worth canceling."""

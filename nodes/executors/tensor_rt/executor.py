@@ -25,14 +25,7 @@ from typing import Any
 import numpy as np
 
 from nodes.cache.room import Room
-from nodes.executors.base import (
-    Array,
-    ExecutorError,
-    InputCheck,
-    LoadOptions,
-    OutputAllocator,
-    TensorSpec,
-)
+from nodes.executors.base import ExecutorError, InputCheck, LoadOptions, OutputAllocator, TensorSpec
 from nodes.executors.cuda import Cuda, Scratch
 from nodes.executors.onnx.signature import Signature, read_signature
 from nodes.executors.preparing.entries import Job, PreparedFiles
@@ -45,6 +38,7 @@ from nodes.executors.tensor_rt.layout import (
     view,
 )
 from nodes.executors.tensor_rt.library import import_tensorrt, logger
+from nodes.protocol.payload import Array
 
 
 class TensorRtExecutor(EngineCache):

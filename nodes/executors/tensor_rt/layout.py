@@ -13,10 +13,11 @@ from hashlib import sha256
 
 import numpy as np
 
-from nodes.executors.base import Array, ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.cuda import Gpu
 from nodes.executors.onnx.signature import DeclaredTensor
 from nodes.executors.preparing.entries import entry_key
+from nodes.protocol.payload import Array
 
 ALIGNMENT_BYTES = 256
 """CUDA aligns its allocations to this, and TensorRT requires it of tensor addresses."""

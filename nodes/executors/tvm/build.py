@@ -26,12 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from nodes.executors.base import Array, ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.tvm.compiled import LIBRARY, WEIGHTS, CompiledTensors, lay_out, tuning_s
 from nodes.executors.tvm.runtime import load_runtime, run_once
 from nodes.executors.tvm.tune import tune
 from nodes.host.process import python_command
+from nodes.protocol.payload import Array
 
 _LEAST_LIFTED_BYTES = 1024
 """Constants below this size stay inside the library."""

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from nodes.executors.base import Array, ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.preparing.entries import entry_key
 from nodes.protocol.messages import OptionOffer
+from nodes.protocol.payload import Array
 
 LIBRARY = "subnet.so"
 WEIGHTS = "weights"

@@ -15,14 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nodes.cache.room import Room
-from nodes.executors.base import (
-    Array,
-    ExecutorError,
-    InputCheck,
-    LoadOptions,
-    OutputAllocator,
-    TensorSpec,
-)
+from nodes.executors.base import ExecutorError, InputCheck, LoadOptions, OutputAllocator, TensorSpec
 from nodes.executors.onnx.file import inspect
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.preparing.executor import PreparingExecutor
@@ -36,6 +29,7 @@ from nodes.executors.tvm.runtime import (
 )
 from nodes.host.heap import give_back_free_memory
 from nodes.host.processor import processor_kind
+from nodes.protocol.payload import Array
 
 
 class TvmExecutor(PreparingExecutor):

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from nodes.executors.base import Array, ExecutorError, LoadOptions
+from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.synthetic_inputs import synthetic_input
 from nodes.executors.tvm.compiled import (
     LIBRARY,
@@ -27,6 +27,7 @@ from nodes.executors.tvm.compiled import (
     aligned_array,
     check_owner,
 )
+from nodes.protocol.payload import Array
 
 _VERSION = re.compile(r"""^__version__ = (?:version = )?['"]([^'"]+)['"]""", re.MULTILINE)
 

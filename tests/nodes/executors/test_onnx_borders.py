@@ -12,13 +12,14 @@ from onnx import TensorProto, helper
 
 from csdf_edge.testing import executor_models as models
 from csdf_edge.testing.executor_contract import OPTIONS, largest_error, some_inputs
-from nodes.executors.base import Array, ExecutorError, LoadOptions
+from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.onnx.borders import check_block, in_blocks, with_blocked_borders
 from nodes.executors.onnx.optimise import MODEL, optimise_lightly
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.onnx.sessions import import_onnxruntime, loading_options
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.host.processor import channels_per_block
+from nodes.protocol.payload import Array
 from tests.nodes.executors.test_onnx_blocking import MERGING, conversions, residual
 
 BLOCK = channels_per_block()
