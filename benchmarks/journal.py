@@ -13,7 +13,6 @@ record may have been written twice.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -31,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import Figure, print_figures, report
+from benchmarks.report import Figure, arguments, report, show
 from cnn.network import Tensor
 from launcher.results.journal.identity import RunIdentity
 from launcher.results.journal.opening import open_journal
@@ -43,13 +42,12 @@ ALLOWED_SLOWDOWN = 0.05
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = arguments("benchmarks.journal", __doc__)
     parser.add_argument("--rounds", type=int, default=5, help="pairs of runs (default: 5)")
     parser.add_argument("--frames", type=int, default=5000, help="of each such run")
     parser.add_argument("--batch", type=int, default=100_000, help="frames of the batch; 0: none")
     parser.add_argument("--kills", type=int, default=4, help="of its launcher (default: 4)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="csdf-journal-") as name:
         folder = Path(name)
@@ -67,13 +65,8 @@ def main() -> int:
     plain = median(rate for rate, _ in rates)
     ratios = [journalled / without for without, journalled in rates]
     figures = [
-        Figure(
-            "rate with a journal over rate without",
-            round(median(ratios), 4),
-            at_least=1 - ALLOWED_SLOWDOWN,
-            low=round(min(ratios), 4),
-            high=round(max(ratios), 4),
-        ),
+        Figure.of("rate with a journal over rate without", ratios, digits=4,
+                  at_least=1 - ALLOWED_SLOWDOWN),
         Figure("rate without a journal", round(plain, 1), "frames/s"),
         Figure(
             "CPU time for a result of 40 bytes, of the time between two results",
@@ -82,7 +75,7 @@ def main() -> int:
         ),
         time_figure("a result of 40 bytes", alone[10]),
         time_figure("a result of 4 kB", alone[1000]),
-    ]
+    ]  # fmt: skip
     if batch is not None:
         figures += [
             Figure("batch: frames", options.batch),
@@ -104,7 +97,7 @@ def main() -> int:
         ],
         data={"rates": rates, "saved_at_kills": batch.saved if batch else []},
     )
-    return print_figures(data, figures, as_json=options.json)
+    return show(data, as_json=options.json)
 
 
 def write_cluster(folder: Path) -> Path:
@@ -144,11 +137,8 @@ def pair(cluster: Path, frames: int, journal: Path) -> tuple[float, float]:
 
 def time_figure(what: str, taken: list[tuple[float, float]]) -> Figure:
     """Microseconds of several rounds of `alone_us`."""
-    walls = [wall for wall, _ in taken]
-    cpu = median(cpu for _, cpu in taken)
-    low, high = round(min(walls), 1), round(max(walls), 1)
-    note = f"{cpu:.1f} of a CPU"
-    return Figure(what, round(median(walls), 1), "µs", low=low, high=high, note=note)
+    note = f"{median(cpu for _, cpu in taken):.1f} of a CPU"
+    return Figure.of(what, [wall for wall, _ in taken], "µs", digits=1, note=note)
 
 
 def alone_us(folder: Path, scores: int, frames: int) -> tuple[float, float]:

@@ -36,7 +36,7 @@ from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
 from benchmarks.lab.replica import frame, load
 from benchmarks.lab.status import DeviceStatus
 from benchmarks.lab.turns import Compared, OneFrame
-from benchmarks.report import Figure, print_json, report
+from benchmarks.report import Figure, arguments, report, show
 from cnn.model import Model
 from launcher.config.load import load_cluster
 from launcher.errors import LauncherError
@@ -275,10 +275,7 @@ def figures(found: Mapping[str, Any]) -> list[Figure]:
         ),
         _worst("most that a board held and no file backs ÷ its limit", held, 1.0),
         _worst("agent's peak ÷ its plan's prediction", used, 1.1),
-        Figure(
-            "page cache dropped to stay below the limit (failcnt)", statistics.median(dropped),
-            "times", low=min(dropped), high=max(dropped),
-        ),
+        Figure.of("page cache dropped to stay below the limit (failcnt)", dropped, "times"),
         Figure("difference from the whole network", found["worst_difference"], at_most=TOLERANCE),
     ]  # fmt: skip
 
@@ -290,9 +287,7 @@ def _worst(what: str, readings: Sequence[Sequence[float]], at_most: float) -> Fi
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments("benchmarks.memory_limit", __doc__)
     parser.add_argument("--model", default="onnx-wheel:resnet50")
     parser.add_argument("--devices", type=int, default=4)
     parser.add_argument("--share", type=float, default=3.0, help="of the whole, a board's inverse")
@@ -300,7 +295,6 @@ def main() -> int:
     parser.add_argument("--cpu", type=float, default=0.4, help="cores per board")
     parser.add_argument("--frames", type=int, default=12)
     parser.add_argument("--repetitions", type=int, default=3, help="each on new boards")
-    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
     ort.set_default_logger_severity(4)
     try:
@@ -309,33 +303,18 @@ def main() -> int:
     except LauncherError as error:
         print(f"memory_limit: {error}", file=sys.stderr)
         return error.exit_code
-    listed = figures(found)
-    if options.json:
-        settings = {key: value for key, value in vars(options).items() if key != "json"}
-        notes = [
+    data = report(
+        "memory_limit",
+        "A network of which no board can hold more than about a third",
+        figures(found),
+        settings={key: value for key, value in vars(options).items() if key != "json"},
+        notes=[
             "Of boards, the worst of all runs; its spread is over all boards and runs.",
             *([f"The planner: {found['refusal']}"] if found["refusal"] else []),
-        ]
-        print_json(
-            report(
-                "memory_limit",
-                "A network of which no board can hold more than about a third",
-                listed, settings=settings, notes=notes, data=found,
-            )
-        )  # fmt: skip
-        return 0
-    for one in listed:
-        asked = "" if one.holds is None else f"  ({'holds' if one.holds else 'DOES NOT HOLD'})"
-        value = one.measured if isinstance(one.measured, str) else f"{one.measured:.4g}"
-        print(f"{one.what}: {value} {one.unit}{asked}")
-    print(found["refusal"])
-    for one in found["rounds"]:
-        for name, board in one["boards"].items():
-            print(
-                name,
-                {key: round(v / 1e6, 1) if v and "bytes" in key else v for key, v in board.items()},
-            )
-    return 0
+        ],
+        data=found,
+    )
+    return show(data, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -16,22 +16,20 @@ launcher is bound to the first one's.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import os
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.lab.turns import OneFrame
-from benchmarks.undisturbed import Others, load, undisturbed
+from benchmarks.report import Figure, arguments, report, show
+from benchmarks.undisturbed import Others, undisturbed
 from cnn import Model, read
 from ga.strategies import find_strategy
 from launcher.config.run import RunConfig
@@ -43,7 +41,7 @@ from nodes.protocol.messages import HOST, Order
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.prediction.simulation import Prediction, full_frames, predict
+from partition.prediction.simulation import full_frames, predict
 from partition.prediction.timing import with_measured_phases
 from partition.pricing.run_costs import RunCosts
 from partition.strategies.base import Problem, Solution
@@ -110,7 +108,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one run, or of its prediction: seconds, and bytes per node."""
+    """One run or its prediction: seconds, and bytes per node."""
 
     period_s: float
     latency_s: float
@@ -121,17 +119,10 @@ class Figures:
 class Compared:
     """One run: measured, predicted from warm-up times, predicted from the run's own times."""
 
-    case: str
-    phases: int
     measured: Figures
     predicted: Figures
     from_own_times: Figures
     others: float
-    busy_ms_per_frame: Mapping[str, float]
-    warmup_ms: Mapping[str, float]
-    computed_ms_per_frame: Mapping[str, float]
-    io_ms_per_frame: Mapping[str, float]
-    io_predicted_ms: Mapping[str, float]
 
 
 class Prepared:
@@ -166,7 +157,7 @@ class Prepared:
             name: random.standard_normal(tensors[name].shape, dtype=np.float32)
             for name in model.network.inputs
         }
-        self.inputs = Timed(frame, self.frames)
+        self.inputs = OneFrame(frame, self.frames)
 
     def run(self, cache: Path) -> Compared:
         others = Others()
@@ -176,29 +167,15 @@ class Prepared:
             RunOptions(RunConfig(order=self.case.order), cache=cache),
         )  # fmt: skip
         share = others.share()
-        host_cpu_s = time.process_time() - self.inputs.began_cpu_s
-        frames = self.frames
-        predicted, own = (
-            self.predicted(plan, result)
-            for plan in (with_warmup(self.plan, result), with_own_times(self.plan, result))
-        )
-        computed = {name: sum(stats.phase_cpu_s) for name, stats in result.stats.items()}
-        io_s = {name: stats.cpu_s - computed[name] for name, stats in result.stats.items()}
+        held = {name: stats.fifo_peak_bytes for name, stats in result.stats.items()}
         return Compared(
-            case=str(self.case),
-            phases=len(self.plan.phases),
-            measured=measured(result),
-            predicted=as_figures(predicted),
-            from_own_times=as_figures(own),
-            computed_ms_per_frame={n: 1e3 * s / frames for n, s in computed.items()},
-            io_ms_per_frame={n: 1e3 * s / frames for n, s in (io_s | {HOST: host_cpu_s}).items()},
-            io_predicted_ms={n: 1e3 * predicted.io_s[n] for n in (*io_s, HOST)},
-            others=share,
-            busy_ms_per_frame={n: 1e3 * sum(s.busy_s) / frames for n, s in result.stats.items()},
-            warmup_ms={name: 1e3 * sum(own) for name, own in result.warmup_s.items()},
+            figures(result.sent_s, result.received_s, held),
+            self.predicted(with_warmup(self.plan, result), result),
+            self.predicted(with_own_times(self.plan, result), result),
+            share,
         )
 
-    def predicted(self, plan: Plan, result: RunResult) -> Prediction:
+    def predicted(self, plan: Plan, result: RunResult) -> Figures:
         costs = RunCosts.known(
             plan.devices,
             host=MACHINE,
@@ -206,18 +183,8 @@ class Prepared:
             message_s=result.message_s,
             byte_s=result.byte_s,
         )
-        return predict(plan, costs, order=self.case.order, frames=self.frames)
-
-
-class Timed(OneFrame):
-    """Notes how much processor time had gone when the second frame was asked for."""
-
-    began_cpu_s = 0.0
-
-    def __getitem__(self, index: int) -> Mapping[str, np.ndarray]:
-        if index == 1:
-            self.began_cpu_s = time.process_time()
-        return super().__getitem__(index)
+        found = predict(plan, costs, order=self.case.order, frames=self.frames)
+        return figures(found.sent_s, found.received_s, found.fifo_bytes)
 
 
 def solved(model: Model, case: Case, devices: tuple[Device, ...]) -> Solution:
@@ -229,15 +196,6 @@ def solved(model: Model, case: Case, devices: tuple[Device, ...]) -> Solution:
         for i, layer in enumerate(model.network.layers)
     }
     return Solution(assignment, "runs of layers in turn")
-
-
-def measured(result: RunResult) -> Figures:
-    held = {name: stats.fifo_peak_bytes for name, stats in result.stats.items()}
-    return figures(result.sent_s, result.received_s, held)
-
-
-def as_figures(found: Prediction) -> Figures:
-    return figures(found.sent_s, found.received_s, found.fifo_bytes)
 
 
 def figures(
@@ -262,81 +220,46 @@ def with_own_times(plan: Plan, result: RunResult) -> Plan:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments("benchmarks.prediction", __doc__)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
     parser.add_argument("--case", default="", help="only cases with this in their names")
-    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
     cases = [c for c in CASES if c.network in options.networks and options.case in str(c)]
-    found: dict[str, list[Compared]] = {}
-    began = time.monotonic()
+    found: dict[str, list[Compared]] = {str(case): [] for case in cases}
     os.sched_setaffinity(0, CPUS[:1])
     with tempfile.TemporaryDirectory(prefix="prediction-") as place, undisturbed() as means:
-        say(options, f"{means}; {load()}")
         models = {name: read(NETWORKS[name].source) for name in options.networks}
         prepared = [Prepared(case, models[case.network], Path(place) / "s") for case in cases]
-        for _ in range(options.repetitions):
+        for number in range(options.repetitions):
             for one in prepared:
-                compared = one.run(Path(place) / "cache")
-                found.setdefault(compared.case, []).append(compared)
-                say(options, line(compared))
-    say(options, summary(found))
-    say(options, f"{time.monotonic() - began:.0f} s; {load()}")
-    if options.json:
-        print(json.dumps({"runs": [asdict(one) for runs in found.values() for one in runs]}))
-    return 0
-
-
-def say(options: argparse.Namespace, text: str) -> None:
-    if not options.json:
-        print(text, flush=True)
-
-
-def off(predicted: float, real: float) -> str:
-    return f"{(predicted / real - 1) * 100:+6.1f} %" if real else "   none"
-
-
-def line(one: Compared) -> str:
-    m, p, o = one.measured, one.predicted, one.from_own_times
-    held, said = sum(m.fifo_bytes.values()), sum(p.fifo_bytes.values())
-    return (
-        f"{one.case} ({one.phases} phases): period {1e3 * m.period_s:.2f} ms, predicted "
-        f"{1e3 * p.period_s:.2f} ({off(p.period_s, m.period_s)}; own times "
-        f"{off(o.period_s, m.period_s)}); latency {1e3 * m.latency_s:.1f} ms, predicted "
-        f"{1e3 * p.latency_s:.1f} ({off(p.latency_s, m.latency_s)}; own times "
-        f"{off(o.latency_s, m.latency_s)}); FIFOs {held / 1e6:.2f} MB, predicted {said / 1e6:.2f} "
-        f"({off(said, held)}; own {off(sum(o.fifo_bytes.values()), held)}); "
-        f"warm {short(one.warmup_ms)}, busy {short(one.busy_ms_per_frame)}, "
-        f"computed {short(one.computed_ms_per_frame)}, I/O {short(one.io_ms_per_frame)}, predicted "
-        f"{short(one.io_predicted_ms)} ms; others used {one.others:.0%} of the CPUs"
+                print(f"{number + 1}: {one.case}", file=sys.stderr, flush=True)
+                found[str(one.case)].append(one.run(Path(place) / "cache"))
+    data = report(
+        "prediction",
+        "Runs and their predictions",
+        [row for case, runs in found.items() for row in compared(case, runs)],
+        settings={"repetitions": options.repetitions, "priority": means},
+        notes=[
+            "Predicted ÷ measured, once from what the agents measured while they warmed up, and "
+            "once from what each phase took in the run itself."
+        ],
+        data={case: [asdict(one) for one in runs] for case, runs in found.items()},
     )
+    return show(data, as_json=options.json)
 
 
-def short(values: Mapping[str, float]) -> str:
-    return "/".join(f"{value:.2f}" for value in values.values())
-
-
-def summary(found: Mapping[str, list[Compared]]) -> str:
-    lines = ["", "medians: error of period, latency, FIFO bytes; with the run's own times"]
-    for case, runs in found.items():
-        errors = []
-        for kind in ("predicted", "from_own_times"):
-            for key in ("period_s", "latency_s"):
-                ratios = [
-                    getattr(getattr(one, kind), key) / getattr(one.measured, key) for one in runs
-                ]
-                errors.append(f"{(statistics.median(ratios) - 1) * 100:+6.1f} %")
-            ratios = [
-                sum(getattr(one, kind).fifo_bytes.values())
-                / max(1, sum(one.measured.fifo_bytes.values()))
-                for one in runs
-            ]
-            errors.append(f"{(statistics.median(ratios) - 1) * 100:+6.1f} %")
-        lines.append(f"{' '.join(errors[:3])}  | {' '.join(errors[3:])}  {case}")
-    return "\n".join(lines)
+def compared(case: str, runs: Sequence[Compared]) -> Iterator[Figure]:
+    """How far the predictions of a case are from its runs."""
+    for key, how in (("predicted", "predicted"), ("from_own_times", "from its own times")):
+        pairs = [(getattr(one, key), one.measured) for one in runs]
+        for what, value in (
+            ("period", lambda x: x.period_s),
+            ("latency", lambda x: x.latency_s),
+            ("bytes in FIFOs", lambda x: max(1, sum(x.fifo_bytes.values()))),
+        ):
+            ratios = [value(theirs) / value(ours) for theirs, ours in pairs]
+            yield Figure.of(f"{case}: {what}, {how} ÷ measured", ratios)
 
 
 if __name__ == "__main__":

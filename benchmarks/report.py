@@ -1,19 +1,22 @@
 """Makes the object that every benchmark prints with `--json`, from which `docs/results.md` is made.
 
-A benchmark passes its figures to `report` and prints the object that it returns (`print_json`). The
-user saves that as `benchmarks/results/NAME.json`, or as `NAME-WHAT.json` where a benchmark ran in
-several ways, whose titles then differ. A figure is a number with a required bound; whether the
-bound holds is always computed.
+A benchmark reads its arguments with `arguments`, passes its figures to `report`, and prints the
+object that it returns, as JSON or as text (`show`). The user saves the JSON as
+`benchmarks/results/NAME.json`, or as `NAME-WHAT.json` where a benchmark ran in several ways, whose
+titles then differ. A figure is a number with a required bound; whether the bound holds is always
+computed.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.metadata
 import json
 import os
 import platform
 import shlex
+import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -42,6 +45,37 @@ class Figure:
     low: float | None = None
     high: float | None = None
     note: str = ""
+
+    @classmethod
+    def of(
+        cls, what: str, values: Iterable[float], unit: str = "", *, digits: int = 3, **more: Any
+    ) -> Figure:
+        """The median of at least one value, with the least and the largest, rounded; `more` are
+        further fields."""
+        found = list(values)
+        middle, low, high = (
+            round(value, digits) for value in (statistics.median(found), min(found), max(found))
+        )
+        return cls(what, middle, unit, **{"low": low, "high": high, **more})
+
+    @property
+    def bounds(self) -> str:
+        """What was asked of it, in words; empty if nothing was."""
+        asked = (("≥", self.at_least), ("≤", self.at_most))
+        return " and ".join(f"{sign} {number(one)}" for sign, one in asked if one is not None)
+
+    @property
+    def spread(self) -> str:
+        """The least and the largest, if they differ."""
+        if self.low is None or self.high is None or self.low == self.high:
+            return ""
+        return f"{number(self.low)} to {number(self.high)}"
+
+    @property
+    def shown(self) -> str:
+        """What was measured, with its unit."""
+        value = self.measured if isinstance(self.measured, str) else number(self.measured)
+        return f"{value} {self.unit}".strip()
 
     @property
     def holds(self) -> bool | None:
@@ -97,16 +131,44 @@ def print_json(data: Mapping[str, Any]) -> None:
     print(json.dumps(data, indent=1, ensure_ascii=False))
 
 
-def print_figures(data: Mapping[str, Any], figures: Iterable[Figure], *, as_json: bool) -> int:
-    """Print `data`, or a line for each figure; return 1 if one is not what was asked, else 0."""
-    figures = tuple(figures)
+def show(data: Mapping[str, Any], *, as_json: bool) -> int:
+    """Print a report, as JSON or as text; return 1 if a figure is not what was asked, else 0."""
+    figures = [Figure(**row) for row in data["rows"]]
     if as_json:
         print_json(data)
     else:
-        for one in figures:
-            asked = {None: "", True: " (asked: holds)", False: " (asked: DOES NOT HOLD)"}[one.holds]
-            print(f"{one.what}: {one.measured} {one.unit}{asked}")
+        for one in data["tables"]:
+            print(f"{one['title']}\n{columns([one['columns'], *one['rows']])}\n")
+        print(columns([_line(one) for one in figures]))
+        print("\n".join(data["notes"]))
     return int(any(one.holds is False for one in figures))
+
+
+def _line(one: Figure) -> tuple[str, ...]:
+    held = {None: "", True: "reached", False: "MISSED"}[one.holds]
+    return one.what, one.shown, one.spread, one.bounds, held, one.note
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Lines of text, whose cells stand below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def number(value: float) -> str:
+    """Four digits, or all of a whole number."""
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:.4g}"
+
+
+def arguments(module: str, text: str | None) -> argparse.ArgumentParser:
+    """A parser for `python -m MODULE`, whose help is the module's docstring; it knows `--json`."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
+    return parser
 
 
 def command() -> str:

@@ -109,27 +109,8 @@ def _ran(result: Mapping[str, Any]) -> str:
 
 def _row(one: Figure) -> tuple[str, ...]:
     note = f" ({one.note})" if one.note else ""
-    spread = NOTHING
-    if one.low is not None and one.high is not None and one.low != one.high:
-        spread = f"{number(one.low)} to {number(one.high)}"
-    bounds = [
-        f"{sign} {number(bound)}"
-        for sign, bound in (("≥", one.at_least), ("≤", one.at_most))
-        if bound is not None
-    ]
-    measured = one.measured if isinstance(one.measured, str) else number(one.measured)
-    return (
-        one.what + note,
-        f"{measured} {one.unit}".strip(),
-        spread,
-        " and ".join(bounds) or NOTHING,
-        HELD[one.holds],
-    )
-
-
-def number(value: float) -> str:
-    """Four digits, or all of a whole number."""
-    return f"{value:.0f}" if float(value).is_integer() else f"{value:.4g}"
+    cells = (one.what + note, one.shown, one.spread or NOTHING, one.bounds or NOTHING)
+    return (*cells, HELD[one.holds])
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -21,7 +21,6 @@ on when ffmpeg is back, and the gap must be counted.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -45,7 +44,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from benchmarks.report import Figure, print_figures, report
+from benchmarks.report import Figure, arguments, report, show
 
 SIDE, FILTERS, LAYERS = 64, 16, 4
 NODES = ("left", "middle", "right")
@@ -67,14 +66,11 @@ TOPIC = "stream"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments("benchmarks.streaming", __doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--rate", type=int, default=30, help="frames per second (default: 30)")
     parser.add_argument("--broker", action="store_true", help="stop mosquitto half-way")
     parser.add_argument("--cut-source", action="store_true", help="kill ffmpeg half-way")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     if options.broker and shutil.which("mosquitto") is None:
         parser.error("--broker needs mosquitto and mosquitto_sub; install Debian's packages")
@@ -106,7 +102,7 @@ def main() -> int:
         ],
         data={"report": seen.report, "memory": thinned(seen.memory)},
     )
-    return print_figures(data, figures, as_json=options.json)
+    return show(data, as_json=options.json)
 
 
 # ---------------------------------------------------------------- what is run

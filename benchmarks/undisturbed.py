@@ -77,9 +77,3 @@ def busy_cpu_s() -> float:
     line = Path("/proc/stat").read_text("ascii").splitlines()[0]
     user, nice, system, _, _, interrupts, soft, stolen = map(int, line.split()[1:9])
     return (user + nice + system + interrupts + soft + stolen) / os.sysconf("SC_CLK_TCK")
-
-
-def load() -> str:
-    """How many processes wanted a CPU lately, those of the benchmark included."""
-    one, five, _ = os.getloadavg()
-    return f"load {one:.1f} (five minutes: {five:.1f})"

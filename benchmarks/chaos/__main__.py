@@ -13,7 +13,6 @@ Exit code 1 if any outcome is not the required one.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from collections.abc import Iterable
@@ -24,7 +23,7 @@ import onnxruntime as ort
 
 from benchmarks.chaos.bed import DISTINCT, Bed, Streamed
 from benchmarks.chaos.cases import CASES, Case
-from benchmarks.report import Figure, print_json, report
+from benchmarks.report import Figure, arguments, report, show
 from launcher.errors import LauncherError
 
 MODEL = "onnx-wheel:squeezenet"
@@ -115,36 +114,23 @@ def figures(tried: list[Tried]) -> list[Figure]:
     every = [s for t in tried if t.case.outcome == "recovers" for s in t.recover_s]
     if every:
         found.append(
-            Figure(
-                "seconds from a fault to going on", round(statistics.median(every), 2), "s",
-                at_most=RECOVERY_S, low=round(min(every), 2), high=round(max(every), 2),
-            )
-        )  # fmt: skip
+            Figure.of("seconds from a fault to going on", every, "s", digits=2, at_most=RECOVERY_S)
+        )
     for one in tried:
         times = one.recover_s or [0.0]
         bound = RECOVERY_S if one.case.outcome == "recovers" else None
         how = "the run ends in a sentence" if one.case.outcome == "ends" else "until it went on"
-        found.append(
-            Figure(
-                one.case.what, round(statistics.median(times), 2), "s", at_most=bound,
-                low=round(min(times), 2), high=round(max(times), 2), note=how,
-            )
-        )  # fmt: skip
+        found.append(Figure.of(one.case.what, times, "s", digits=2, at_most=bound, note=how))
     return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.chaos",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments("benchmarks.chaos", __doc__)
     parser.add_argument("--quick", action="store_true", help="without what takes a minute")
     names = [case.name for case in CASES]
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--plain", action="store_true", help="plain processes, even as root")
-    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
     ort.set_default_logger_severity(4)
     cases = [case for case in CASES if options.only is None or case.name in options.only]
@@ -156,26 +142,21 @@ def main() -> int:
         print(f"chaos: {error}", file=sys.stderr)
         return error.exit_code
     print("\n".join(left_out), file=sys.stderr)
-    if options.json:
-        boards = "plain processes" if left_out else "4 boards of 0.2 core and 400 MB, 1 Gbit/s"
-        print_json(
-            report(
-                "chaos",
-                f"Faults on real agents: {', '.join(options.only)}"
-                if options.only
-                else "Faults on real agents",
-                figures(tried),
-                settings={"boards": boards, "model": MODEL, "repetitions": options.repetitions},
-                notes=[
-                    f"Three boards and one that stands by; {DISTINCT} different inputs, every "
-                    "result compared with the whole model's.",
-                    *left_out,
-                ],
-                data={one.case.name: [stream.as_json() for stream in one.streams] for one in tried},
-            )
-        )
-    else:
-        print("\n".join([HEADING, *(one.line() for one in tried)]))
+    boards = "plain processes" if left_out else "4 boards of 0.2 core and 400 MB, 1 Gbit/s"
+    which = f": {', '.join(options.only)}" if options.only else ""
+    data = report(
+        "chaos",
+        f"Faults on real agents{which}",
+        figures(tried),
+        settings={"boards": boards, "model": MODEL, "repetitions": options.repetitions},
+        notes=[
+            f"Three boards and one that stands by; {DISTINCT} different inputs, every result "
+            "compared with the whole model's.",
+            *left_out,
+        ],
+        data={one.case.name: [stream.as_json() for stream in one.streams] for one in tried},
+    )
+    show(data, as_json=options.json)
     return 0 if all(one.held for one in tried) else 1
 
 

@@ -18,7 +18,6 @@ Ends with exit code 1 if a promise was broken.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import signal
@@ -31,7 +30,7 @@ import numpy as np
 import onnxruntime as ort
 
 from benchmarks.kills.stage import Stage
-from benchmarks.report import Figure, print_figures, report
+from benchmarks.report import Figure, arguments, report, show
 from benchmarks.service.server import images, whole
 
 ANSWERS_AGAIN_S = 10.0
@@ -39,16 +38,11 @@ MOST_MB = {"server": 600.0, "agents and slots": 400.0}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.kills",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments("benchmarks.kills", __doc__)
     parser.add_argument("--kills", type=int, default=100, help="how many, stops included")
     parser.add_argument("--minutes", type=float, default=15.0, help="within how long")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--keep", type=Path, help="folder for logs and state; it must be empty")
-    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
     ort.set_default_logger_severity(4)
     began_s = time.monotonic()
@@ -84,7 +78,7 @@ def main() -> int:
     )
     for text in (*stage.operator.lost, *stage.left):
         say(text)
-    return print_figures(data, figures, as_json=options.json)
+    return show(data, as_json=options.json)
 
 
 def _figures(stage: Stage) -> list[Figure]:

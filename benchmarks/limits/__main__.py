@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from benchmarks.limits import firing, idle, many, steady
-from benchmarks.report import print_json
+from benchmarks.report import show
 
 
 def main() -> int:
@@ -28,26 +28,21 @@ def main() -> int:
     one.add_argument("--agents", type=int, nargs="+", default=(10, 30, 100))
     one.add_argument("--repetitions", type=int, default=3)
     for part in parts.choices.values():
-        part.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+        part.add_argument("--json", action="store_true", help="print one JSON object and no more")
     options = parser.parse_args()
-    results = _measured(options)
-    if options.json:
-        print_json(results)
-    missed = [row for row in results["rows"] if row.get("at_most", float("inf")) < row["measured"]]
-    return 1 if missed else 0
+    return show(_measured(options), as_json=options.json)
 
 
 def _measured(options: argparse.Namespace) -> dict[str, Any]:
     match options.part:
         case "firing":
-            sizes = tuple(options.bytes)
-            return firing.measure(options.rounds, options.transport, sizes, options.json)
+            return firing.measure(options.rounds, options.transport, tuple(options.bytes))
         case "idle":
-            return idle.measure(options.agents, options.seconds, options.rounds, options.json)
+            return idle.measure(options.agents, options.seconds, options.rounds)
         case "steady":
-            return steady.measure(options.frames, options.devices, options.json)
+            return steady.measure(options.frames, options.devices)
         case _:
-            return many.measure(tuple(options.agents), options.repetitions, options.json)
+            return many.measure(tuple(options.agents), options.repetitions)
 
 
 if __name__ == "__main__":

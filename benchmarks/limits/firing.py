@@ -47,46 +47,32 @@ class Turn:
         return self.agent_us - ASKED_OF_BARE * self.bare_us
 
 
-def measure(rounds: int, transport: str, sizes: tuple[int, ...], quiet: bool) -> dict[str, Any]:
+def measure(rounds: int, transport: str, sizes: tuple[int, ...]) -> dict[str, Any]:
     """The report (`benchmarks.report`)."""
     figures, rows, raw = [], [], {}
     for size in sizes:
         for paced in (False, True):
             turns = _turns(size, paced, rounds, transport)
             what = f"{size_text(size)}, {'with pauses' if paced else 'flat out'}"
-            beyond = [turn.beyond_us for turn in turns]
             figures.append(
-                Figure(
+                Figure.of(
                     f"CPU per firing beyond {ASKED_OF_BARE:g} × bare pyzmq, {what}",
-                    round(median(beyond), 1),
-                    "µs",
-                    at_most=ASKED_US,
-                    low=round(min(beyond), 1),
-                    high=round(max(beyond), 1),
+                    [turn.beyond_us for turn in turns], "µs", digits=1, at_most=ASKED_US,
                 )
+            )  # fmt: skip
+            columns = zip(
+                *((one.agent_us, one.bare_us, one.engine_us) for one in turns), strict=True
             )
-            each = (
-                f"{median(turn.agent_us for turn in turns):.1f}",
-                f"{median(turn.bare_us for turn in turns):.1f}",
-                f"{median(turn.engine_us for turn in turns):.1f}",
-            )
-            rows.append((what, *each))
+            rows.append((what, *(f"{median(column):.1f}" for column in columns)))
             raw[what] = [asdict(turn) for turn in turns]
-            if not quiet:
-                print(
-                    f"{what:<24} agent {each[0]:>7} µs, bare {each[1]:>7} µs, beyond "
-                    f"{ASKED_OF_BARE:g} × that {median(beyond):6.1f} µs (asked: {ASKED_US:g})"
-                    f"   [engine {each[2]} µs]",
-                    flush=True,
-                )
-    columns = ("tensor", "agent, µs", "bare pyzmq, µs", "the engine's runs (not counted), µs")
+    titles = ("tensor", "agent, µs", "bare pyzmq, µs", "the engine's runs (not counted), µs")
     return report(
         "firing",
         "CPU of an agent per firing",
         figures,
         settings={"rounds": rounds, "transport": transport, "agents": 3},
         notes=["The agent in the middle of three; a firing takes one tensor in and sends one out."],
-        tables=[Table("Medians", columns, tuple(rows))],
+        tables=[Table("Medians", titles, tuple(rows))],
         data={"turns": raw},
     )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from benchmarks.limits.chain import Chain, Frames, agents_of, made_chain
@@ -46,7 +45,7 @@ class Held(Frames):
         return super().__getitem__(index)
 
 
-def measure(agents: int, watch_s: float, rounds: int, quiet: bool) -> dict[str, Any]:
+def measure(agents: int, watch_s: float, rounds: int) -> dict[str, Any]:
     """The report (`benchmarks.report`)."""
     free, waiting = [], []
     with made_chain(ELEMENTS, agents, agents) as chain, agents_of(chain) as running:
@@ -59,32 +58,12 @@ def measure(agents: int, watch_s: float, rounds: int, quiet: bool) -> dict[str, 
             waiting.append(held.found)
     figures = []
     for what, found in (("nothing deployed", free), ("deployed and connected", waiting)):
-        percents = [one.percent for one in found]
-        wakes = [one.wakes_per_s for one in found]
-        figures.append(
-            Figure(
-                f"CPU of an idle agent, {what}",
-                round(median(percents), 3),
-                "% of a core",
-                at_most=ASKED_PERCENT,
-                low=round(min(percents), 3),
-                high=round(max(percents), 3),
-            )
-        )
-        figures.append(
-            Figure(
-                f"wake-ups of an idle agent, {what}",
-                round(median(wakes), 2),
-                "per s",
-                low=round(min(wakes), 2),
-                high=round(max(wakes), 2),
-            )
-        )
-        if not quiet:
-            print(
-                f"{what:<24} {median(percents):.3f} % of a core (asked: below {ASKED_PERCENT:g}), "
-                f"{median(wakes):.2f} wake-ups per second"
-            )
+        percents, wakes = [one.percent for one in found], [one.wakes_per_s for one in found]
+        figures += [
+            Figure.of(f"CPU of an idle agent, {what}", percents, "% of a core",
+                      at_most=ASKED_PERCENT),
+            Figure.of(f"wake-ups of an idle agent, {what}", wakes, "per s", digits=2),
+        ]  # fmt: skip
     return report(
         "idle",
         "Idle agents",

@@ -8,7 +8,6 @@ rehearsing, starting, stopping.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -41,7 +40,7 @@ class Deployed:
     pss_bytes: float
 
 
-def measure(counts: tuple[int, ...], repetitions: int, quiet: bool) -> dict[str, Any]:
+def measure(counts: tuple[int, ...], repetitions: int) -> dict[str, Any]:
     """The report (`benchmarks.report`)."""
     nodes = tuple(Node(f"n{number}") for number in range(max(counts)))
     found: dict[int, list[Deployed]] = {}
@@ -51,41 +50,19 @@ def measure(counts: tuple[int, ...], repetitions: int, quiet: bool) -> dict[str,
     ):
         for count in counts:
             with made_chain(ELEMENTS, count, count) as chain:
-                began_s = time.monotonic()
                 _deploy(chain, agents, count)
-                if not quiet:
-                    passed_s = time.monotonic() - began_s
-                    sys.stderr.write(f"{count} agents: first deployment {passed_s:.1f} s\n")
                 found[count] = [_deploy(chain, agents, count) for _ in range(repetitions)]
     rows = tuple(_row(count, found[count]) for count in counts)
-    if not quiet:
-        for row in rows:
-            print(
-                f"{row[0]:>4} agents, each: launcher {row[1]} ms, agent {row[2]} ms of CPU; ready "
-                f"after {row[3]} s; {row[4]} MB resident, {row[5]} MB its part of shared pages"
-            )
     fewest, most = min(counts), max(counts)
     every = {n: [one.launcher_s * 1e3 for one in found[n]] for n in counts}
-    cost = {n: median(every[n]) for n in counts}
+    ratio = median(every[most]) / median(every[fewest])
+    held = median(one.pss_bytes for one in found[most]) * most / 1e9
     figures = [
-        Figure(
-            f"launcher's CPU per agent, {n} agents", round(cost[n], 2), "ms",
-            low=round(min(every[n]), 2), high=round(max(every[n]), 2),
-        )
-        for n in counts
+        *(Figure.of(f"launcher's CPU per agent, {n} agents", every[n], "ms", digits=2)
+          for n in counts),
+        Figure(f"the same, {most} agents ÷ {fewest}", round(ratio, 2), at_most=ASKED_LINEAR),
+        Figure(f"resident memory of {most} agents, shared pages once", round(held, 2), "GB"),
     ]  # fmt: skip
-    figures += [
-        Figure(
-            f"the same, {most} agents ÷ {fewest}",
-            round(cost[most] / cost[fewest], 2),
-            at_most=ASKED_LINEAR,
-        ),
-        Figure(
-            f"resident memory of {most} agents, shared pages once",
-            round(median(one.pss_bytes for one in found[most]) * most / 1e9, 2),
-            "GB",
-        ),
-    ]
     columns = (
         "agents", "launcher's CPU each, ms", "agent's own CPU, ms", "ready after, s",
         "resident each, MB", "of that its part of shared pages, MB",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from statistics import median, quantiles
 from typing import Any
 
@@ -24,12 +22,9 @@ ASKED_BYTES = 1 << 20
 class Samples:
     """Resident bytes of every agent, taken every so many results."""
 
-    def __init__(self, agents: LocalAgents, frames: int, quiet: bool) -> None:
+    def __init__(self, agents: LocalAgents, frames: int) -> None:
         self._agents = agents
-        self._frames = frames
         self._every = max(1, frames // SAMPLES)
-        self._quiet = quiet
-        self._began_s = time.monotonic()
         self.rss_bytes: dict[str, list[int]] = {name: [] for name in agents}
 
     def result(self, number: int, _: object) -> None:
@@ -37,16 +32,13 @@ class Samples:
             return
         for name, agent in self._agents.items():
             self.rss_bytes[name].append(rss_bytes(agent.pid))
-        if not self._quiet and not number % (self._frames // 10):
-            passed_s = time.monotonic() - self._began_s
-            sys.stderr.write(f"frame {number} of {self._frames} after {passed_s:.0f} s\n")
 
 
-def measure(frames: int, devices: int, quiet: bool) -> dict[str, Any]:
+def measure(frames: int, devices: int) -> dict[str, Any]:
     """The report (`benchmarks.report`)."""
     with made_chain(ELEMENTS, devices, devices) as chain, agents_of(chain) as agents:
         chain.stream(agents, Frames(chain, 100))
-        samples = Samples(agents, frames, quiet)
+        samples = Samples(agents, frames)
         result = chain.stream(agents, Frames(chain, frames), samples.result)
     latency_s = [came - left for came, left in zip(result.received_s, result.sent_s, strict=True)]
     quarter = frames // 4
@@ -58,35 +50,18 @@ def measure(frames: int, devices: int, quiet: bool) -> dict[str, Any]:
     memory = {name: _quarters(values) for name, values in samples.rss_bytes.items()}
     grown = max(last - first for first, last in memory.values())
     rate = (frames - 1) / (result.received_s[-1] - result.received_s[0])
-    if not quiet:
-        for name, (early, late) in memory.items():
-            print(
-                f"{name}: {early / 1e6:.2f} MB in the first quarter, {late / 1e6:.2f} in the last"
-            )
-        print(
-            f"latency {ms['first'][0]:.2f} ms in the first quarter (99 %: {ms['first'][1]:.2f}), "
-            f"{ms['last'][0]:.2f} ms in the last (99 %: {ms['last'][1]:.2f}); "
-            f"{rate:.0f} frames/s; memory grew by {grown} bytes at most"
-        )
     figures = [
         Figure("frames", frames),
         Figure("frames per second", round(rate, 1), "1/s"),
         Figure("latency, median of the first quarter", round(ms["first"][0], 3), "ms"),
         Figure("latency, median of the last quarter", round(ms["last"][0], 3), "ms"),
-        Figure(
-            "latency, last quarter ÷ first",
-            round(ms["last"][0] / ms["first"][0], 3),
-            at_most=ASKED_GROWTH,
-        ),
+        Figure("latency, last quarter ÷ first", round(ms["last"][0] / ms["first"][0], 3),
+               at_most=ASKED_GROWTH),
         Figure("latency, 99 % of the first quarter", round(ms["first"][1], 3), "ms"),
         Figure("latency, 99 % of the last quarter", round(ms["last"][1], 3), "ms"),
-        Figure(
-            "resident memory of an agent, last quarter − first, the largest",
-            grown,
-            "bytes",
-            at_most=ASKED_BYTES,
-        ),
-    ]
+        Figure("resident memory of an agent, last quarter − first, the largest", grown, "bytes",
+               at_most=ASKED_BYTES),
+    ]  # fmt: skip
     return report(
         "steady",
         "A long stream",

@@ -13,15 +13,14 @@ Published figures are facts from the papers, which docs/papers.md names.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks.papers import batches, exact, segments, stages, vertical
-from benchmarks.papers.rows import NOTHING, Section
-from benchmarks.report import Figure, Table, print_json, report
+from benchmarks.papers.rows import Section
+from benchmarks.report import Figure, Table, arguments, report, show
 
 PAPERS: Mapping[str, Callable[..., Iterator[Section]]] = {
     "000": segments.sections,
@@ -33,15 +32,12 @@ PAPERS: Mapping[str, Callable[..., Iterator[Section]]] = {
 COLUMNS = ("what", "theirs", "ours", "null model", "verdict")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """Print the tables; a verdict is no failure, so the exit code is 0."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers", description=__doc__.splitlines()[0]
-    )
+    parser = arguments("benchmarks.papers", __doc__)
     parser.add_argument("--papers", default=",".join(PAPERS), help="numbers, such as 000,003")
     parser.add_argument("--quick", action="store_true", help="a small part of every paper")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_args(given)
     names = chosen.papers.split(",")
     unknown = [name for name in names if name not in PAPERS]
     if unknown:
@@ -51,23 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:
         for section in PAPERS[name](quick=chosen.quick):
             found.append(section)
-            if not chosen.json:
-                _print(section)
-    seconds = time.perf_counter() - start_s
-    if chosen.json:
-        print_json(_report(found, seconds))
-    else:
-        counts = Counter(row.kind for section in found for row in section.rows)
-        print(", ".join(f"{count} {kind}" for kind, count in counts.items()), f"({seconds:.0f} s)")
-    return 0
-
-
-def _print(section: Section) -> None:
-    print(f"\n{section.paper}, {section.head}")
-    for row in section.rows:
-        null = "" if row.null in ("", NOTHING) else f" | null model {row.null}"
-        shown = f"theirs {row.theirs} | ours {row.ours}{null} | {row.verdict}"
-        print(f"  {row.what}: {shown}", flush=True)
+            print(f"{section.paper}, {section.head}", file=sys.stderr, flush=True)
+    return show(_report(found, time.perf_counter() - start_s), as_json=chosen.json)
 
 
 def _report(sections: Sequence[Section], seconds: float) -> dict[str, object]:

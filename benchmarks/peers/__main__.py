@@ -45,17 +45,15 @@ import onnxruntime as ort
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig
 from benchmarks.peers.compare import compare
 from benchmarks.peers.others import torch_version
-from benchmarks.peers.summary import as_report, lines
-from benchmarks.report import print_json
+from benchmarks.peers.summary import as_report
+from benchmarks.report import arguments, show
 from benchmarks.undisturbed import undisturbed
 from launcher.config.units import parse_link
 from launcher.errors import LauncherError
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments("benchmarks.peers", __doc__)
     parser.add_argument("--model", default="onnx-wheel:resnet50")
     parser.add_argument("--devices", type=int, default=3)
     parser.add_argument("--strategy", default="sequential", help="one that cuts the network")
@@ -73,7 +71,6 @@ def options() -> argparse.Namespace:
         help="a Python that has torch; $TORCH_PYTHON if not given, or else this one",
     )
     parser.add_argument("--plain", action="store_true", help="plain processes, even as root")
-    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     return parser.parse_args()
 
 
@@ -104,10 +101,7 @@ def main() -> int:
     except LauncherError as error:
         print(f"peers: {error}", file=sys.stderr)
         return error.exit_code
-    if chosen.json:
-        print_json(as_report(found, chosen, torch, how))
-    else:
-        print("\n".join(lines(found, torch)))
+    show(as_report(found, chosen, torch, how), as_json=chosen.json)
     return 0
 
 

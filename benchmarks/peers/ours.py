@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from benchmarks.lab.turns import OneFrame
 from benchmarks.peers.boards import Boards
 from benchmarks.peers.chain import Chain
 from benchmarks.peers.stages.frames import difference, read_frame, read_results
@@ -63,7 +64,7 @@ class Ours:
                 self._plan,
                 nodes_of(self._cluster),
                 self._subnets,
-                listed(_Same(self._frame, frames), take),
+                listed(OneFrame(self._frame, frames), take),
                 lambda _: None,
                 run_options(self._cluster),
             )
@@ -91,16 +92,3 @@ class Ours:
         finally:
             ended.set()
             thread.join()
-
-
-class _Same:
-    """`count` times the same frame."""
-
-    def __init__(self, frame: Mapping[str, Array], count: int) -> None:
-        self._frame, self._count = frame, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> Mapping[str, Array]:
-        return self._frame

@@ -1,11 +1,11 @@
-"""Summarises the comparison as lines of text and as figures."""
+"""Summarises the comparison as figures."""
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from benchmarks.peers.compare import Found
@@ -58,7 +58,7 @@ def figures(found: Found) -> list[Figure]:
     listed = [_ratio(found, what, read, more) for what, read, more in HELD]
     for name, turns in found.turns.items():
         for what, unit, read in READINGS:
-            listed.append(_figure(f"{name}: {what}", unit, [read(turn) for turn in turns]))
+            listed.append(Figure.of(f"{name}: {what}", map(read, turns), unit))
     return listed
 
 
@@ -69,16 +69,8 @@ def _ratio(found: Found, what: str, read: Reading, more_is_better: bool) -> Figu
     best = choose(others, key=lambda name: statistics.median(map(read, others[name])))
     pairs = zip(found.turns[found.ours], others[best], strict=True)
     values = [read(ours) / read(other) for ours, other in pairs]
-    return replace(
-        _figure(f"{found.ours}: {what} ÷ that of {best}, the best", "×", values),
-        at_least=1.0 if more_is_better else None,
-        at_most=None if more_is_better else 1.0,
-    )
-
-
-def _figure(what: str, unit: str, values: Sequence[float]) -> Figure:
-    low, high = round(min(values), 3), round(max(values), 3)
-    return Figure(what, round(statistics.median(values), 3), unit, low=low, high=high)
+    asked = {"at_least" if more_is_better else "at_most": 1.0}
+    return Figure.of(f"{found.ours}: {what} ÷ that of {best}, the best", values, "×", **asked)
 
 
 def notes(found: Found, torch: str | None) -> list[str]:
@@ -102,27 +94,6 @@ def notes(found: Found, torch: str | None) -> list[str]:
         f"While the first turn deployed, an agent and its optimising child had up to "
         f"{most / 1e6:.0f} MB resident together."
     )
-    return listed
-
-
-def lines(found: Found, torch: str | None) -> list[str]:
-    """For people."""
-    listed = [" ".join(notes(found, torch))]
-    headings = ("", *(f"{what} [{unit}]" for what, unit, _ in READINGS))
-    rows = [headings]
-    for name, turns in found.turns.items():
-        cells = []
-        for _, _, read in READINGS:
-            values = [read(turn) for turn in turns]
-            cells.append(f"{statistics.median(values):.2f} ({min(values):.2f}–{max(values):.2f})")
-        rows.append((name, *cells))
-    listed += [" | ".join(row) for row in rows]
-    listed += [
-        f"{'holds' if one.holds else 'DOES NOT HOLD'}: {one.what}: {one.measured} "
-        f"({one.low} to {one.high})"
-        for one in figures(found)
-        if one.holds is not None
-    ]
     return listed
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.report import Figure, print_json, report
+from benchmarks.report import Figure, arguments, report, show
 from benchmarks.service.load import Answer, Clients, Load, quantile_s
 from benchmarks.service.processors import ProcessorTime, processor_time
 from benchmarks.service.server import Up, images, whole, write_cluster, write_version
@@ -184,19 +184,13 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.service", description=__doc__)
+    parser = arguments("benchmarks.service", __doc__)
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20.0, help="before the first change")
     parser.add_argument("--rounds", type=int, default=5, help="of all four changes")
     parser.add_argument("--pause", type=float, default=100.0, help="ms between two of a client")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()
-    result = measure(options)
-    if options.json:
-        print_json(result)
-        return
-    for row in result["rows"]:
-        print(f"{row['what']}: {row['measured']} {row.get('unit', '')} {row.get('note', '')}")
+    show(measure(options), as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ from typing import Any, get_args
 
 import onnxruntime as ort
 
-from benchmarks.lab import DeviceConfig, LabConfig, machine
-from benchmarks.report import print_json, report
+from benchmarks.lab import machine
+from benchmarks.report import arguments, report, show
 from benchmarks.table3.log import Log
 from benchmarks.table3.order import cells_of
 from benchmarks.table3.paper import NETWORKS, PAPER, VGG16_LARGEST_LAYER_PERCENT
@@ -38,7 +38,6 @@ from benchmarks.table3.session import fill
 from benchmarks.table3.summary import Summary, summaries
 from benchmarks.table3.table import figures, tables
 from benchmarks.table3.turn import SUITABLE_CORES, Boards, Refused
-from benchmarks.table3.words import as_text
 from benchmarks.turn_log import origin
 from benchmarks.undisturbed import undisturbed
 from ga.strategies import STRATEGIES
@@ -102,11 +101,7 @@ def main() -> int:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.with_suffix(".svg").write_text(picture(found), "utf-8")
         options.output.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    if options.json:
-        print_json(data)
-    else:
-        print(as_text(figures(found, boards.board), tables(found, refused)))
-        print("\n" + "\n".join(notes))
+    show(data, as_json=options.json)
     return 0
 
 
@@ -198,17 +193,11 @@ def _check(options: argparse.Namespace) -> None:
             )
     if min(options.devices) < 1:
         raise BadInputError("a table has at least one device")
-    missing = machine.look(LabConfig(devices=(DeviceConfig(),))).missing
-    if missing:
-        raise BadInputError(f"boards cannot be emulated here: {'; '.join(missing)}")
+    machine.require()
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.table3",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments("benchmarks.table3", __doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help=f"what fits into 25 minutes: {QUICK}")
     add("--networks", nargs="+", help=f"of {', '.join(NETWORKS)}, or what cluster.yaml takes")
@@ -233,7 +222,6 @@ def _options() -> argparse.Namespace:
     add("--resume", action="store_true", help="continue an existing log")
     add("--minutes", type=float, help="begin no turn that would end later")
     add("--output", type=Path, help="a file for the object with all figures; a plot beside it")
-    add("--json", action="store_true", help="print that object and nothing else")
     options = parser.parse_args()
     for key, value in (QUICK if options.quick else USUAL).items():
         if getattr(options, key) is None:

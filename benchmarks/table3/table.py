@@ -84,15 +84,11 @@ def _figure(
     at_most: float | None = None,
 ) -> Figure:
     boards = "1 board" if one.cell.devices == 1 else f"{one.cell.devices} boards"
-    return Figure(
+    return Figure.of(
         f"{one.cell.network}, {boards}, {one.cell.how}: {what}",
-        round(spread.median, 4),
-        unit,
-        at_least=at_least,
+        (spread.low, spread.median, spread.high), unit, digits=4, at_least=at_least,
         at_most=at_most,
-        low=round(spread.low, 4),
-        high=round(spread.high, 4),
-    )
+    )  # fmt: skip
 
 
 def tables(found: Sequence[Summary], refused: Sequence[Refused]) -> list[Table]:

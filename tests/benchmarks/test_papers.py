@@ -151,7 +151,7 @@ def test_the_command_prints_tables_and_one_object(capsys: pytest.CaptureFixture[
     assert main(["--papers", "001,004", "--quick"]) == 0
     text = capsys.readouterr().out
     assert "Table III, CoIn against CcT" in text
-    assert "| not possible because" in text
+    assert "not possible because" in text
     assert main(["--papers", "004", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert "Table III" in results.page([made])

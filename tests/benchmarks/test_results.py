@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import results
-from benchmarks.report import Figure, Table, report, without_folder
+from benchmarks.report import Figure, Table, report, show, without_folder
 from tests.docs.markdown import ROOT
 
 
@@ -117,3 +117,20 @@ def test_a_row_that_is_no_figure_is_refused() -> None:
     made = {**report("a", "A", []), "rows": [{"what": "x", "measured": 1, "asked": "≥ 1"}]}
     with pytest.raises(results.ResultError, match="is no figure"):
         results.page([made])
+
+
+@pytest.mark.parametrize(("measured", "held"), [(1.0, "reached"), (2.0, "MISSED")])
+def test_a_report_in_words_says_what_was_asked_and_ends_with_1_if_it_is_missed(
+    measured: float, held: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = [Figure.of("wait", [measured, 0.5, 3], "s", at_most=1.5), Figure("frames", 7)]
+    tables = [Table("All", ("n", "s"), (("1", "0.5"),))]
+    made = report("waiting", "How long it waits", figures, tables=tables, notes=["Said once."])
+    assert show(made, as_json=False) == (held == "MISSED")
+    said = capsys.readouterr().out
+    assert said == (
+        f"All\nn  s\n1  0.5\n\nwait    {measured:g} s  0.5 to 3  ≤ 1.5  {held}\nframes  7\n"
+        "Said once.\n"
+    )
+    assert show(made, as_json=True) == (held == "MISSED")
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(made))

@@ -19,7 +19,6 @@ from benchmarks.table3.plot import picture
 from benchmarks.table3.summary import summaries
 from benchmarks.table3.table import figures, tables
 from benchmarks.table3.turn import AgentMemory, Boards, Cell, Planned, Refused, Turn
-from benchmarks.table3.words import as_text
 from benchmarks.turn_log import origin
 from cnn.model import read
 from launcher.errors import BadInputError
@@ -220,13 +219,13 @@ def test_of_hybrid_on_the_other_networks_at_least_085_is_asked() -> None:
     assert figures([found], "cpu") == []
 
 
-def test_the_text_shows_the_paper_beside_the_measurement() -> None:
+def test_the_tables_show_the_paper_beside_the_measurement() -> None:
     found = summaries([turn(), alone(peak_mb=140)])
     refused = [Refused(replace(CELL, strategy="tiles"), BOARDS, "no prefix can be tiled")]
-    text = as_text(figures(found, "accelerator"), tables(found, refused))
-    assert "1.9×" in text
-    assert "48.1" in text
-    assert "no prefix can be tiled" in text
+    speed, memory, not_measured = tables(found, refused)
+    assert "1.9×" in speed.rows[-1]
+    assert "48.1" in memory.rows[-1]
+    assert not_measured.rows[0][-1] == "no prefix can be tiled"
 
 
 @pytest.mark.slow

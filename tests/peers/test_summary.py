@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.peers.compare import Found
-from benchmarks.peers.summary import figures, lines
+from benchmarks.peers.summary import figures, notes
 from benchmarks.peers.turns import Counting, Memory, Turn
 
 TURN = Turn(
@@ -51,11 +51,11 @@ def test_no_more_memory_than_the_best_on_the_board_that_needs_most(peak, holds):
     assert figures(found(ours=(ours,), other=(TURN,)))[1].holds is holds
 
 
-def test_everybody_has_a_line_and_ours_a_verdict():
-    text = "\n".join(lines(found(ours=rated(9), other=rated(10)), None))
-    assert "torch left out" in text
-    assert "other | 10.00 (10.00–10.00)" in text
-    assert "DOES NOT HOLD: ours: rate" in text
+def test_everybody_has_a_figure_and_ours_a_verdict():
+    told = {one.what: one for one in figures(found(ours=rated(9), other=rated(10)))}
+    assert told["other: rate"].measured == 10
+    assert told["ours: rate ÷ that of other, the best"].holds is False
+    assert "torch left out: no Python here has it." in notes(found(ours=rated(9)), None)
 
 
 def test_a_turn_counts_from_when_the_pipeline_is_full():
