@@ -114,7 +114,8 @@ class Device:
 
     `encode_s_per_byte` is the time in which its processor converts a byte of a float32 tensor to
     half precision; other encodings take multiples of it (`partition.wire`). The default was
-    measured on an x86-64 core. `engine_overhead` is what its engine takes besides tensors.
+    measured on an x86-64 core. `engine_overhead` is what its engine takes besides tensors, and
+    `threads` is the number of threads that it computes with, at the speed given here.
     """
 
     name: str
@@ -140,6 +141,7 @@ class Device:
     engine_overhead: EngineOverhead = ONNX_RUNTIME
     run_s: float = 0.0
     layer_rates: LayerRates | None = None
+    threads: int = 1
 
     def __post_init__(self) -> None:
         for key in ("macs_per_s", "memory_bytes_per_s", "link_bytes_per_s"):
@@ -157,10 +159,11 @@ class Device:
                 f"device {self.name!r}: launcher_bytes_per_s is {self.launcher_bytes_per_s}; give "
                 "a rate above 0, or leave it out for no bound"
             )
-        if self.host_cores < 1:
-            raise PartitionError(
-                f"device {self.name!r}: host_cores is {self.host_cores}; give at least 1"
-            )
+        for key in ("host_cores", "threads"):
+            if getattr(self, key) < 1:
+                raise PartitionError(
+                    f"device {self.name!r}: {key} is {getattr(self, key)}; give at least 1"
+                )
         if self.memory_bytes is not None and self.memory_bytes <= 0:
             raise PartitionError(
                 f"device {self.name!r}: memory_bytes is {self.memory_bytes}; give a size above 0, "

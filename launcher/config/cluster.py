@@ -101,7 +101,15 @@ class NodeConfig(StrictModel):
     memory: Annotated[
         Bytes, Field(description="Memory that its agent may use at most: 4GB, 512MiB or bytes")
     ] = None
-    threads: Annotated[int, Field(ge=1, le=1024, description="Threads of its engine")] = 1
+    threads: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=1024,
+            description="Threads of its engine; by default those that its board computes with "
+            "best, shared by the nodes of a machine",
+        ),
+    ] = None
     engine: Annotated[
         str,
         Field(description="Engine: auto, onnxruntime, openvino, tensorrt, tvm, a plugin's"),
@@ -123,7 +131,7 @@ class NodeConfig(StrictModel):
         bool | None,
         Field(
             description="Whether a GPU or NPU computes while the CPU serves the network; by "
-            "default if `device` names one"
+            "default if its agent computes on one, or its board has a core to spare"
         ),
     ] = None
     cache: Annotated[
@@ -171,12 +179,6 @@ class NodeConfig(StrictModel):
         if not isinstance(self.data, int):
             return self.data
         return f"{str(self.address).rpartition(':')[0]}:{self.data}"
-
-    @property
-    def has_accelerator(self) -> bool:
-        """Whether its CPU is free to serve the network while it computes."""
-        on_cpu = self.device in (AUTO, "cpu")
-        return not on_cpu if self.accelerator is None else self.accelerator
 
     @property
     def choice(self) -> EngineChoice:

@@ -74,18 +74,21 @@ class Greeted:
 
 
 @dataclass(frozen=True, slots=True)
-class FiguresWanted:
-    """The number of threads for which a board's figures are wanted.
+class ThreadShare:
+    """A node's share of its board's threads.
 
-    With 0 `threads` it is the board's own number, divided among the `sharing` nodes of its machine.
+    It is the node's own number of `threads`, or with 0 an even share of what the board computes
+    with: the nodes of its machine that have their own number take `taken`, and the others, which
+    are `sharing`, the rest.
     """
 
     threads: int = 0
     sharing: int = 1
+    taken: int = 0
 
     def threads_on(self, welcome: Welcome) -> int:
-        """Return the number of threads of a node whose agent has answered."""
-        return self.threads or max(1, welcome.threads // self.sharing)
+        """Return the number of threads of a node whose agent has answered, at least 1."""
+        return self.threads or max(1, (welcome.threads - self.taken) // self.sharing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,7 @@ class RollCall:
     """Greets agents, each until it has answered or is absent.
 
     Their sessions are ended at once, unless the caller `keeps` them. Those in `wanted` are asked
-    for the figures of their boards as well.
+    for the figures of their boards with these threads as well.
     """
 
     def __init__(
@@ -184,7 +187,7 @@ class RollCall:
         hello: Hello,
         *,
         keeps: bool = False,
-        wanted: Mapping[str, FiguresWanted] = MappingProxyType({}),
+        wanted: Mapping[str, ThreadShare] = MappingProxyType({}),
     ) -> None:
         self.waiting = {contact.name: Session.of(contact) for contact in contacts}
         """The sessions of the agents that have not answered."""

@@ -1,5 +1,8 @@
 """Decides which boards to ask for their figures, and adds what boards report to the facts.
 
+A node whose `threads` the user leaves open has its share of those that its board computes with
+best. Figures are asked for as many.
+
 A board's figures are those of the engine that its agent chooses. So they are not used for a node
 for which `cluster.yaml` names another engine, device or precision.
 """
@@ -7,17 +10,18 @@ for which `cluster.yaml` names another engine, device or precision.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from cnn.subnet import stated_opset
 from launcher.config.cluster import NodeConfig
-from launcher.core.roll import FiguresWanted, Roll
+from launcher.core.roll import Roll, ThreadShare
 from launcher.errors import BadInputError
-from launcher.plan.devices import Facts
+from launcher.plan.devices import Facts, is_cpu
 from launcher.plan.machines import THIS_MACHINE, machine_of, sharing_machines
 from launcher.quantities import operations
 from launcher.run.runtime import ANY_ENGINE, SubnetFiles
-from nodes.core.engines import AUTO
+from nodes.core.engines import AUTO, EngineLackingError, resolve
 from nodes.protocol.messages import Welcome
 from partition.plan import Plan
 
@@ -25,7 +29,7 @@ SPARE_CORES = 0.5
 """The part of a core that suffices to serve the network of a board while it computes."""
 
 
-def figures_wanted(nodes: Iterable[NodeConfig], names: Collection[str]) -> dict[str, FiguresWanted]:
+def figures_wanted(nodes: Iterable[NodeConfig], names: Collection[str]) -> dict[str, ThreadShare]:
     """Return what to ask the boards of the nodes called `names`, without those whose figures would
     not be used.
 
@@ -35,24 +39,61 @@ def figures_wanted(nodes: Iterable[NodeConfig], names: Collection[str]) -> dict[
     nodes = tuple(nodes)
     if all(node.address is None for node in nodes):
         return {}
-    sharing = sharing_machines(nodes)
+    shares = thread_shares(nodes)
     return {
-        node.name: FiguresWanted(node.threads, sharing[node.name])
+        node.name: shares[node.name]
         for node in nodes
         if node.name in names and node.choice == ANY_ENGINE
     }
 
 
+def thread_shares(nodes: Iterable[NodeConfig]) -> dict[str, ThreadShare]:
+    """Return the share of each node in the threads of its machine.
+
+    Nodes on different `cpus` do not share, and a node for a GPU or NPU takes no threads from
+    others.
+    """
+    placed = [(node, machine_of(node)) for node in nodes]
+    shares = {}
+    for node, machine in placed:
+        others = [
+            other
+            for other, its_machine in placed
+            if other.name != node.name
+            and its_machine == machine
+            and is_cpu(other.device)
+            and (not node.cpus or not other.cpus or not set(node.cpus).isdisjoint(other.cpus))
+        ]
+        shares[node.name] = ThreadShare(
+            node.threads or 0,
+            sharing=1 + sum(other.threads is None for other in others),
+            taken=sum(other.threads or 0 for other in others),
+        )
+    return shares
+
+
 def with_boards(facts: Facts, roll: Roll, nodes: Iterable[NodeConfig]) -> Facts:
-    """Return `facts` with the figures that boards have reported, the operator sets that their
-    engines take, and the nodes on which other cores than those that compute serve the network."""
-    nodes = tuple(nodes)
+    """Return `facts` with what the boards of `nodes` have reported."""
+    nodes, welcomes = tuple(nodes), roll.welcomes
+    shares = thread_shares(nodes)
+    threads = {name: shares[name].threads_on(welcome) for name, welcome in welcomes.items()}
     return replace(
         facts,
+        threads={**facts.threads, **threads},
+        devices={**facts.devices, **_devices(nodes, welcomes)},
         figures={**facts.figures, **roll.figures},
-        opsets={**facts.opsets, **_opsets(nodes, roll.welcomes)},
-        serving=facts.serving | _serving(nodes, roll.welcomes),
+        opsets={**facts.opsets, **_opsets(nodes, welcomes)},
+        serving=facts.serving | _serving(nodes, welcomes, threads),
     )
+
+
+def _devices(nodes: Iterable[NodeConfig], welcomes: Mapping[str, Welcome]) -> dict[str, str]:
+    """Return what nodes compute on, as far as their agents offer what is asked of them."""
+    found = {}
+    for node in nodes:
+        with suppress(EngineLackingError, KeyError):
+            found[node.name] = resolve(node.choice, welcomes[node.name].engines).device
+    return found
 
 
 def _opsets(nodes: Iterable[NodeConfig], welcomes: Mapping[str, Welcome]) -> dict[str, int]:
@@ -83,7 +124,9 @@ def check_opsets(plan: Plan, subnets: Mapping[str, SubnetFiles], facts: Facts) -
             )
 
 
-def _serving(nodes: Iterable[NodeConfig], welcomes: Mapping[str, Welcome]) -> frozenset[str]:
+def _serving(
+    nodes: Iterable[NodeConfig], welcomes: Mapping[str, Welcome], threads: Mapping[str, int]
+) -> frozenset[str]:
     """Return the nodes that have a core to spare while their engine computes.
 
     Nodes that share a machine, with each other or with the launcher, may be busy at the same time.
@@ -96,18 +139,24 @@ def _serving(nodes: Iterable[NodeConfig], welcomes: Mapping[str, Welcome]) -> fr
         if (welcome := welcomes.get(node.name)) is not None
         and sharing[node.name] == 1
         and machine_of(node) != THIS_MACHINE
-        and welcome.spare_cores + max(0, welcome.threads - node.threads) >= SPARE_CORES
+        and welcome.spare_cores + max(0, welcome.threads - threads[node.name]) >= SPARE_CORES
     )
 
 
-def described(roll: Roll) -> Iterable[str]:
-    """Yield a sentence for each board that was asked: its speed, or why it has no figures."""
+def described(roll: Roll, threads: Mapping[str, int]) -> Iterable[str]:
+    """Yield a sentence for each board that was asked: its speed, or why it has no figures.
+
+    If a node without figures computes with several `threads`, another sentence says so.
+    """
     for name, greeted in roll.greeted.items():
         if greeted.figures is not None:
-            speed, threads = 1 / greeted.figures.dense_s_per_mac, greeted.figures.threads
+            speed, count = 1 / greeted.figures.dense_s_per_mac, greeted.figures.threads
             yield (
                 f"node {name} computes {operations(speed)} multiply-accumulates per second with "
-                f"{threads} thread{'s' * (threads > 1)}, as its board has measured"
+                f"{count} thread{'s' * (count > 1)}, as its board has measured"
             )
-        elif greeted.no_figures:
+            continue
+        if greeted.no_figures:
             yield f"node {name} is planned by estimates: {greeted.no_figures}"
+        if threads.get(name, 1) > 1:
+            yield f"node {name} computes with {threads[name]} threads"

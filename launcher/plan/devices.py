@@ -40,6 +40,8 @@ class Facts:
     """What was measured on a cluster's nodes or reported by their agents, by node.
 
     - `engines`: the engines that measurements have chosen, for nodes that leave theirs open.
+    - `threads`: the threads of nodes that leave theirs open, as measured or as agents report.
+    - `devices`: what nodes compute on, such as "gpu", by the engines that agents offer.
     - `engine_memory`: what engines take, as agents report.
     - `memory`: how many bytes nodes without `memory` may hold, as agents report.
     - `figures`: what boards have measured of themselves.
@@ -48,6 +50,8 @@ class Facts:
     """
 
     engines: Mapping[str, str] = field(default_factory=dict)
+    threads: Mapping[str, int] = field(default_factory=dict)
+    devices: Mapping[str, str] = field(default_factory=dict)
     engine_memory: Mapping[str, EngineMemory] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     figures: Mapping[str, BoardFigures] = field(default_factory=dict)
@@ -62,6 +66,8 @@ class Facts:
         found: dict[str, object] = {}
         if node.engine == AUTO and self.engines.get(node.name):
             found["engine"] = self.engines[node.name]
+        if node.threads is None and node.name in self.threads:
+            found["threads"] = self.threads[node.name]
         if node.memory is None and node.name in self.memory:
             found["memory"] = self.memory[node.name]
         return node.model_copy(update=found) if found else node
@@ -88,7 +94,6 @@ def nodes_of(cluster: Cluster, facts: Facts = NO_FACTS) -> tuple[Node, ...]:
         Node(
             node.name,
             node.address,
-            node.threads,
             node.cpus,
             access,
             node.choice,
@@ -126,14 +131,17 @@ def _devices(
         declared = facts.engine_memory.get(node.name) or BUILT_IN_MEMORY.get(
             node.engine, EngineMemory()
         )
-        is_free = node.has_accelerator or (node.accelerator is None and node.name in facts.serving)
+        computes_on = facts.devices.get(node.name, node.device)
+        is_free = not is_cpu(computes_on) or node.name in facts.serving
+        if node.accelerator is not None:
+            is_free = node.accelerator
         usual = Device(node.name, wire_is_free=is_free)
         local, machine = node in here, machine_of(node)
         factor = max(1.0, usual.macs_per_s / (node.macs_per_s or usual.macs_per_s))
         device = replace(
             slower(usual, factor),
             memory_bytes=node.memory,
-            macs_per_s=node.macs_per_s or usual.macs_per_s * _threads(node),
+            macs_per_s=node.macs_per_s or usual.macs_per_s * _speed(node, computes_on),
             link_bytes_per_s=(node.link or USUAL_LINK_BYTES_PER_S) * GOODPUT,
             launcher_bytes_per_s=(
                 None if local or launcher_link is None else launcher_link * GOODPUT
@@ -145,6 +153,7 @@ def _devices(
             busy_w=node.busy_w,
             idle_w=node.idle_w,
             engine_overhead=EngineOverhead(**asdict(declared)),
+            threads=threads_of(node),
         )
         if (figures := facts.figures.get(node.name)) is not None:
             measured = MeasuredFigures(**asdict(figures))
@@ -153,10 +162,20 @@ def _devices(
     return tuple(devices)
 
 
-def _threads(node: NodeConfig) -> int:
+def threads_of(node: NodeConfig) -> int:
+    """Return the number of threads that a node computes with: 1 until it is known."""
+    return node.threads or 1
+
+
+def is_cpu(device: str) -> bool:
+    """Return whether a node that computes on `device` does so on the CPU, as far as is known."""
+    return device in (AUTO, "cpu")
+
+
+def _speed(node: NodeConfig, computes_on: str) -> int:
     """Return the number of CPU threads as which a node without a speed is estimated to compute."""
-    is_gpu = node.device.partition(":")[0] == "gpu"
-    return max(node.threads, GPU_THREADS) if is_gpu else node.threads
+    is_gpu = computes_on.partition(":")[0] == "gpu"
+    return max(threads_of(node), GPU_THREADS) if is_gpu else threads_of(node)
 
 
 def _shared_cores(nodes: list[NodeConfig]) -> int:
@@ -166,7 +185,7 @@ def _shared_cores(nodes: list[NodeConfig]) -> int:
     for node in nodes:
         bound |= set(node.cpus) or allowed
     cores = {_core(cpu) for cpu in bound & allowed or allowed}
-    return max(1, len(cores) // max(node.threads for node in nodes))
+    return max(1, len(cores) // max(map(threads_of, nodes)))
 
 
 def _core(cpu: int) -> object:

@@ -39,6 +39,7 @@ from launcher.profile.choice import Choice, Decided, made_for, measured_plan
 from launcher.profile.file import KeptPlan, NodeIdentity, NodeTimes, ProfileCache, ProfileFile
 from launcher.profile.links import identities
 from launcher.profile.use import engine_reasons, profile_file, profiled, with_own_watts
+from launcher.profile.use import facts_of as facts_of_profile
 from launcher.progress import ProgressDisplay
 from launcher.quantities import counted, megabytes
 from nodes.protocol.messages import Deployed, Welcome
@@ -232,7 +233,8 @@ class Planner:
 
     def question(self, problem: Problem, name: str) -> str:
         """Return a digest of all that a choice by measurements depends on, for strategy `name`."""
-        return self._digest(problem, name, devices_of(self.cluster, facts=self.facts))
+        limits = Facts(memory=self.facts.memory)
+        return self._digest(problem, name, devices_of(self.cluster, facts=limits))
 
     def _digest(self, problem: Problem, name: str, devices: Sequence[Device]) -> str:
         settings = self.cluster.config.ga.model_dump(exclude_none=True)
@@ -453,8 +455,7 @@ def read_planner(cluster: Cluster, progress: ProgressDisplay) -> Planner:
     model = read_model(cluster)
     file = profile_file(cluster, model)
     check_curves(cluster, file)
-    facts = NO_FACTS if file is None else Facts(engines=file.chosen_engines())
-    return Planner(cluster, model, file, facts)
+    return Planner(cluster, model, file, facts_of_profile(file))
 
 
 def pinned_layers(cluster: Cluster, network: Network) -> dict[str, str]:

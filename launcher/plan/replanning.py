@@ -18,9 +18,11 @@ from pathlib import Path
 from cnn.errors import CnnError
 from ga.ranking import is_preferred
 from launcher.core.events import PlanRequest, Rehearsed
+from launcher.core.roll import Greeted, Roll
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.plan.background import IsWanted
 from launcher.plan.batch_size import QUICK
+from launcher.plan.boards import with_boards
 from launcher.plan.engines import split_by_engine, with_declared_memory
 from launcher.plan.files import certified
 from launcher.plan.planner import Planner
@@ -171,10 +173,12 @@ class Replanner:
             return CutPlan(plan, subnets, gain, note)
 
     def _note(self, newcomers: Mapping[str, Welcome]) -> None:
-        """Use the memory and engines of nodes that were absent when the first plan was made."""
+        """Use what the boards report that were absent when the first plan was made."""
         unknown = {node: w for node, w in newcomers.items() if node not in self._newcomers}
         self._newcomers |= unknown.keys()
         cluster, facts = self._planner.cluster, self._planner.facts
+        roll = Roll({node: Greeted("", welcome) for node, welcome in unknown.items()})
+        facts = with_boards(facts, roll, facts.nodes(cluster))
         limits = reported_limits(facts.nodes(cluster), unknown)
         choices, _ = split_by_engine(cluster, unknown, facts)
         facts = within_limits(with_declared_memory(facts, choices, unknown), limits)

@@ -93,11 +93,11 @@ def made_for(
 def _described(device: Device) -> dict[str, Any]:
     """Return a device as data.
 
-    The memory of its engine follows from the engine, which the profile checks, and `run_s` from
-    measurements.
+    The memory of its engine follows from the engine, which the profile checks as it does the
+    threads, and `run_s` from measurements.
     """
     data = asdict(device)
-    del data["engine_overhead"], data["run_s"]
+    del data["engine_overhead"], data["run_s"], data["threads"]
     return data
 
 

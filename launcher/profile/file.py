@@ -62,7 +62,7 @@ class NodePart(_FileModel):
     """
 
     host: str
-    threads: int
+    threads: Annotated[int, Field(ge=1, le=1024)]
     cpus: tuple[int, ...]
     asked: str = ""
 

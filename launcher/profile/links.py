@@ -21,6 +21,7 @@ from pathlib import Path
 from cnn.built_in import write_wire_probe
 from cnn.model import Model, read
 from launcher.config.cluster import NodeConfig
+from launcher.plan.devices import threads_of
 from launcher.plan.machines import THIS_MACHINE, machine_of
 from launcher.profile.bench import Bench
 from launcher.profile.file import LinkTimes, NodeIdentity, NodePart
@@ -46,7 +47,7 @@ def node_part(node: NodeConfig) -> NodePart:
     machine = machine_of(node)
     host = socket.gethostname() if machine == THIS_MACHINE else machine
     asked = "" if node.choice == EngineChoice() else _spelled(node.choice)
-    return NodePart(host=host, threads=node.threads, cpus=node.cpus, asked=asked)
+    return NodePart(host=host, threads=threads_of(node), cpus=node.cpus, asked=asked)
 
 
 def _spelled(choice: EngineChoice) -> str:

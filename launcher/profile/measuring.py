@@ -26,7 +26,7 @@ from launcher.config.units import AUTO_BATCH
 from launcher.core.roll import Roll
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.batch_size import BatchChoice, choose, fill_s
-from launcher.plan.boards import figures_wanted
+from launcher.plan.boards import figures_wanted, with_boards
 from launcher.plan.devices import Facts, devices_of, nodes_of
 from launcher.plan.engines import engines_of, with_declared_memory
 from launcher.plan.files import SavedPlan
@@ -496,14 +496,16 @@ def measure(
         wanted = figures_wanted(planner.nodes, {node.name for node in planner.nodes})
         bench = start(planner)
         roll = bench.call_roll(wanted)
+        planner = _knowing(planner, roll)
         engines = _compare_engines(
-            cluster, model, bench, roll, cache, again, alike, lambda: start(planner)
+            planner, bench, roll, cache, again, alike, lambda: start(planner)
         )
-        chosen = Facts(engines={name: each.chosen for name, each in engines.items()})
-        planner = replace(planner, facts=chosen)
+        chosen = {name: each.chosen for name, each in engines.items()}
+        planner = replace(planner, facts=Facts(engines=chosen, threads=planner.facts.threads))
         if engines:  # the agents may have been restarted, and compute with the chosen engines
             bench = start(planner)
             roll = bench.call_roll({n: each for n, each in wanted.items() if n not in engines})
+        planner = _knowing(planner, roll)
         profiling = Profiling(
             planner, bench, roll, cache, again, most_s, alike, engines, renew=lambda: start(planner)
         )
@@ -511,9 +513,15 @@ def measure(
     return found, plan, profiling.taken
 
 
+def _knowing(planner: Planner, roll: Roll) -> Planner:
+    """Return the planner with what boards report, as a launch with the profile will have it: that
+    asks for no figures."""
+    facts = with_boards(planner.facts, roll, planner.nodes)
+    return replace(planner, facts=replace(facts, figures={}))
+
+
 def _compare_engines(
-    cluster: Cluster,
-    model: Model,
+    planner: Planner,
     bench: Bench,
     roll: Roll,
     cache: ProfileCache,
@@ -522,11 +530,11 @@ def _compare_engines(
     renew: Callable[[], Bench],
 ) -> dict[str, ComparedEngines]:
     """Compare the engines of each node that leaves its engine open, and say what is chosen."""
-    open_ = [node for node in cluster.config.nodes if node.engine == AUTO]
+    open_ = [node for node in planner.nodes if node.engine == AUTO]
     welcomes = roll.of({node.name for node in open_}).welcomes
-    comparison = EngineComparison(model, bench, cache, again, renew)
+    comparison = EngineComparison(planner.model, bench, cache, again, renew)
     found = comparison.perform(
-        devices_of(cluster, welcomes.keys()),
+        devices_of(planner.cluster, welcomes.keys(), planner.facts),
         kinds(identities(open_, welcomes), alike),
         {name: each.engines for name, each in welcomes.items()},
     )

@@ -37,10 +37,19 @@ def profile_file(cluster: Cluster, model: Model) -> ProfileFile | None:
         return None
     path = cluster.path(cluster.config.profile)
     found = read_profile(path)
-    nodes = Facts(engines=found.chosen_engines()).nodes(cluster)
+    nodes = facts_of(found).nodes(cluster)
     known = {node.name: node_part(node) for node in nodes}
     found.check(str(path), model.network.name, model.digest, known)
     return found
+
+
+def facts_of(file: ProfileFile | None) -> Facts:
+    """Return the engines and threads that a profile was measured with, for nodes that leave theirs
+    open."""
+    if file is None:
+        return Facts()
+    threads = {name: entry.identity.threads for name, entry in file.nodes.items()}
+    return Facts(engines=file.chosen_engines(), threads=threads)
 
 
 def engine_reasons(nodes: Iterable[NodeConfig], file: ProfileFile) -> dict[str, str]:

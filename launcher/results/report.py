@@ -71,6 +71,7 @@ class NodeReport:
     cpu_s_per_frame: float
     sent_bytes: int
     received_bytes: int
+    threads: int = 1
     engine: str | None = None
     device: str | None = None
     precision: str | None = None
@@ -342,6 +343,7 @@ def plan_as_json(
                 "memory_predicted_bytes": plan.memory[device.name].total_bytes,
                 "memory_eq2_bytes": plan.memory[device.name].eq2_bytes,
                 "memory_limit_bytes": device.memory_bytes,
+                "threads": device.threads,
                 **_engine((engines or {}).get(device.name), reasons.get(device.name)),
                 "joules_per_frame": None,
                 "joules_per_frame_predicted": joules.get(device.name, 0.0),
@@ -529,6 +531,7 @@ def node_reports(
                 memory_predicted_bytes=memory.total_bytes,
                 memory_eq2_bytes=memory.eq2_bytes,
                 memory_limit_bytes=device.memory_bytes,
+                threads=device.threads,
                 memory_measured_bytes=stats.rss_peak_bytes,
                 memory_resident_bytes=stats.rss_bytes,
                 memory_anonymous_bytes=stats.anonymous_bytes,

@@ -51,15 +51,15 @@ def blueprint(
 ) -> Blueprint:
     """Divide a plan by node.
 
-    `subnets` maps the names of phases, `nodes` the names of nodes (one that is missing has one
-    thread and the usual engine). With
-    `check_finite`, agents check the outputs of phases for NaN and infinity. Nodes without a phase
-    have no deployment. `networks` has the inputs of each network that streams its own frames;
-    without it, a frame is one input for each of them. `run` names the
-    run in the logs of agents. Raises `BadInputError` for a phase without a subnet, or with layers
-    of two networks that stream their own frames.
+    `subnets` maps the names of phases, `nodes` the names of nodes (one that is missing has the
+    usual engine). With `check_finite`, agents check the outputs of phases for NaN and infinity.
+    Nodes without a phase have no deployment. `networks` has the inputs of each network that streams
+    its own frames; without it, a frame is one input for each of them. `run` names the run in the
+    logs of agents. Raises `BadInputError` for a phase without a subnet, or with layers of two
+    networks that stream their own frames.
     """
     used = dict.fromkeys(phase.device for phase in plan.phases)
+    threads = {device.name: device.threads for device in plan.devices}
     phases = {
         node: sorted((p for p in plan.phases if p.device == node), key=lambda p: p.index)
         for node in used
@@ -92,7 +92,7 @@ def blueprint(
                 ),
                 channels=tuple(c for c in channels if node in (c.source_node, c.target_node)),
                 dial=(),
-                threads=nodes[node].threads if node in nodes else 1,
+                threads=threads[node],
                 engine=nodes[node].engine if node in nodes else ANY_ENGINE,
                 check_finite=check_finite,
                 run=run,

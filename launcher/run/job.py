@@ -22,7 +22,7 @@ from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RunConfig
 from launcher.config.units import parse_batch, parse_duration, parsed_option
-from launcher.core.roll import Absence, FiguresWanted, Roll
+from launcher.core.roll import Absence, Roll, ThreadShare
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import with_advice
 from launcher.plan.batch_size import BatchChoice, check_latency, fill_s
@@ -561,16 +561,16 @@ def _call_roll(job: _Job, runner: Runner, progress: ProgressDisplay) -> _Job:
     A run that begins with the available nodes does without those of other machines that do not
     answer, after saying why. Raises `BadInputError` if no node can be used, however long it waits.
     """
-    wanted: dict[str, FiguresWanted] = {}
+    wanted: dict[str, ThreadShare] = {}
     if job.saved is None and job.planner.file is None:
         wanted = figures_wanted(job.planner.nodes, {node.name for node in job.nodes})
     timeout_s = job.cluster.config.run.connect_timeout_s
     is_patient = job.begins_with_available or wanted
     roll = runner.call_roll(job.nodes, timeout_s, timeout_s if is_patient else REMOTE_S, wanted)
-    for sentence in described_boards(roll):
+    facts = with_boards(job.planner.facts, roll, job.planner.nodes)
+    for sentence in described_boards(roll, facts.threads):
         progress.say(sentence)
-    job = replace(job, roll=roll)
-    job = _knowing(job, with_boards(job.planner.facts, roll, job.planner.nodes))
+    job = _knowing(replace(job, roll=roll), facts)
     if not job.begins_with_available:  # the run waits for all
         return job
     elsewhere = {node.name for node in job.nodes if node.address is not None}

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from launcher.core import sentences
 from launcher.core.events import Action, Redial, Send
-from launcher.core.roll import FiguresWanted, Roll, RollCall
+from launcher.core.roll import Roll, RollCall, ThreadShare
 from launcher.core.sentences import AGENT_COULD_NOT_START, could_not_start
 from launcher.core.session import Contact, Session
 from launcher.errors import BadInputError, LauncherError, reason
@@ -70,7 +70,7 @@ def call_roll(
     agents: Mapping[str, LocalAgent] = MappingProxyType({}),
     *,
     keeps: bool = False,
-    wanted: Mapping[str, FiguresWanted] = MappingProxyType({}),
+    wanted: Mapping[str, ThreadShare] = MappingProxyType({}),
 ) -> Roll:
     """Greet the agents of `contacts`, and return their answers.
 

@@ -16,7 +16,7 @@ from cnn.blocked_layout import borders_in_blocks
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import PlanReply, PlanRequest, Rehearsed
 from launcher.core.intake import ENDLESS
-from launcher.core.roll import FiguresWanted, Roll
+from launcher.core.roll import Roll, ThreadShare
 from launcher.core.session import Contact, Session
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
@@ -82,7 +82,7 @@ class AgentRunner:
         nodes: tuple[Node, ...],
         timeout_s: float,
         remote_s: float = REMOTE_S,
-        wanted: Mapping[str, FiguresWanted] = MappingProxyType({}),
+        wanted: Mapping[str, ThreadShare] = MappingProxyType({}),
     ) -> Roll:
         """Greet the nodes' agents and return their answers (see `launcher.run.roll_call`)."""
         contacts = [_contact(node, self.agents, keep=True) for node in nodes]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core.events import PlanRequest, Rehearsed
 from launcher.core.recovery import Recovery
-from launcher.core.roll import Absence, FiguresWanted, Roll
+from launcher.core.roll import Absence, Roll, ThreadShare
 from launcher.core.watch import START_WAIT_S
 from launcher.plan.background import IsWanted
 from launcher.run.access import Access
@@ -42,7 +42,6 @@ class Node:
 
     name: str
     address: str | None = None
-    threads: int = 1
     cpus: tuple[int, ...] = ()
     access: Access = field(default_factory=Access)
     engine: EngineChoice = ANY_ENGINE
@@ -297,7 +296,7 @@ class Runner(Protocol):
         nodes: tuple[Node, ...],
         timeout_s: float,
         remote_s: float = REMOTE_S,
-        wanted: Mapping[str, FiguresWanted] = MappingProxyType({}),
+        wanted: Mapping[str, ThreadShare] = MappingProxyType({}),
     ) -> Roll:
         """Greet the agents, before a plan is made for them, for at most `timeout_s`.
 

@@ -11,7 +11,7 @@ import cnn
 from cnn.subnet import stated_opset
 from launcher.config.cluster import NodeConfig
 from launcher.config.load import load_cluster
-from launcher.core.roll import FiguresWanted, Greeted, Roll
+from launcher.core.roll import Greeted, Roll, ThreadShare
 from launcher.errors import BadInputError
 from launcher.plan.boards import check_opsets, described, figures_wanted, with_boards
 from launcher.plan.devices import NO_FACTS, Facts, devices_of
@@ -39,7 +39,7 @@ def roll(**welcomes: Welcome) -> Roll:
 def test_boards_are_asked_for_the_threads_that_their_nodes_compute_with() -> None:
     nodes = (node("a", threads=3), node("b", host="pc"), node("c", host="pc"))
     wanted = figures_wanted(nodes, {"a", "b", "c"})
-    assert wanted["a"] == FiguresWanted(3, 1)
+    assert wanted["a"] == ThreadShare(3, 1)
     assert [wanted[name].sharing for name in "bc"] == [2, 2]
 
 
@@ -111,10 +111,11 @@ def test_what_boards_said_is_shown() -> None:
             "c": Greeted("", WELCOME),
         }
     )
-    assert list(described(found)) == [
+    assert list(described(found, {"c": 4})) == [
         "node a computes 10 G multiply-accumulates per second with 1 thread, as its board has "
         "measured",
         "node b is planned by estimates: its board still measures itself",
+        "node c computes with 4 threads",
     ]
 
 
@@ -153,4 +154,4 @@ def test_whatever_figures_the_protocol_allows_a_plan_is_made(figure: str, value:
     devices = (with_figures(Device("a"), MeasuredFigures(**asdict(figures))), Device("b"))
     problem = Problem(network, devices)
     assert 0 < plan_solution(problem, Sequential().solve(problem), "").period_s < float("inf")
-    assert list(described(Roll({"a": Greeted("", WELCOME, figures=figures)})))
+    assert list(described(Roll({"a": Greeted("", WELCOME, figures=figures)}), {}))

@@ -22,7 +22,7 @@ from launcher.core.events import (
     Redial,
     Send,
 )
-from launcher.core.roll import FiguresWanted, RollCall
+from launcher.core.roll import RollCall, ThreadShare
 from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
 from launcher.errors import BadInputError
@@ -53,7 +53,7 @@ def contact(slots: int = 1) -> Contact:
     return Contact("n0", PLACES[0], started_by_us=False, others=PLACES[1:slots])
 
 
-def begun(slots: int = 1, *, keeps: bool = False, wanted: FiguresWanted | None = None) -> RollCall:
+def begun(slots: int = 1, *, keeps: bool = False, wanted: ThreadShare | None = None) -> RollCall:
     asked = {} if wanted is None else {"n0": wanted}
     call = RollCall([contact(slots)], HELLO, keeps=keeps, wanted=asked)
     assert call.begin() == [Send("n0", HELLO)]
@@ -114,15 +114,13 @@ MEASURED = BoardFigures(2, *[1e-10] * 11)
 @pytest.mark.parametrize(
     ("wanted", "threads"),
     [
-        (FiguresWanted(), 4),
-        (FiguresWanted(threads=3), 3),
-        (FiguresWanted(sharing=2), 2),
-        (FiguresWanted(sharing=8), 1),
+        (ThreadShare(), 4),
+        (ThreadShare(threads=3), 3),
+        (ThreadShare(sharing=2), 2),
+        (ThreadShare(sharing=8), 1),
     ],
 )
-def test_an_agent_is_asked_for_the_figures_of_its_board(
-    wanted: FiguresWanted, threads: int
-) -> None:
+def test_an_agent_is_asked_for_the_figures_of_its_board(wanted: ThreadShare, threads: int) -> None:
     call = begun(wanted=wanted)
     welcome = replace(WELCOME, threads=4)
     assert call.handle(MessageReceived("n0", welcome)) == [Send("n0", GetFigures(threads))]
@@ -132,7 +130,7 @@ def test_an_agent_is_asked_for_the_figures_of_its_board(
 
 
 def test_an_agent_of_the_version_before_is_not_asked() -> None:
-    call = begun(wanted=FiguresWanted())
+    call = begun(wanted=ThreadShare())
     welcome = replace(WELCOME, protocol=OLDEST_PROTOCOL)
     assert call.handle(MessageReceived("n0", welcome)) == [Send("n0", Bye())]
     assert call.roll.welcomes == {"n0": welcome}
@@ -150,7 +148,7 @@ def test_an_agent_of_the_version_before_is_not_asked() -> None:
     ids=str,
 )
 def test_a_board_without_figures_has_answered_and_says_why(event: NodeEvent) -> None:
-    call = begun(wanted=FiguresWanted())
+    call = begun(wanted=ThreadShare())
     call.handle(MessageReceived("n0", WELCOME))
     assert call.handle(event) == [Send("n0", Bye())]
     assert call.roll.welcomes == {"n0": WELCOME}
@@ -159,7 +157,7 @@ def test_a_board_without_figures_has_answered_and_says_why(event: NodeEvent) -> 
 
 
 def test_a_board_that_measures_for_too_long_has_answered() -> None:
-    call = begun(wanted=FiguresWanted())
+    call = begun(wanted=ThreadShare())
     call.handle(MessageReceived("n0", WELCOME))
     assert call.settle("n0", "it still measures") == [Send("n0", Bye())]
     assert call.roll.greeted["n0"].no_figures == "it still measures"
@@ -205,10 +203,10 @@ EVENTS = st.one_of(
     events=st.lists(EVENTS, max_size=12),
     slots=st.integers(1, 3),
     keeps=st.booleans(),
-    wanted=st.none() | st.builds(FiguresWanted, st.integers(0, 3), st.integers(1, 3)),
+    wanted=st.none() | st.builds(ThreadShare, st.integers(0, 3), st.integers(1, 3)),
 )
 def test_an_agent_has_answered_or_is_absent_and_every_session_ends(
-    events: list[NodeEvent], slots: int, keeps: bool, wanted: FiguresWanted | None
+    events: list[NodeEvent], slots: int, keeps: bool, wanted: ThreadShare | None
 ) -> None:
     call = begun(slots, keeps=keeps, wanted=wanted)
     opened = ended = 0
