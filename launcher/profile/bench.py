@@ -18,7 +18,7 @@ from cnn.model import Model
 from cnn.network import Tensor
 from cnn.rewrite.rewrites import original_name
 from launcher.config.load import Cluster
-from launcher.core.roll import FiguresWanted, Roll
+from launcher.core.roll import Roll, ThreadShare
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay
 from launcher.run.feed import Feed
@@ -99,7 +99,7 @@ class Bench:
     options: RunOptions
     progress: ProgressDisplay
 
-    def call_roll(self, wanted: Mapping[str, FiguresWanted]) -> Roll:
+    def call_roll(self, wanted: Mapping[str, ThreadShare]) -> Roll:
         """Greet the agents, and ask for the figures of the boards in `wanted`.
 
         Raises `LauncherError` if one of them does not answer.
