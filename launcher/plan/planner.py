@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-import itertools
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,7 +36,7 @@ from launcher.plan.machines import THIS_MACHINE
 from launcher.plan.settings import read_model, wire_of
 from launcher.profile.choice import Choice, Decided, made_for, measured_plan
 from launcher.profile.file import KeptPlan, NodeIdentity, NodeTimes, ProfileCache, ProfileFile
-from launcher.profile.links import identities
+from launcher.profile.links import identities, kept_links
 from launcher.profile.use import engine_reasons, profile_file, profiled, with_own_watts
 from launcher.profile.use import facts_of as facts_of_profile
 from launcher.progress import ProgressDisplay
@@ -115,11 +114,7 @@ class Planner:
             for node, each in who.items()
             if node not in stated and (times := self._kept_of(node, each, self.store))
         }
-        links = tuple(
-            LinkProfile(ends, link.latency_s, link.bytes_per_s)
-            for ends in itertools.combinations(who, 2)
-            if (link := self.store.link(who[ends[0]], who[ends[1]]))
-        )
+        links = kept_links(who, self.store)
         return replace(self, learned={**known, **self.learned}, links=links)
 
     @property

@@ -413,11 +413,11 @@ class ProfileCache:
         self._keep(found, *_engines_key(model_digest, identity, choices))
 
     def link(self, one: NodeIdentity, other: NodeIdentity) -> LinkTimes | None:
-        """Return the measured times of the link between two nodes, in either order, or None."""
+        """Return the times of the link between two nodes' machines, in either order, or None."""
         return self._read(LinkTimes, *_link_key(one, other))
 
     def keep_link(self, one: NodeIdentity, other: NodeIdentity, times: LinkTimes) -> None:
-        """Store the measured times of the link between two nodes."""
+        """Store the measured times of the link between two nodes' machines."""
         self._keep(times, *_link_key(one, other))
 
     def _keep(self, entry: BaseModel, *key: str) -> None:
@@ -450,7 +450,7 @@ def _written_s(path: Path) -> float:
 
 
 def _link_key(one: NodeIdentity, other: NodeIdentity) -> tuple[str, ...]:
-    return ("link", *sorted((one.model_dump_json(), other.model_dump_json())))
+    return ("link", *sorted(f"{each.host}\n{each.machine}" for each in (one, other)))
 
 
 def _engines_key(

@@ -1,42 +1,67 @@
 """Identifies the nodes, and measures the links between them by running tiny networks on them.
 
-The networks are those of `cnn.built_in`. A link is measured by two plans across it, with a small
-and a large tensor. Its channel holds one frame, so a frame leaves only after the credit for the
-previous one has returned: the period is the time of one tensor there, of a few bytes back, and of
-the two layers. The agents have measured the layers' time while they warmed up, and it is
-subtracted. The rest is linear in bytes (`partition.pricing.linear_models`): half its constant part
-is the latency, its slope the inverse of the rate. The launcher's own channels hold many frames, so
-that its links do not count.
+The networks are those of `cnn.built_in`, one for each link and size of a tensor. All are deployed
+at once, and `launcher.profile.survey` decides which of them get frames. A channel across a link
+holds one frame, so a frame leaves only after the credit for the previous one has returned: the
+period is the time of one tensor there, of a few bytes back, and of the two layers. The agents have
+measured the layers' time while they warmed up, and it is subtracted. The rest is linear in bytes
+(`partition.pricing.linear_models`): half its constant part is the latency, its slope the inverse of
+the rate. The launcher's own channels hold many frames, so that its links do not count.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import socket
-import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Timer
+from types import MappingProxyType
+
+import numpy as np
 
 from cnn.built_in import write_wire_probe
+from cnn.merge import merge, part_name
 from cnn.model import Model, read
 from launcher.config.cluster import NodeConfig
+from launcher.errors import BadInputError, LauncherError
 from launcher.plan.devices import threads_of
 from launcher.plan.machines import THIS_MACHINE, machine_of
+from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.bench import Bench
-from launcher.profile.file import LinkTimes, NodeIdentity, NodePart
+from launcher.profile.file import LinkTimes, NodeIdentity, NodePart, ProfileCache
+from launcher.profile.survey import (
+    COUNT,
+    SIZES_BYTES,
+    SURVEY_S,
+    Pair,
+    Survey,
+    Test,
+    tournament,
+)
+from launcher.run.feed import Feed
+from launcher.run.runtime import Array, PushedNetwork
 from nodes.protocol.messages import HOST, EngineChoice, Welcome
 from partition.devices import Device
 from partition.errors import PartitionError
+from partition.measured.profiles import LEAST_S, LinkProfile
 from partition.plan import Plan
 from partition.planner import make_plan
 from partition.pricing.linear_models import fit_transfer
 
-SMALL_VALUES, LARGE_VALUES = 256, 1 << 18
-"""Values of the two tensors with which links are measured: 1 KiB and 1 MiB."""
-
-FRAMES = 24
 HOST_FRAMES = 8
+
+LOADING_S = 10.0
+"""The longest time until the first tensor has crossed a link. Most of it is that of loading the
+engines, which the launch needs anyway."""
+
+STUCK_S = 2 * SURVEY_S
+"""The longest time from then on; a link that was not measured within it is assumed."""
 
 
 def node_part(node: NodeConfig) -> NodePart:
@@ -85,29 +110,182 @@ def identities(
     }
 
 
-def measure_link(bench: Bench, one: str, other: str) -> LinkTimes:
-    """Measure the link from `one` to `other`."""
-    sizes: list[int] = []
-    seconds: list[float] = []
-    devices = (Device(one), Device(other))
-    for values in (SMALL_VALUES, LARGE_VALUES):
-        model = _probe(bench.folder / f"probe{values}.onnx", values, 1)
-        plan = _plan(model, devices, {"grow0": one, "shrink0": other})
-        result = bench.run(plan, model, FRAMES, "measuring links", warm=False)
-        work_s = sum(sum(times) for times in result.warmup_s.values())
-        sizes.append(4 * values)
-        seconds.append(max(0.0, period(result.received_s) - work_s))
-    return link_times(sizes, seconds)
+class TooSlowError(LauncherError):
+    """Measuring took too long."""
 
 
-def period(received_s: Sequence[float]) -> float:
-    """Return the median of the seconds between results once the launcher's channels are full."""
-    steady = received_s[min(HOST_FRAMES, len(received_s) - 2) :]
-    return statistics.median(after - before for before, after in itertools.pairwise(steady))
+def kept_links(who: Mapping[str, NodeIdentity], cache: ProfileCache) -> tuple[LinkProfile, ...]:
+    """Return what is kept of the links between these nodes."""
+    return tuple(
+        LinkProfile(ends, link.latency_s, link.bytes_per_s)
+        for ends in itertools.combinations(who, 2)
+        if (link := cache.link(who[ends[0]], who[ends[1]]))
+    )
+
+
+def measure_machines(
+    bench: Bench,
+    nodes: Iterable[NodeConfig],
+    who: Mapping[str, NodeIdentity],
+    cache: ProfileCache,
+    *,
+    again: bool = False,
+) -> int:
+    """Measure and keep the links between the nodes' machines that nobody has measured yet, or with
+    `again` all of them; return their number.
+
+    If that fails or takes too long, this says so.
+    """
+    members: dict[str, list[NodeConfig]] = {}
+    for node in nodes:
+        if node.name in who:
+            members.setdefault(machine_of(node), []).append(node)
+    first = {own[0].name: own for own in members.values()}
+    pairs = tournament(list(first))
+    kept = () if again else kept_links({name: who[name] for name in first}, cache)
+    known = {link.ends: link.bytes_per_s or math.inf for link in kept}
+    stated = {
+        name: max(node.link or 0.0 for node in own)
+        for name, own in first.items()
+        if all(node.link for node in own)
+    }
+    try:
+        found = measure_links(bench, pairs, known, stated)
+    except LauncherError as error:
+        bench.progress.say(f"links between machines are assumed, not measured: {error}")
+        return 0
+    for (one, other), each in found.items():
+        with suppress(BadInputError):  # without a cache, links are assumed
+            cache.keep_link(who[one], who[other], each)
+    rates = [(each.bytes_per_s, pair) for pair, each in found.items() if each.bytes_per_s]
+    if rates:
+        rate, (one, other) = min(rates)
+        bench.progress.say(f"the slowest link, {one} - {other}, carries {rate / 1e6:.3g} MB/s")
+    return len(found)
+
+
+def measure_links(
+    bench: Bench,
+    pairs: Sequence[Pair],
+    known: Mapping[Pair, float] = MappingProxyType({}),
+    stated: Mapping[str, float] = MappingProxyType({}),
+    *,
+    loading_s: float = LOADING_S,
+    stuck_s: float = STUCK_S,
+) -> dict[Pair, LinkTimes]:
+    """Measure those of these links that a `Survey` chooses, and return their times.
+
+    A link that was not measured within `stuck_s` of the first result is missing. Raises
+    `LauncherError` if there is no result within `loading_s`, or if a node fails.
+    """
+    survey = Survey(pairs, known, stated)
+    first = survey.begin()
+    if not first:
+        return {}
+    probes = {size: _probe(bench.folder / f"{size}.onnx", size // 4, 1) for size in SIZES_BYTES}
+    new = [pair for pair in pairs if pair not in known]
+    tests = {(pair, size): f"{n}-{size}" for n, pair in enumerate(new) for size in SIZES_BYTES}
+    model = merge([probes[size].with_name(name) for (_, size), name in tests.items()])
+    ends = {
+        test: [part_name(name, layer) for layer in ("grow0", "shrink0")]
+        for test, name in tests.items()
+    }
+    assignment = dict(placed for test in tests for placed in zip(ends[test], test[0], strict=True))
+    plan = _plan(model, tuple(map(Device, dict.fromkeys(assignment.values()))), assignment)
+    inputs = {test: part_name(name, "x0") for test, name in tests.items()}
+    layer_s = _Measurement(survey, inputs, stuck_s).run(bench, plan, model, first, loading_s)
+
+    def seconds_of(pair: Pair, size: int, seconds: float) -> float:
+        return max(0.0, seconds - sum(layer_s.get(layer, 0.0) for layer in ends[pair, size]))
+
+    return {
+        pair: link_times(list(seconds), [seconds_of(pair, *each) for each in seconds.items()])
+        for pair, seconds in survey.seconds.items()
+    }
+
+
+class _Measurement:
+    """Streams what a survey asks for, in one network per test: a pair and a size of tensors."""
+
+    def __init__(self, survey: Survey, inputs: Mapping[Test, str], stuck_s: float) -> None:
+        self._survey = survey
+        self._stuck_s = stuck_s
+        self._inputs = inputs
+        self._feeds = {test: Feed(COUNT) for test in inputs}
+        self._timer: Timer | None = None
+        self._too_slow: TooSlowError | None = None
+
+    def run(
+        self, bench: Bench, plan: Plan, model: Model, first: Iterable[Test], loading_s: float
+    ) -> dict[str, float]:
+        """Run the plan until the survey is over, or for too long; return the seconds of layers, if
+        they are known."""
+        subnets = cut_subnets(model, plan, bench.folder, lambda *_: None)
+        networks = tuple(
+            PushedNetwork((name,), self._feeds[test], partial(self._took, test))
+            for test, name in self._inputs.items()
+        )
+        self._send(first)
+        self._give_up_after(loading_s)
+        try:
+            result = bench.runner(
+                plan, bench.nodes, subnets, networks, lambda _: None, bench.options
+            )
+        except LauncherError as error:
+            if self._too_slow is None:
+                raise
+            if not self._survey.seconds:
+                raise self._too_slow from error
+            return {}
+        finally:
+            self._stop_timer()
+            for feed in self._feeds.values():
+                feed.close()
+        return _layer_s(plan, result.warmup_s)
+
+    def _took(self, test: Test, number: int, outputs: Mapping[str, Array]) -> None:
+        if not self._survey.has_results:
+            self._give_up_after(self._stuck_s)
+        self._feeds[test].took(number, outputs)
+        self._send(self._survey.took(test[0], time.monotonic()))
+
+    def _send(self, tests: Iterable[Test]) -> None:
+        for test in tests:
+            for _ in range(COUNT):
+                self._feeds[test].submit({self._inputs[test]: np.zeros((1, 1), np.float32)})
+        if self._survey.is_over:
+            for feed in self._feeds.values():
+                feed.end()
+
+    def _give_up_after(self, seconds: float) -> None:
+        self._stop_timer()
+        self._timer = Timer(seconds, self._give_up, (seconds,))
+        self._timer.start()
+
+    def _give_up(self, seconds: float) -> None:
+        self._too_slow = TooSlowError(f"no tensor has crossed one within {seconds:g} s")
+        for feed in self._feeds.values():
+            feed.give_up(self._too_slow)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+
+
+def _layer_s(plan: Plan, warmup_s: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the seconds of the layers of a plan whose phases have one layer each."""
+    found: dict[str, float] = {}
+    for device, times in warmup_s.items():
+        own = sorted((p for p in plan.phases if p.device == device), key=lambda p: p.index)
+        found |= {p.layers[0]: time_s for p, time_s in zip(own, times, strict=True)}
+    return found
 
 
 def link_times(sizes_bytes: Sequence[int], seconds: Sequence[float]) -> LinkTimes:
     """Return the times of a link that took `seconds` for tensors of these sizes, ascending."""
+    if len(sizes_bytes) == 1:  # a second one took too long: these were not the latency
+        return LinkTimes(latency_s=0.0, bytes_per_s=sizes_bytes[0] / max(seconds[0], LEAST_S))
     try:
         line = fit_transfer(sizes_bytes, seconds)
     except PartitionError:

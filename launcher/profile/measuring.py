@@ -4,15 +4,14 @@ Only what the cache does not have is measured. Where `cluster.yaml` leaves a nod
 agent's engines are compared, and the best one is used for everything else
 (`launcher.profile.engines`). Layers come first, one by one and node after node, so that nodes of
 one machine do not disturb each other; then firings of several frames, if nodes are to compute
-batches; then links, two nodes at a time; then subnets as the engine fuses them. These are the
-subnets of a given plan, or of the best few plans that the cluster's strategy finds with the times
-that are known by then. Searching and measuring are repeated in a few rounds, because the choice
+batches; then links between machines; then subnets as the engine fuses them. These are the subnets
+of a given plan, or of the best few plans that the cluster's strategy finds with the times that are
+known by then. Searching and measuring are repeated in a few rounds, because the choice
 depends on the times of fused subnets (`launcher.profile.choice`).
 """
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -44,14 +43,13 @@ from launcher.profile.engines import EngineComparison
 from launcher.profile.file import (
     ComparedEngines,
     LinkEntry,
-    LinkTimes,
     NodeEntry,
     NodeIdentity,
     NodeTimes,
     ProfileCache,
     ProfileFile,
 )
-from launcher.profile.links import identities, measure_link
+from launcher.profile.links import identities, kept_links, measure_machines
 from launcher.profile.power import device_watts, idle_watts, layer_watts
 from launcher.progress import ProgressDisplay
 from launcher.run.job import Runtime, real_runtime
@@ -306,21 +304,9 @@ class Profiling:
         return self._known[self._kind[name]].idle_w is not None
 
     def _measure_links(self) -> tuple[LinkProfile, ...]:
-        measured: dict[tuple[NodeIdentity, NodeIdentity], LinkTimes] = {}
-        links = []
-        everyone = list(itertools.combinations(self._kind, 2))
-        for done, (one, other) in enumerate(everyone):
-            ends, own = ((each[one], each[other]) for each in (self._kind, self._identity))
-            times = measured.get(ends) or (None if self.again else self.cache.link(*own))
-            if times is None:
-                note = f"{one} - {other}"
-                self.bench.progress.update("measuring links", done, len(everyone), note)
-                times = measure_link(self.bench, one, other)
-                self.taken.links += 1
-            measured[ends] = times
-            self.cache.keep_link(*own, times)
-            links.append(LinkProfile((one, other), times.latency_s, times.bytes_per_s))
-        return tuple(links)
+        nodes, who = self.planner.nodes, self._identity
+        self.taken.links = measure_machines(self.bench, nodes, who, self.cache, again=self.again)
+        return kept_links(who, self.cache)
 
     def _measure_saved(self, saved: SavedPlan, profile: Profile) -> Plan:
         """Measure the subnets of a saved plan."""
@@ -478,9 +464,8 @@ def measure(
     """Measure `model` on the cluster's nodes.
 
     Returns the profile, a plan made with it, and the numbers of new measurements. With `alike`,
-    nodes with the same processor, engine and threads share the measurements of one of them, and
-    links between nodes of the same two kinds share theirs. Raises `LauncherError` if a node cannot
-    be used or fails.
+    nodes with the same processor, engine and threads share the measurements of one of them. Raises
+    `LauncherError` if a node cannot be used or fails.
     """
     planner = Planner(cluster, model)
     with ExitStack() as stack:

@@ -70,8 +70,9 @@ from launcher.plan.settings import (
 )
 from launcher.plan.simplified import check_simplified, default_cache
 from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.bench import Bench, bench_options
 from launcher.profile.file import default_cache as profile_cache
-from launcher.profile.links import identities
+from launcher.profile.links import identities, kept_links, measure_machines
 from launcher.profile.use import check_agents, with_profile_option
 from launcher.progress import ProgressDisplay
 from launcher.quantities import counted, megabytes
@@ -525,6 +526,7 @@ def _ready(
     job = replace(job, planner=job.planner.remembering(job.roll.welcomes))
     if job.planner.begins_with:
         progress.say(job.planner.begins_with)
+    job = _measure_links(job, runner, folder / "links", progress)
     job, plan = _plan_for_present(job, progress)
     if any(node.memory is None for node in job.planner.nodes):
         job, plan = _within_reported(job, plan, progress)
@@ -578,6 +580,18 @@ def _call_roll(job: _Job, runner: Runner, progress: ProgressDisplay) -> _Job:
     if len(roll.hopeless) == len(job.nodes):
         raise BadInputError("; ".join(absent.values()))
     return _without(replace(job, hopeless=roll.hopeless), absent, progress)
+
+
+def _measure_links(job: _Job, runner: Runner, folder: Path, progress: ProgressDisplay) -> _Job:
+    """Return the job with the rates of links between its machines, if a plan is to be made."""
+    planner = job.planner
+    if job.saved is None and planner.file is None and planner.store is not None:
+        bench = Bench(runner, job.present, folder, bench_options(job.cluster), progress)
+        who = identities(planner.nodes, job.roll.welcomes)
+        again = planner.searches_again
+        measure_machines(bench, planner.nodes, who, planner.store, again=again)
+        planner = replace(planner, links=kept_links(who, planner.store))
+    return replace(job, planner=planner)
 
 
 def _without(job: _Job, absent: Mapping[str, str], progress: ProgressDisplay) -> _Job:

@@ -323,21 +323,21 @@ def profiled_devices(
     """Return `devices` with the measured figures of their wires and their power.
 
     Devices in `own_link` and `own_watts` keep the rates and the watts that the user gave them. A
-    device's interface is as fast as the fastest of its links; devices of one host have no link
-    between them. The two ends of a message share its processor time, and that of its bytes. What a
-    firing costs besides its layers is a share of a message's cost
-    (`partition.pricing.run_costs`), and at least the device's previous `firing_s`: messages are
-    measured while caches are warm, and by threads that a limit on the computing thread does not
-    affect.
+    device's interface is as fast as the fastest of its links, where one too fast to measure counts
+    as assumed; devices of one host have no link between them. The two ends of a message share its
+    processor time, and that of its bytes. What a firing costs besides its layers is a share of a
+    message's cost (`partition.pricing.run_costs`), and at least the device's previous
+    `firing_s`: messages are measured while caches are warm, and by threads that a limit on the
+    computing thread does not affect.
     """
     host = {device.name: device.host for device in devices}
     found = []
     for device in devices:
         node = profile.nodes.get(device.name, NodeProfile())
         rates = [
-            link.bytes_per_s
+            link.bytes_per_s or device.link_bytes_per_s
             for link in profile.links
-            if link.bytes_per_s is not None and device.name in link.ends and _is_wire(link, host)
+            if device.name in link.ends and _is_wire(link, host)
         ]
         rate = max(rates, default=device.link_bytes_per_s)
         watts = node.busy_w is not None and device.name not in own_watts

@@ -35,7 +35,7 @@ from launcher.profile.file import (
     read_profile,
     write_atomically,
 )
-from launcher.profile.links import link_times, node_part, period
+from launcher.profile.links import link_times, node_part
 from launcher.profile.measuring import ROUNDS, kinds
 from launcher.profile.power import device_watts
 from launcher.progress import LineProgress
@@ -131,9 +131,10 @@ def test_the_cache_knows_models_nodes_and_links_apart(tmp_path: Path) -> None:
     assert cache.node("d1", PI, LAYERS) == NodeTimes.of(TIMES)
     assert cache.node("d2", PI, LAYERS) is None
     assert cache.node("d1", other, LAYERS) is None
-    cache.keep_link(PI, other, LinkTimes(latency_s=1e-3, bytes_per_s=1e7))
-    assert cache.link(PI, other) == LinkTimes(latency_s=1e-3, bytes_per_s=1e7)
-    assert cache.link(other, PI) == cache.link(PI, other)
+    there, found = PI.model_copy(update={"host": "pi2"}), LinkTimes(latency_s=1, bytes_per_s=1e7)
+    cache.keep_link(PI, there, found)
+    assert cache.link(PI, there) == cache.link(other, there) == found
+    assert cache.link(there, PI) == found
     assert cache.link(PI, PI) is None
     for path in (tmp_path / "cache").iterdir():
         path.write_text("{")
@@ -154,8 +155,7 @@ def test_a_link_is_a_line_through_two_sizes() -> None:
     assert found.latency_s == pytest.approx(1e-3)
     assert found.bytes_per_s == pytest.approx(1e7)
     assert link_times([1000, 2000], [1.0, 1.0]) == LinkTimes(latency_s=0.5, bytes_per_s=None)
-    assert period([0.0] * 8 + [1.0, 3.0, 5.0, 7.0]) == pytest.approx(2.0)
-    assert period([1.0, 4.0]) == pytest.approx(3.0)
+    assert link_times([4000], [0.5]) == LinkTimes(latency_s=0.0, bytes_per_s=8000.0)
 
 
 def test_the_larger_batch_of_a_copy_is_the_median_of_three() -> None:

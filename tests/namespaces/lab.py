@@ -84,3 +84,13 @@ def agent_in(namespace: str, listen: str, name: str, cache: Path, keys: Path) ->
             yield process.pid  # `ip netns exec` becomes the agent
         finally:
             stop(process)
+
+
+def slowed(namespace: str, rate: str) -> None:
+    """Let a namespace's link carry no more than `rate` in each direction, until it is removed."""
+    outside = namespace.replace("csdf", "cv")
+    shape = ["root", "tbf", "rate", rate, "burst", "4kb", "latency", "400ms"]
+    for where in (["-n", namespace, "qdisc"], ["qdisc"]):
+        device = "eth0" if "-n" in where else outside
+        command = ["tc", *where, "add", "dev", device, *shape]
+        subprocess.run(command, capture_output=True, check=True)

@@ -119,6 +119,12 @@ def test_links_and_watts_replace_assumptions_unless_the_user_gave_them() -> None
     assert (a.wire_s_per_message, a.wire_s_per_byte) == (5e-5, 1e-9)
 
 
+def test_a_device_with_one_link_too_fast_to_measure_is_not_as_slow_as_its_others() -> None:
+    links = (LinkProfile(("a", "b"), 1e-3, 5e6), LinkProfile(("a", "c"), 1e-3, None))
+    a, b = profiled_devices((A, B), replace(PROFILE, links=links))
+    assert (a.link_bytes_per_s, b.link_bytes_per_s) == (A.link_bytes_per_s, 5e6)
+
+
 def test_within_one_machine_no_link_is_measured() -> None:
     both = tuple(replace(device, host="here") for device in (A, B))
     links = (LinkProfile(("a", "b"), 1e-3, 5e6),)
