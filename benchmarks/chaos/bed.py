@@ -46,6 +46,7 @@ DISTINCT = 31
 STANDBY = "spare"
 LIMIT_BYTES = parse_bytes("400MB")
 READY_S = 60.0
+STRIKE_S = 1.5
 
 
 class Inputs:
@@ -232,27 +233,17 @@ class Bed:
 
     # ------------------------------------------------------------ the stream
 
-    def stream(
-        self,
-        seconds: float,
-        fault: Fault | None = None,
-        *,
-        after_s: float = 1.5,
-        sink_s: float = 0.0,
-    ) -> Streamed:
-        """Stream for about so many seconds (at the usual rate); `fault` strikes after `after_s` of
-        them, in a thread of its own. Whoever takes the results takes `sink_s` for each. Raises what
-        `fault` raises."""
+    def stream(self, seconds: float, fault: Fault | None = None) -> Streamed:
+        """Stream for about so many seconds (at the usual rate); `fault` strikes after `STRIKE_S` of
+        them, in another thread. Raises what `fault` raises."""
         frames = max(40, round(seconds * (self.rate or 10.0)))
-        strike_at = max(4, round(after_s * self.rate)) if self.rate else 0
+        strike_at = max(4, round(STRIKE_S * self.rate)) if self.rate else 0
         ledger, strike = Ledger(self._expected), _Strike(self, fault)
 
         def take(frame: int, outputs: Mapping[str, Array]) -> None:
             ledger.take(frame, outputs, time.monotonic())
             if frame >= strike_at:
                 strike.begin()
-            if sink_s:
-                time.sleep(sink_s)
 
         options = run_options(self.cluster)
         recovery = options.recovery.model_copy(update={"adapt": False, "rebalance": "auto"})
@@ -277,18 +268,15 @@ class Bed:
 
     # ------------------------------------------------------------ afterwards
 
-    def mend(self, *, anew: bool = True) -> None:
-        """All boards as they were: cables in, agents running as usual. Agents of boards that were
-        harmed are started `anew`, or only those that have ended; the others are free when their
-        lease is over."""
+    def mend(self) -> None:
+        """Return all boards to what they were: cables in, agents of harmed boards restarted."""
         self.tools.close()
         for board in sorted(self.harmed):
             if self.is_emulated:
                 self.lab.restore(board)
             self.lab.resume(board)
-            if anew or self.agent(board) is None:
-                self.lab.kill(board)
-                self.start(board)
+            self.lab.kill(board)
+            self.start(board)
         self.harmed.clear()
 
     def agent(self, board: str) -> int | None:

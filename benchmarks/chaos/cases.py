@@ -9,7 +9,7 @@ from typing import Literal
 
 from benchmarks.chaos import faults, intruders
 from benchmarks.chaos.bed import STANDBY, Bed, Fault, Streamed
-from benchmarks.chaos.faults import OTHER, VICTIM, cut, kill, pause
+from benchmarks.chaos.faults import OTHER, VICTIM, kill, silence, switch_off
 from benchmarks.chaos.intruders import CONTROL, DATA, interpose
 
 Outcome = Literal["rides", "recovers", "either", "ends"]
@@ -65,35 +65,41 @@ CASES: tuple[Case, ...] = (
         emulated=False, sentence="no node is left",
     ),
     Case(
-        "silence-3", "SIGSTOP of every board for 3 s", "rides", faults.silence(3.0, *ALL),
+        "silence-3", "SIGSTOP of every board for 3 s", "rides", silence(3.0, *ALL),
         emulated=False, lasts_s=3.0,
     ),
     Case(
-        "silence-20", "SIGSTOP of every board for 20 s", "recovers", faults.silence(20.0, *ALL),
+        "silence-20", "SIGSTOP of every board for 20 s", "recovers", silence(20.0, *ALL),
         emulated=False, lasts_s=20.0,
     ),
     Case(
-        "silence-60", "SIGSTOP of every board for 60 s", "recovers", faults.silence(60.0, *ALL),
+        "silence-60", "SIGSTOP of every board for 60 s", "recovers", silence(60.0, *ALL),
         emulated=False, lasts_s=60.0, long=True,
     ),
     Case(
         "launcher-60", "SIGSTOP of the launcher for 60 s", "recovers", faults.stop_launcher(60.0),
         emulated=False, lasts_s=60.0, long=True,
     ),
-    Case("switch-3", "switch off for 3 s", "rides", faults.switch_off(3.0, *ALL), lasts_s=3.0),
+    Case("switch-3", "switch off for 3 s", "rides", switch_off(3.0, *ALL), lasts_s=3.0),
     Case(
-        "switch-20", "switch off for 20 s", "recovers", faults.switch_off(20.0, *ALL),
+        "switch-20", "switch off for 20 s", "recovers", switch_off(20.0, *ALL),
         lasts_s=20.0,
     ),
     Case(
-        "switch-60", "switch off for 60 s", "recovers", faults.switch_off(60.0, *ALL),
+        "switch-60", "switch off for 60 s", "recovers", switch_off(60.0, *ALL),
         lasts_s=60.0, long=True,
     ),
-    Case("pause-1", "SIGSTOP for 1 s", "rides", pause(1.0), emulated=False),
-    Case("pause-5", "SIGSTOP for 5 s, then SIGCONT", "recovers", pause(5.0), emulated=False),
-    Case("cut-1", "link cut for 1 s", "either", cut(1.0)),
-    Case("cut-5", "link cut for 5 s", "recovers", cut(5.0), seconds=9.0),
-    Case("cut-60", "link cut for 60 s", "recovers", cut(60.0), seconds=66.0, long=True),
+    Case("pause-1", "SIGSTOP for 1 s", "rides", silence(1.0, VICTIM), emulated=False),
+    Case(
+        "pause-5", "SIGSTOP for 5 s, then SIGCONT", "recovers", silence(5.0, VICTIM),
+        emulated=False,
+    ),
+    Case("cut-1", "link cut for 1 s", "either", switch_off(1.0, VICTIM)),
+    Case("cut-5", "link cut for 5 s", "recovers", switch_off(5.0, VICTIM), seconds=9.0),
+    Case(
+        "cut-60", "link cut for 60 s", "recovers", switch_off(60.0, VICTIM), seconds=66.0,
+        long=True,
+    ),
     Case("half-open", "peer vanishes without a FIN", "recovers", faults.vanish),
     Case("slow-link", "link at a hundredth of its rate for 3 s", "either", faults.slow(3.0)),
     Case("starved", "board with a tenth of its CPU for 3 s", "either", faults.starve(3.0)),

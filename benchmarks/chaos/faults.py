@@ -47,21 +47,6 @@ def kill(*boards: str, apart_s: float = 0.0) -> Fault:
     return strike
 
 
-def pause(seconds: float, board: str = VICTIM) -> Fault:
-    """SIGSTOP, and SIGCONT after so many seconds."""
-
-    def strike(bed: Bed, wait: Wait) -> None:
-        bed.harmed.add(board)
-        bed.lab.pause(board)
-        try:
-            wait(seconds)
-        finally:
-            bed.lab.resume(board)
-        wait(1.0)
-
-    return strike
-
-
 def silence(seconds: float, *boards: str) -> Fault:
     """SIGSTOP to all of these at once, and SIGCONT after so many seconds."""
     return _all_at_once(seconds, boards, Lab.pause, Lab.resume)
@@ -111,21 +96,6 @@ def impatient(bed: Bed) -> None:
     bed.cluster = bed.cluster.changed(recovery=recovery)
 
 
-def cut(seconds: float, board: str = VICTIM) -> Fault:
-    """Pull a board's cable, and put it back after so many seconds."""
-
-    def strike(bed: Bed, wait: Wait) -> None:
-        bed.harmed.add(board)
-        bed.lab.cut(board)
-        try:
-            wait(seconds)
-        finally:
-            bed.lab.restore(board)
-        wait(1.0)
-
-    return strike
-
-
 def vanish(bed: Bed, wait: Wait) -> None:
     """Let a peer disappear without a FIN: its cable is pulled before it is killed.
 
@@ -138,26 +108,26 @@ def vanish(bed: Bed, wait: Wait) -> None:
     bed.lab.restore(VICTIM)
 
 
-def slow(seconds: float, board: str = VICTIM) -> Fault:
+def slow(seconds: float) -> Fault:
     """A board's link has a hundredth of its rate for so many seconds."""
 
     def strike(bed: Bed, wait: Wait) -> None:
-        bed.harmed.add(board)
-        bed.lab.slow(board, 1.25e6)
+        bed.harmed.add(VICTIM)
+        bed.lab.slow(VICTIM, 1.25e6)
         wait(seconds)
-        bed.lab.restore(board)
+        bed.lab.restore(VICTIM)
 
     return strike
 
 
-def starve(seconds: float, board: str = VICTIM) -> Fault:
+def starve(seconds: float) -> Fault:
     """A board has a tenth of its CPU time for so many seconds."""
 
     def strike(bed: Bed, wait: Wait) -> None:
-        bed.harmed.add(board)
-        bed.lab.starve(board, 0.02)
+        bed.harmed.add(VICTIM)
+        bed.lab.starve(VICTIM, 0.02)
         wait(seconds)
-        bed.lab.restore(board)
+        bed.lab.restore(VICTIM)
 
     return strike
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from random import Random
+from urllib.parse import urlsplit
 
-from benchmarks.chaos import strangers
+import zmq
+
 from benchmarks.chaos.bed import Bed, Wait
 from benchmarks.chaos.faults import VICTIM, end, tell
 from benchmarks.lab.shell import run
 from launcher.run.access import LAUNCHER
-from nodes.net.curve import new_pair
+from nodes.net.curve import new_pair, secure_dialler
 from nodes.net.keys import KeyFolder
+from nodes.protocol.codec import encode
+from nodes.protocol.messages import HOST, Attach, Credit, Hello, Ping, Shutdown
 
 ALIAS = 201
 """The last number of the address that the proxy listens at."""
@@ -20,7 +28,20 @@ ALIAS = 201
 CONTROL, DATA = 0, 1
 """The ports of an agent, counted from its address."""
 
-KNOCK_S = 5.0
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01"
+CURVE = GREETING + b"CURVE".ljust(20, b"\0") + bytes(32)
+PLAIN = GREETING + b"NULL".ljust(20, b"\0") + bytes(32)
+READY = b"\x04\x29\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
+LONG = b"\x06" + struct.pack(">Q", 1 << 40) + b"\x05HELLO"
+
+GARBAGE = (
+    b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", PLAIN[:11], CURVE, GREETING + bytes(52),
+    CURVE + LONG, CURVE + b"\x04\xc8\x05HELLO" + bytes(194), PLAIN + READY,
+    PLAIN + READY + b"\x02" + struct.pack(">Q", 1 << 40), Random(1).randbytes(1 << 16),
+)  # fmt: skip
+
+ROUNDS, ROUND_S = 50, 0.1
+"""Strangers knock for five seconds."""
 
 
 def interpose(harm: str, port: int) -> Callable[[Bed], None]:
@@ -60,24 +81,59 @@ def switch_on(bed: Bed, _: Wait) -> None:
     tell(bed)
 
 
-def _ports(bed: Bed) -> dict[str, str]:
-    """Every port of every agent, and whose it is."""
-    controls = {address: board for board, address in bed.lab.addresses.items()}
-    return controls | {strangers.data_of(port): board for port, board in controls.items()}
-
-
 def garbage(bed: Bed, wait: Wait) -> None:
-    """Bytes below ZeroMQ on all ports."""
-    strangers.garbage(_ports(bed), wait, KNOCK_S)
+    """Bytes below ZeroMQ on all ports, from many connections that stay open."""
+    random = Random(2)
+    with ExitStack() as held:
+        for _ in range(ROUNDS):
+            for address in _ports(bed):
+                parts = urlsplit(address)
+                with suppress(OSError):  # nobody has to take it
+                    connection = socket.create_connection((parts.hostname, parts.port), 1.0)
+                    held.callback(connection.close)
+                    connection.settimeout(0.2)
+                    connection.sendall(random.choice(GARBAGE))
+            if not wait(ROUND_S):
+                break
 
 
 def messages(bed: Bed, wait: Wait) -> None:
-    """Messages out of turn on all ports, from people without keys."""
-    strangers.messages(_ports(bed), wait, KNOCK_S)
+    """Well-formed messages out of turn on all ports, without keys: commands, attaches, credits."""
+    _say(dict.fromkeys(_ports(bed), b""), wait, b"")
 
 
 def wrong_keys(bed: Bed, wait: Wait) -> None:
-    """Messages on all ports, under a key that nobody admits."""
+    """The same under a secret key that nobody admits."""
     ring = KeyFolder(bed.lab.layout.keys / LAUNCHER)
-    known = [(port, ring.key_of(board)) for port, board in _ports(bed).items()]
-    strangers.wrong_keys(known, wait, KNOCK_S, new_pair()[1])
+    known = {address: ring.key_of(board) for address, board in _ports(bed).items()}
+    _say(known, wait, new_pair()[1])
+
+
+def _ports(bed: Bed) -> dict[str, str]:
+    """Every port of every agent, and whose it is: the data port follows the control port."""
+    places = bed.lab.layout.places.items()
+    return {
+        f"tcp://{place.host}:{place.port + port}": board
+        for board, place in places
+        for port in (CONTROL, DATA)
+    }
+
+
+def _say(keys: Mapping[str, bytes], wait: Wait, secret: bytes) -> None:
+    """Say everything to each address; `keys` are the public ones, empty without encryption."""
+    words = [encode(one) for one in (Hello(1, "x", 5.0), Ping(), Shutdown(), Attach(1, HOST))]
+    words += [encode(Credit(1, 0, 1))] * 100
+    with zmq.Context() as context:
+        for _ in range(ROUNDS):
+            for address, public in keys.items():
+                with context.socket(zmq.DEALER) as stranger:
+                    stranger.setsockopt(zmq.LINGER, 200)
+                    stranger.setsockopt(zmq.RECONNECT_IVL, -1)
+                    if public:
+                        secure_dialler(stranger, secret, public)
+                    stranger.connect(address)
+                    for word in words:
+                        with suppress(zmq.Again):
+                            stranger.send(word, zmq.DONTWAIT)
+            if not wait(ROUND_S):
+                break

@@ -237,11 +237,6 @@ class Lab:
         """Another link rate, in both directions."""
         perform(faults.slow(self.layout, self.place(device), bytes_per_s))
 
-    def slow_launcher(self, bytes_per_s: float) -> None:
-        """Another rate of the launcher's own link, in both directions; only where boards are
-        emulated."""
-        perform(plans.shape_launcher(self.layout, bytes_per_s))
-
     def starve(self, device: str, cores: float) -> None:
         """Another CPU quota."""
         perform(faults.starve(self.layout, self.place(device), cores))
@@ -270,18 +265,12 @@ class Lab:
         perform(plans.start(self.layout, place))
         self._settle((place,))
 
-    def renew(
-        self, keep: Collection[int] = (), meanwhile: Callable[[], None] = lambda: None
-    ) -> None:
-        """End all processes on the boards except `keep`, and start every agent again.
-
-        `meanwhile` is called while no agent runs.
-        """
+    def renew(self, keep: Collection[int] = ()) -> None:
+        """End all processes on the boards except `keep`, and start every agent again."""
         places = tuple(self.layout.places.values())
         for place in places:
             while pids := processes(self.layout, place) - set(keep):
                 end(pids)
-        meanwhile()
         for place in places:
             place.log.write_bytes(b"")
             perform(plans.start(self.layout, place))

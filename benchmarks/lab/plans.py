@@ -46,13 +46,8 @@ def _switch(layout: Layout) -> Iterable[Action]:
     yield _ip("address", "add", layout.host_address, "dev", here)
     yield _ip("link", "set", here, "up")
     if layout.config.launcher_link is not None:
-        yield from shape_launcher(layout, layout.config.launcher_link)
-
-
-def shape_launcher(layout: Layout, bytes_per_s: float) -> Iterable[Action]:
-    """Bound the launcher's own link in both directions."""
-    yield _shape((), layout.host_interface, bytes_per_s)
-    yield _shape(("-n", layout.switch), UPLINK, bytes_per_s)
+        yield _shape((), here, layout.config.launcher_link)
+        yield _shape(("-n", switch), UPLINK, layout.config.launcher_link)
 
 
 def board(layout: Layout, place: Place) -> Iterable[Action]:

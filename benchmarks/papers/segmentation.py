@@ -129,11 +129,6 @@ class KerasRow:
     paper_speedup: float
     seconds: float
 
-    @property
-    def reaches_goals(self) -> bool:
-        """Whether the heaviest is the optimum and nothing exceeds a cache."""
-        return self.balanced == self.optimum and self.overrun == 0
-
 
 def synthetic(filters: int) -> SyntheticRow:
     with tempfile.TemporaryDirectory(prefix="synthetic-") as place:

@@ -178,7 +178,7 @@ def test_more_connections_than_there_is_room_for(attacked: Attacked) -> None:
 @contextmanager
 def keyless(ports: tuple[str, ...], *arguments: str) -> Iterator[None]:
     """A process that opens silent connections to these ports without end."""
-    command = [sys.executable, "-m", "benchmarks.chaos.keyless", *ports, *arguments]
+    command = [sys.executable, "-m", "tests.nodes.keyless", *ports, *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as flood:
         assert flood.stdout is not None
         assert flood.stdout.readline(), "every connection has been opened once"

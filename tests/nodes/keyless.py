@@ -1,4 +1,4 @@
-"""Attacks ports as a host without keys: `python -m benchmarks.chaos.keyless tcp://HOST:PORT ...`.
+"""Attacks ports as a host without keys: `python -m tests.nodes.keyless tcp://HOST:PORT …`.
 
 It holds `--connections` to each address, all silent, and opens each anew as soon as it is closed.
 With `--churn` it closes each itself as soon as it is established, as fast as one processor can. It
@@ -15,8 +15,7 @@ import resource
 import select
 import socket
 import sys
-
-from benchmarks.chaos.strangers import end_of
+from urllib.parse import urlsplit
 
 Address = tuple[str, int]
 
@@ -66,7 +65,7 @@ class Keyless:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.chaos.keyless",
+        prog="python -m tests.nodes.keyless",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -76,14 +75,17 @@ def main() -> None:
     options = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    ends = [end_of(one) for one in options.addresses]
+    parts = [urlsplit(one) for one in options.addresses]
+    ends = [(one.hostname or "", one.port or 0) for one in parts]
     flood, is_under_way = Keyless(ends, options.connections, options.churn), False
     while not select.select([0], [], [], 0)[0]:
         flood.turn()
         if not is_under_way and flood.opened >= len(ends) * options.connections:
             is_under_way = True
-            print(flood.opened, flush=True)
-    print(flood.opened, flush=True)
+            sys.stdout.write(f"{flood.opened}\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{flood.opened}\n")
+    sys.stdout.flush()
     os._exit(0)  # closing thousands of connections one by one takes long
 
 
