@@ -66,7 +66,6 @@ from partition.measured.profiles import (
     subnet_time,
 )
 from partition.plan import Plan
-from partition.planner import as_run
 from partition.pricing.memory_budget import START_UP_BYTES
 
 ROUNDS = (3, 1, 1)
@@ -313,7 +312,7 @@ class Profiling:
         plan = self.planner.saved(saved, self._batched(profile))
         self._measure_phases(plan, f"measuring {saved.path.name}")
         problem = self.planner.problem(measured=self._batched(self._profile(profile.links)))
-        return as_run(problem, plan)
+        return self.planner.made_again(problem, plan)
 
     def _decide(self, links: tuple[LinkProfile, ...]) -> tuple[Plan, Choice]:
         """Measure the subnets of the best plans, and choose among these by the measurements.
@@ -356,9 +355,10 @@ class Profiling:
                 self._measure_phases(plans[each], stage)
                 tried = _with_phases(tried, plans[each], self._batched(self._profile()))
         measured = self.planner.problem(measured=self._batched(self._profile(links)))
-        final = ranked(problem, [as_run(measured, plan) for plan in plans.values()])
+        made = [self.planner.made_again(measured, plan) for plan in plans.values()]
+        final = ranked(measured, made)
         choice = Choice(
-            made_for=self.planner.question(problem, strategy.name),
+            made_for=self.planner.question(measured, strategy.name),
             strategy=strategy.name,
             plans=tuple(measured_plan(plan, before_s[shape(plan, self._kind)]) for plan in final),
         )

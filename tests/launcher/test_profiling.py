@@ -17,6 +17,7 @@ from launcher.commands.partition import main as partition
 from launcher.config.load import load_cluster
 from launcher.core.roll import Greeted, Roll
 from launcher.errors import BadInputError
+from launcher.plan.planner import Planner
 from launcher.profile.bench import (
     BATCH_S,
     FEWEST_FRAMES,
@@ -36,14 +37,15 @@ from launcher.profile.file import (
     write_atomically,
 )
 from launcher.profile.links import link_times, node_part
-from launcher.profile.measuring import ROUNDS, kinds
+from launcher.profile.measuring import ROUNDS, kinds, measure
 from launcher.profile.power import device_watts
 from launcher.progress import LineProgress
 from launcher.run.job import launch as launch_job
 from launcher.run.request import Request
-from launcher.run.runtime import Node, Runner
-from nodes.protocol.messages import Stats, Welcome
+from launcher.run.runtime import Node, Runner, RunResult
+from nodes.protocol.messages import DeviceOffer, EngineOffer, Stats, Welcome
 from partition.measured.profiles import NodeProfile, SubnetTime
+from partition.plan import Plan
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 
@@ -333,21 +335,62 @@ def test_a_profile_from_another_machine_or_of_another_model_is_refused(
     assert "was measured before the file of branches was changed" in refused(path)
 
 
+class Answering(InProcess):
+    """Its nodes answer the roll call."""
+
+    def call_roll(self, nodes: tuple[Node, ...], *_: object) -> Roll:
+        who = PI.model_dump(include={"machine", "cores", "engine", "version"})
+        offers = (EngineOffer("onnxruntime", devices=(DeviceOffer("cpu", ("fp32",)),)),)
+        found = (
+            Welcome(protocol=3, name=n.name, data_address="", rss_bytes=1, engines=offers, **who)
+            for n in nodes
+        )
+        return Roll({each.name: Greeted(welcome=each) for each in found})
+
+
+class Slowing(Answering):
+    """Each run takes longer than the one before, as on a machine that becomes busy."""
+
+    def run(self, plan: Plan, *given: Any) -> RunResult:
+        result, slower = super().run(plan, *given), 1.05 ** len(self.plans)
+        warmup_s = {
+            node: tuple(slower * 1e-4 * len(p.layers) for p in plan.phases if p.device == node)
+            for node in result.warmup_s
+        }
+        received_s = [slower * 1e-3 * (1 + number) for number in range(len(result.sent_s))]
+        return replace(
+            result,
+            sent_s=(0.0,) * len(result.sent_s),
+            received_s=tuple(received_s),
+            warmup_s=warmup_s,
+            message_s=dict.fromkeys(warmup_s, slower * 1e-5),
+        )
+
+
+def test_a_plan_of_a_profile_is_made_of_all_its_times_however_they_changed_meanwhile(
+    folder: Path,
+) -> None:
+    cluster = load_cluster(folder / "cluster.yaml").changed(
+        strategy="auto", pins={"stem": "a", "head": "b"}
+    )
+    model, progress = read(folder / "branches.onnx"), LineProgress(StringIO())
+    cache = ProfileCache(folder / "cache")
+    file, plan, _ = measure(cluster, model, None, progress, cache, runtime=Slowing().runtime)
+    assert file.choice is not None
+    again = Planner(cluster, model, file).plan(progress)
+    assert again.explanation.startswith(plan.explanation)
+    assert file.choice.plans[0].period_s == plan.period_s == pytest.approx(again.period_s)
+    assert again.channels == plan.channels
+    assert again.devices == plan.devices
+
+
 def test_a_launch_goes_by_the_profile_as_it_was_when_it_began(folder: Path) -> None:
     path = folder / written(folder)
 
-    class Changing(InProcess):
+    class Changing(Answering):
         def runtime(self, nodes: tuple[Node, ...]) -> AbstractContextManager[Runner]:
             path.write_text("{}")
             return super().runtime(nodes)
-
-        def call_roll(self, nodes: tuple[Node, ...], *_: object) -> Roll:
-            who = PI.model_dump(include={"machine", "cores", "engine", "version"})
-            found = (
-                Welcome(protocol=3, name=node.name, data_address="", rss_bytes=1, **who)
-                for node in nodes
-            )
-            return Roll({each.name: Greeted(welcome=each) for each in found})
 
     request = Request(folder / "cluster.yaml", profile=path, frames=2)
     outcome = launch_job(
