@@ -293,12 +293,14 @@ class PlanRequest:
 class Rehearsed:
     """Learn from what the nodes of this epoch have measured in their rehearsal.
 
-    `welcomes` has the nodes' answers to the greeting.
+    With `in_stream`, the times of phases are those of firings in the stream, which only later runs
+    learn. `welcomes` has the nodes' answers to the greeting.
     """
 
     epoch: int
     deployed: Mapping[str, Deployed]
     welcomes: Mapping[str, Welcome]
+    in_stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -337,6 +337,7 @@ class Improver:
         if any(s.state is not SessionState.IDLE for s in parts if s not in members):
             return self._search_again(asked, members)
         if asked.cause == "rehearsal":
+            self._searches_on |= self._limits.corrects_in_a_hurry
             took = f"takes {asked.factor:.3g} times as long as planned, as its rehearsal shows"
             why = f"{asked.nodes[0]} {took}"
             return Change(reply.blueprint, asked.cause, asked.nodes, f"{why}; {reply.note}")

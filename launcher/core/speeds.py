@@ -23,9 +23,10 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 
 from launcher.core.blueprint import Blueprint
-from nodes.protocol.messages import Stats
+from nodes.protocol.messages import Deployed, Stats
 
 LOOKS, LEAST_LOOKS = 5, 3
 """The largest and the least number of measurements whose median is taken."""
@@ -36,6 +37,13 @@ FIRINGS_EACH = 4
 REMEMBERED_S = 600.0
 """How long a factor stays valid without another measurement. It equals the longest time between
 changes because of speeds, so that trying a slow node again causes no additional changes."""
+
+KEPT_EVERY_S = 600.0
+"""How often what phases take in the stream is kept for later runs, while a plan stays."""
+
+DISTURBED = 1.5
+"""A node whose phases took so many times as long as in the rehearsal, or as short, was disturbed by
+something that the next run need not meet."""
 
 Factors = Mapping[str, float]
 """Node → its measured time as a multiple of what the cost model predicts."""
@@ -135,6 +143,17 @@ class SpeedMemory:
             if now_s < at_s + REMEMBERED_S
         }
         return {node: factor for node, (factor, _) in self._last.items()}
+
+
+def in_stream(deployed: Deployed, stats: Stats | None) -> Deployed | None:
+    """Return what a node has measured in its rehearsal, with the times that its phases take in the
+    stream; None if they are not known, or those of a disturbed node."""
+    if stats is None or stats.epoch != deployed.epoch:
+        return None
+    if len(stats.phase_s) != len(deployed.phase_s) or not all(stats.phase_s):
+        return None
+    took = sum(stats.phase_s) / max(sum(deployed.phase_s), 1e-12)
+    return replace(deployed, phase_s=stats.phase_s) if 1 / DISTURBED < took < DISTURBED else None
 
 
 def largest_change(factors: Factors, others: Factors) -> float:

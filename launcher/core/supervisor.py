@@ -71,6 +71,7 @@ from launcher.core.roll import (
 from launcher.core.rollout import Rollout
 from launcher.core.run_state import WITHOUT_PLAN, RunLife, RunStep
 from launcher.core.session import Contact, Session, SessionState, Step
+from launcher.core.speeds import KEPT_EVERY_S, in_stream
 from launcher.core.watch import EXIT_GRACE_S, Limits, Suspicion, Watch
 from launcher.errors import BadInputError, BarredError, LauncherError
 from nodes.core.engines import EngineLackingError, resolve
@@ -161,6 +162,7 @@ class Supervisor:
         self._away_s = self._away_until_s = 0.0
         self._stalls, self._stalled_at = 0, -1
         self._rolled_out_s = 0.0
+        self._keep_at_s = 0.0
         self._is_held_back = False
         """Whether all nodes run, and no frame is sent until it is known that the plan stays."""
 
@@ -420,9 +422,10 @@ class Supervisor:
                 case Stopped(_, stats):
                     session.stats = stats
                     session.deadline_s = None
-                    return self._finish_if_stopped()
+                    return self._finish_if_stopped(now_s)
                 case Stats():
                     session.stats = message
+                    return self._keep_times(now_s) if now_s >= self._keep_at_s else []
                 case _:  # a Pong: the agent lives, which was noted above
                     pass
         except RemoteProtocolError as error:
@@ -559,11 +562,23 @@ class Supervisor:
     def _stream(self, now_s: float) -> list[Action]:
         """Let frames stream by the plan that all nodes run."""
         self._is_held_back = False
+        self._keep_at_s = now_s + KEPT_EVERY_S
         every = self._rollout.data_addresses()
         addresses = {peer: every[peer] for peer in self.blueprint.host_peers()}
         self._watch.expect_links(addresses, now_s)
         self._watch.expect_results(now_s)
         return [Stream(addresses, self.blueprint), self._streaming()]
+
+    def _keep_times(self, now_s: float) -> list[Action]:
+        """Let later runs know what phases take in the stream."""
+        self._keep_at_s = now_s + KEPT_EVERY_S
+        found: dict[str, Deployed] = {}
+        welcomes: dict[str, Welcome] = {}
+        for session in self._members:
+            took = session.deployed and in_stream(session.deployed, session.stats)
+            if took is not None and session.welcome is not None:
+                found[session.node], welcomes[session.node] = took, session.welcome
+        return [Rehearsed(self.blueprint.epoch, found, welcomes, in_stream=True)] if found else []
 
     def _streaming(self) -> StageProgress:
         frames = self._watch.offered if self.frames == ENDLESS else self.frames
@@ -656,11 +671,11 @@ class Supervisor:
                 session.step(Step.STOP)
                 session.deadline_s = now_s + self._limits.run.silence_timeout_s
                 actions.append(Send(session.node, Stop(self.blueprint.epoch)))
-        return actions + self._finish_if_stopped()
+        return actions + self._finish_if_stopped(now_s)
 
-    def _finish_if_stopped(self) -> list[Action]:
+    def _finish_if_stopped(self, now_s: float) -> list[Action]:
         stopped = all(session.state is SessionState.STOPPED for session in self._members)
-        return self._end(None) if stopped else []
+        return [*self._keep_times(now_s), *self._end(None)] if stopped else []
 
     def _end(self, error: LauncherError | None) -> list[Action]:
         self.life.step(RunStep.END)
@@ -813,7 +828,8 @@ class Supervisor:
         self._preloading = None
         self._watch.expect_nothing()
         self._improver.cancel()
-        return self._recoverer.change(preloading.change, self.blueprint.epoch, now_s)
+        change = self._recoverer.change(preloading.change, self.blueprint.epoch, now_s)
+        return [*self._keep_times(now_s), *change]
 
     def _refuses_blobs(self, session: Session, failure: Failed) -> bool:
         return self._preloading is not None and self._preloading.is_refusal(session, failure)

@@ -91,7 +91,8 @@ class Limits:
     none. A source with a pace of its own makes at most one frame in `source_period_s`. Of the
     user's frames, `batch` are one
     frame to the core, and are called a batch in messages. `searches_on` says that the first plan
-    was made in a hurry, so that a better one is searched once frames stream.
+    was made in a hurry, so that a better one is searched once frames stream. So is one that
+    corrects it before the first frame, if the launcher `corrects_in_a_hurry`.
     """
 
     run: Timeouts
@@ -102,6 +103,7 @@ class Limits:
     source_period_s: float = 0.0
     batch: int = 1
     searches_on: bool = False
+    corrects_in_a_hurry: bool = False
 
     @property
     def starts_with_available(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +22,7 @@ from cnn.errors import CnnError
 from cnn.model import Model
 from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite
-from ga.auto import Auto
+from ga.auto import ALONE_MARGIN, Auto
 from ga.strategies import find_strategy
 from launcher.config.cluster import GaConfig, NodeConfig
 from launcher.config.load import Cluster
@@ -46,6 +46,7 @@ from partition.alone import fullest_bytes, plan_alone
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
 from partition.measured.profiles import LinkProfile, NodeProfile, Profile, measured_part
+from partition.objective import PERIOD_FIRST
 from partition.plan import Plan
 from partition.planner import Planned, find_plan, foreseen_plan
 from partition.prediction.foreseen import RunFacts
@@ -99,11 +100,14 @@ class Planner:
         is_empty = not (known.nodes or known.links)
         return None if is_empty else known.in_batches(self.planned.network.batch)
 
-    def remembering(self, welcomes: Mapping[str, Welcome]) -> Planner:
+    def remembering(
+        self, welcomes: Mapping[str, Welcome], say: Callable[[str], None] = lambda _: None
+    ) -> Planner:
         """Return the planner with the measurements of the model that profiling and earlier runs
         made there, and of the links.
 
         A node whose speed the user states keeps that. A profile that the user names replaces all.
+        `say` receives a sentence for each node whose board has another speed now.
         """
         if self.store is None or self.file is not None:
             return self
@@ -112,7 +116,7 @@ class Planner:
         known = {
             node: times
             for node, each in who.items()
-            if node not in stated and (times := self._kept_of(node, each, self.store))
+            if node not in stated and (times := self._kept_of(node, each, self.store, say))
         }
         links = kept_links(who, self.store)
         return replace(self, learned={**known, **self.learned}, links=links)
@@ -141,10 +145,26 @@ class Planner:
                     data = NodeTimes.of(times, self._mac_s(node))
                     self.store.keep_node(self.model.digest, who, data)
 
-    def _kept_of(self, node: str, who: NodeIdentity, store: ProfileCache) -> NodeProfile | None:
+    def _kept_of(
+        self,
+        node: str,
+        who: NodeIdentity,
+        store: ProfileCache,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> NodeProfile | None:
         """Return what is kept of a node, if its board is about as fast as it was."""
-        times = store.node(self.model.digest, who, self.model.network.layer)
-        return times.profile() if times is not None and times.hold(self._mac_s(node)) else None
+        times, mac_s = (
+            store.node(self.model.digest, who, self.model.network.layer),
+            self._mac_s(node),
+        )
+        if times is None:
+            return None
+        if times.hold(mac_s):
+            return times.profile()
+        slower = (mac_s or 0.0) / (times.mac_s or 1.0)
+        how = f"{max(slower, 1 / slower):.3g} times as {'slow' if slower > 1 else 'fast'}"
+        say(f"node {node} has become {how} since it was measured; it is planned anew")
+        return None
 
     def _mac_s(self, node: str) -> float | None:
         figures = self.facts.figures.get(node)
@@ -245,8 +265,11 @@ class Planner:
         if strategy is None and (kept := self._kept(problem)) is not None:
             with suppress(PartitionError):  # the plan does not fit, or cannot be read any more
                 found = search(problem, kept, progress)
-                progress.say("the plan is that of an earlier search; --search again makes another")
-                return found
+                if not self._loses_to_one(problem, found.plan):
+                    progress.say(
+                        "the plan is that of an earlier search; --search again makes another"
+                    )
+                    return found
         began_s, is_own = time.monotonic(), strategy is None and not self.hurries
         with self._no_plan():
             strategy = strategy or self.strategy(problem)
@@ -284,6 +307,18 @@ class Planner:
         if kept is None or not kept.holds(facts_of(problem)):
             return None
         return Decided(kept.choice, "; found by an earlier search")
+
+    def _loses_to_one(self, problem: Problem, plan: Plan) -> bool:
+        """Whether `auto` would use one device alone with the present times instead of `plan`."""
+        if self.cluster.config.strategy != Auto.name or problem.objective not in PERIOD_FIRST:
+            return False
+        if problem.pins or len({phase.device for phase in plan.phases}) == 1:
+            return False
+        alone = plan_alone(problem)
+        room = {device.name: device.memory_bytes for device in problem.devices}
+        most_bytes = room[alone.phases[0].device]
+        has_room = most_bytes is None or fullest_bytes(alone) <= most_bytes
+        return has_room and alone.period_s * (1 + ALONE_MARGIN) < plan.period_s
 
     def keep(self, problem: Problem, plan: Plan) -> None:
         """Keep the plan that the cluster's strategy has found, for later runs."""
@@ -358,6 +393,14 @@ class Planner:
             return f"it may hold {megabytes(room)}, so the others are needed"
         if strategy != Auto.name:
             return f"`strategy: {strategy}` uses the other nodes; `auto` would not"
+        if self.file is not None:
+            return (
+                "the profile's times are not those of this run: measure again with csdf-edge "
+                "partition profile"
+            )
+        stated = [each.name for each in self.nodes if each.macs_per_s is not None]
+        if stated:
+            return f"the plan was made with the `macs_per_s` of {', '.join(stated)}: leave it out"
         return "the plan was made with other times; the next run begins with the measured ones"
 
     def saved(self, saved: SavedPlan, measured: Profile | None = None) -> Plan:

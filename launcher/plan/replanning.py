@@ -106,12 +106,17 @@ class Replanner:
 
     def learn(self, plan: Plan, rehearsed: Rehearsed) -> None:
         """Use what nodes have measured in the rehearsal of a plan from now on, and keep it for
-        later runs."""
+        later runs. What they have measured in the stream is kept only."""
         with self._knowing:
-            self._planner = self._planner.after(plan, rehearsed.deployed)
-        planner = self._planner
-        planner.remember(plan, rehearsed.deployed, rehearsed.welcomes)
-        thread = threading.Thread(target=self._announce, args=(planner, plan))
+            planner = self._planner.after(plan, rehearsed.deployed)
+            if not rehearsed.in_stream:
+                self._planner = planner
+        measured = plan, rehearsed.deployed, rehearsed.welcomes
+        if rehearsed.in_stream:  # frames must not wait for the disk
+            thread = threading.Thread(target=planner.remember, args=measured)
+        else:
+            planner.remember(*measured)
+            thread = threading.Thread(target=self._announce, args=(planner, plan))
         self._announcing = [*(other for other in self._announcing if other.is_alive()), thread]
         thread.start()
 
@@ -159,6 +164,8 @@ class Replanner:
             try:
                 self._note(request.newcomers)
                 planner = self._planner
+                if request.slower:  # other programs make nodes slow, and may have ended by then
+                    planner = replace(planner, store=None)
                 plan = self._plan(planner, request, to_beat, is_needed)
                 gain, note = 1.0, ""
                 if to_beat is not None:

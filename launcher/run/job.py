@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
-from ga.auto import HURRIED
+from ga.auto import HURRIED, Auto
 from launcher.config.cluster import RANDOM, JournalConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RunConfig
@@ -306,6 +306,8 @@ def _alone(job: _Job, ready: _Ready, plan: Plan, result: RunResult) -> AloneRepo
     nodes = {device.name for device in plan.devices}
     nodes |= {node.name for node in ready.nodes} - job.absent.keys() - standby
     alone, why_not = planner.alone(nodes, with_warmup(plan, result))
+    if why_not and job.saved is not None:
+        why_not = "the plan is a saved one: launch its cluster.yaml to plan again"
     return AloneReport(alone.phases[0].device, alone.frame_s, fullest_bytes(alone), why_not)
 
 
@@ -523,7 +525,8 @@ def _ready(
     file = job.planner.file
     if file is not None:  # one of other machines would mislead the search
         check_agents(job.cluster, job.model, file, identities(job.planner.nodes, job.roll.welcomes))
-    job = replace(job, planner=job.planner.remembering(job.roll.welcomes))
+    remembering = job.planner.remembering(job.roll.welcomes, progress.say)
+    job = replace(job, planner=remembering)
     if job.planner.begins_with:
         progress.say(job.planner.begins_with)
     job = _measure_links(job, runner, folder / "links", progress)
@@ -544,12 +547,12 @@ def _ready(
         stack.callback(replan.close)
         adapt = options.recovery.adapt and job.saved is None
         recovery = options.recovery.model_copy(update={"adapt": adapt})
-        searches_on = plan.strategy == HURRIED
         options = replace(
             options,
             replan=replan,
             learn=replan.learn,
-            searches_on=searches_on,
+            searches_on=plan.strategy == HURRIED,
+            corrects_in_a_hurry=cluster.config.strategy == Auto.name,
             recovery=recovery,
         )
         if recovery.rebalance == "ask":

@@ -293,6 +293,7 @@ def _limits(options: RunOptions, batch: int) -> Limits:
         source_period_s=options.source_period_s,
         batch=batch,
         searches_on=options.searches_on,
+        corrects_in_a_hurry=options.corrects_in_a_hurry,
     )
 
 

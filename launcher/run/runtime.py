@@ -194,6 +194,7 @@ class RunOptions:
     replan: Replan | None = None
     learn: Learn | None = None
     searches_on: bool = False
+    corrects_in_a_hurry: bool = False
     cache: Path | None = None
     keep_agents: bool = False
     trace: Path | None = None

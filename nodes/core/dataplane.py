@@ -9,6 +9,7 @@ nodes of a channel may use it, over the link between them; anything else is a `R
 
 from __future__ import annotations
 
+import statistics
 from collections import deque
 
 from nodes.core.actions import Action, Dial, Fire, SendData
@@ -35,6 +36,12 @@ from nodes.protocol.messages import (
     TensorHeader,
 )
 
+SETTLED = 8
+"""The first firings of a phase, which `phase_s` leaves out."""
+
+FEWEST_FIRINGS, MOST_FIRINGS = 32, 128
+"""How many of a phase's last firings `phase_s` is computed from."""
+
 
 class DataPlane:
     """The data side of one deployment; raises `DeploymentError` if that is inconsistent.
@@ -51,6 +58,7 @@ class DataPlane:
         self.firings = [0] * len(deployment.phases)
         self.busy_s = [0.0] * len(deployment.phases)
         self.phase_cpu_s = [0.0] * len(deployment.phases)
+        self._lately_s = [deque[float](maxlen=MOST_FIRINGS) for _ in deployment.phases]
         self.sent_bytes = 0
         self.received_bytes = 0
         self.started = False
@@ -256,6 +264,15 @@ class DataPlane:
         inputs = self._remote_inputs[phase]
         return inputs + self._initial_inputs[phase] if frame == 0 else inputs
 
+    @property
+    def phase_s(self) -> tuple[float, ...]:
+        """The median time of each phase's last firings without waits for other processes; 0 for a
+        phase with too few."""
+        return tuple(
+            statistics.median(lately) if len(lately) >= FEWEST_FIRINGS else 0.0
+            for lately in self._lately_s
+        )
+
     def ended(self, event: FiringEnded) -> list[Action]:
         """Send the outputs of a firing that has ended, return the credits of its inputs, and fire.
 
@@ -268,6 +285,8 @@ class DataPlane:
         self.firings[phase] += 1
         self.busy_s[phase] += event.busy_s
         self.phase_cpu_s[phase] += event.cpu_s
+        if self.firings[phase] > SETTLED:
+            self._lately_s[phase].append(event.undisturbed_s)
         for number in self._local_outputs[phase]:
             self._held.put(number, self._bytes[number])
         for number, reader in self._reads[phase]:

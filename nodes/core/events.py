@@ -209,7 +209,8 @@ class FiringEnded(NamedTuple):
     It began at `began_s` on the monotonic clock and took `busy_s` seconds, in which the thread that
     computes had a CPU for `cpu_s`. `outputs` has the payloads by tensor name, which the core never
     reads; `shapes` has the shapes of those outputs that vary. `encoded` has the payloads of the
-    channels that are not raw, by channel number.
+    channels that are not raw, by channel number. Under its quota, but with the CPUs to itself, the
+    firing would have taken `undisturbed_s` (0: unknown).
 
     A tuple, because that thread makes one for every firing: a frozen dataclass takes three times as
     long.
@@ -224,6 +225,7 @@ class FiringEnded(NamedTuple):
     began_s: float = 0.0
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
     encoded: Mapping[int, memoryview] = MappingProxyType({})
+    undisturbed_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -384,4 +384,5 @@ class Lifecycle:
             energy_j=energy_j,
             channel_frames=() if plane is None else plane.channel_frames,
             waited_s=() if plane is None else plane.waited_s,
+            phase_s=() if plane is None else plane.phase_s,
         )

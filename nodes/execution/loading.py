@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock, Thread
 
 from nodes.execution.loaded_phase import LoadedPhase
-from nodes.execution.rehearsal import FEWEST_ROUNDS, Rehearsal, WireCosts
+from nodes.execution.rehearsal import FEWEST_ROUNDS, Rehearsal, WireCosts, engine_threads
 from nodes.executors.base import Executor, LoadOptions, LoadsBesideRuns
 from nodes.host.control_groups import room_bytes
 from nodes.net.loopback import Loopback
@@ -72,14 +72,16 @@ def rehearse(
     loopback: Loopback | None,
     goes_on: GoesOn,
     on_progress: OnProgress,
+    others: Collection[int] = frozenset(),
 ) -> tuple[tuple[float, ...], WireCosts]:
     """Return the phases' seconds, and what messages cost over the `loopback`, or zeros.
 
-    Raises `DroppedError` once it no longer `goes_on`.
+    The threads in `others` compute something else meanwhile. Raises `DroppedError` once it no
+    longer `goes_on`.
     """
     total = len(phases)
     rehearsed = [phase.rehearsed() for phase in phases]
-    rehearsal = Rehearsal(loopback, threads_of(deployment))
+    rehearsal = Rehearsal(loopback, threads_of(deployment), others)
     reported = 0
     for number in rehearsal.perform(rehearsed):
         if not goes_on():
@@ -131,12 +133,13 @@ class LoadedAhead:
                 f"the next subnets take {needed / 1e6:.0f} MB beside the present ones, and there "
                 f"is room for {room / 1e6:.0f} MB"
             )
+        others = engine_threads()
         try:
             given = self.deployment, graphs, executor, options
             load_phases(*given, self.phases, self._goes_on, _unreported)
             with contextlib.nullcontext() if loopback is None else loopback() as connection:
                 self.seconds, measured = rehearse(
-                    self.deployment, self.phases, connection, self._goes_on, _unreported
+                    self.deployment, self.phases, connection, self._goes_on, _unreported, others
                 )
             self.costs = costs if loopback is None else measured
             with self._lock:

@@ -17,16 +17,23 @@ quota of the thread that computes, for messages that of the process, which may d
 
 from __future__ import annotations
 
+import contextlib
+import os
 import statistics
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import cast
 
 import numpy as np
 
 from nodes.executors.base import BoundRun, ComputesElsewhere, LoadedSubnet, ThreadTimes, binder
 from nodes.host.control_groups import core_share, undisturbed_s
-from nodes.host.usage import waited_s
+from nodes.host.usage import opened_waits, waited_s
 from nodes.net.loopback import Loopback
 from nodes.protocol.payload import Array
 
@@ -82,39 +89,110 @@ def _beginnings(arrays: Iterable[Array]) -> list[Array]:
     return [array.reshape(-1)[: max(1, int(array.size * share))].copy() for array in whole]
 
 
+def engine_threads() -> frozenset[int]:
+    """Return the threads of this process that are neither Python's nor ZeroMQ's: an engine's."""
+    found = {int(name) for name in os.listdir("/proc/self/task")}
+    found -= {thread.native_id for thread in threading.enumerate()}
+    return frozenset(thread for thread in found if not _comm(thread).startswith("ZMQ"))
+
+
+def _comm(thread: int) -> str:
+    try:
+        return Path(f"/proc/self/task/{thread}/comm").read_text("utf-8", "replace")
+    except OSError:  # it has ended meanwhile
+        return "ZMQ"
+
+
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """A run of a subnet: its outputs, its seconds without waits for a CPU that other processes
-    used, and the processor time of the threads that computed it."""
+    """A run of a subnet: its outputs, when it began on the clock of `perf_counter`, the seconds
+    that passed, its seconds without waits for a CPU that other processes used, and the processor
+    time of the threads that computed it."""
 
-    outputs: Mapping[str, Array]
+    outputs: dict[str, Array]
+    began_s: float
+    passed_s: float
     seconds: float
     computed_s: float
     is_elsewhere: bool
     """Whether a thread of the engine's own has computed it."""
 
 
-def timed_run(subnet: LoadedSubnet, bound: BoundRun, core_share: float | None) -> TimedRun:
-    """Run a subnet whose inputs are `bound`, under a quota of `core_share` of each core."""
-    elsewhere = _elsewhere(subnet)
-    waited, began, cpu = waited_s(), time.perf_counter(), time.thread_time()
-    outputs = bound.run({})
-    computed_s, passed_s = time.thread_time() - cpu, time.perf_counter() - began
-    waits_s = None if waited is None else (waited_s() or 0.0) - waited
-    after = _elsewhere(subnet)
-    is_elsewhere = after.computed_s > elsewhere.computed_s
-    if is_elsewhere:
-        computed_s += after.computed_s - elsewhere.computed_s
-        waits_s = (after.waited_s or 0.0) - (elsewhere.waited_s or 0.0)
-    seconds = undisturbed_s(passed_s, computed_s, waits_s, core_share)
-    return TimedRun(outputs, seconds, computed_s, is_elsewhere)
+class RunClock:
+    """Times runs that `threads` compute, of which the calling thread is one.
+
+    The threads of an engine share the work of a run, and when one of them waits for a CPU, the
+    others may do its part. So each counts as computing, and as waiting, for as long as their mean.
+    The engine's threads are those that exist now, except the `others`, which compute something
+    else. Each thread has a quota of `core_share` of a core (None: unknown).
+    """
+
+    def __init__(
+        self, threads: int, core_share: float | None, others: Collection[int] = frozenset()
+    ) -> None:
+        self._threads = threads
+        self._core_share = core_share
+        own = threading.get_native_id()
+        computing = (own, *(engine_threads().difference(others) if threads > 1 else ()))
+        self._clocks = [(~thread << 3) | 6 for thread in computing]  # see clock_getcpuclockid(3)
+        self._files = [opened_waits(f"self/task/{thread}") for thread in computing]
+
+    def timed(
+        self,
+        subnet: LoadedSubnet,
+        bound: BoundRun,
+        rest: Mapping[str, Array] = MappingProxyType({}),
+    ) -> TimedRun:
+        """Run a subnet whose inputs are `bound`, except those in `rest`."""
+        elsewhere, before = _elsewhere(subnet), self._read()
+        began_s, began_own_s = time.perf_counter(), time.thread_time()
+        outputs = bound.run(rest)
+        own_s, passed_s = time.thread_time() - began_own_s, time.perf_counter() - began_s
+        now, after = self._read(), _elsewhere(subnet)
+        computed_s = now.computed_s - before.computed_s
+        each_s, waits_s = computed_s / self._threads, None
+        if now.waited_s is not None and before.waited_s is not None:
+            waits_s = (now.waited_s - before.waited_s) / self._threads
+        if is_elsewhere := after.computed_s > elsewhere.computed_s:
+            each_s = computed_s = own_s + after.computed_s - elsewhere.computed_s
+            waits_s = (after.waited_s or 0.0) - (elsewhere.waited_s or 0.0)
+        seconds = undisturbed_s(passed_s, each_s, waits_s, self._core_share)
+        return TimedRun(outputs, began_s, passed_s, seconds, computed_s, is_elsewhere)
+
+    def _read(self) -> ThreadTimes:
+        """Return the processor time and the waits of all threads."""
+        waits_s = [waited_s(file) for file in self._files]
+        computed_s = sum(map(_processor_s, self._clocks))
+        return ThreadTimes(computed_s, None if None in waits_s else sum(filter(None, waits_s)))
+
+    def close(self) -> None:
+        """Close the files of the kernel's counts."""
+        while self._files:
+            if (file := self._files.pop()) is not None:
+                os.close(file)
+
+
+def _processor_s(clock: int) -> float:
+    try:
+        return time.clock_gettime(clock)
+    except OSError:  # the thread has ended
+        return 0.0
 
 
 def _elsewhere(subnet: LoadedSubnet) -> ThreadTimes:
     """Return the times of the engine's own thread; zeros if it has none."""
-    if isinstance(subnet, ComputesElsewhere):
-        return subnet.engine_times()
-    return ThreadTimes(0.0, 0.0)
+    if _computes_elsewhere(type(subnet)):
+        return cast(ComputesElsewhere, subnet).engine_times()
+    return NO_TIMES
+
+
+@cache
+def _computes_elsewhere(kind: type) -> bool:
+    """Whether a kind of subnets `ComputesElsewhere`; to ask takes 3 µs, and every run asks."""
+    return issubclass(kind, ComputesElsewhere)
+
+
+NO_TIMES = ThreadTimes(0.0, 0.0)
 
 
 def _lower_quartile(values: Sequence[float]) -> float:
@@ -145,14 +223,20 @@ class RehearsedPhase:
 class Rehearsal:
     """Runs phases in rounds, and measures what messages cost if there is a `loopback`.
 
-    `threads` compute a run. All agents of a machine rehearse at once, so times exclude waits for
-    one another: the plan's prediction accounts for how agents share the cores of a machine.
+    `threads` compute a run, and the `others` something else meanwhile (`RunClock`). All agents of a
+    machine rehearse at once, so times exclude waits for one another: the plan's prediction accounts
+    for how agents share the cores of a machine.
     """
 
-    def __init__(self, loopback: Loopback | None = None, threads: int = 1) -> None:
+    def __init__(
+        self,
+        loopback: Loopback | None = None,
+        threads: int = 1,
+        others: Collection[int] = frozenset(),
+    ) -> None:
         self._loopback = loopback
         self._threads = threads
-        self._speed: float | None = None
+        self._others = others
         self._small_s: list[float] = []
         self._rounds: list[tuple[int, int, float]] = []
         self._left: list[Array] = []
@@ -160,18 +244,24 @@ class Rehearsal:
     def perform(self, phases: Sequence[RehearsedPhase]) -> Iterator[int]:
         """Run all rounds, and yield the round's number, from 1, after each run of a phase."""
         began_s = time.monotonic()
-        self._speed = core_share("thread-self", self._threads)
+        clock = RunClock(self._threads, core_share("thread-self", self._threads), self._others)
+        with contextlib.closing(clock):
+            yield from self._rounds_of(phases, clock, began_s)
+
+    def _rounds_of(
+        self, phases: Sequence[RehearsedPhase], clock: RunClock, began_s: float
+    ) -> Iterator[int]:
         for number in range(MOST_ROUNDS):
             if number >= FEWEST_ROUNDS and time.monotonic() > began_s + LONG_ENOUGH_S:
                 return
             for phase in phases:
                 if number % 2 or number == FEWEST_ROUNDS - 1:
-                    self._run(phase)
+                    self._run(phase, clock)
                 else:
                     self._run_without_messages(phase)
                 yield number + 1
 
-    def _run(self, phase: RehearsedPhase) -> None:
+    def _run(self, phase: RehearsedPhase, clock: RunClock) -> None:
         """Run a phase once, timed, while tensors move."""
         inputs = phase.make_inputs()
         bound = binder(phase.subnet)(inputs)
@@ -179,7 +269,7 @@ class Rehearsal:
         began_cpu_s = time.process_time()
         if self._loopback is not None:
             self._loopback.send(moving)
-        run = timed_run(phase.subnet, bound, self._speed)
+        run = clock.timed(phase.subnet, bound)
         if self._loopback is not None:
             self._loopback.receive(len(moving))
             spent_s = time.process_time() - began_cpu_s - run.computed_s

@@ -32,9 +32,10 @@ from nodes.core.deployment import MAX_VARYING_BYTES, borders_in_blocks, fits
 from nodes.execution.encoding import UndecodableError, check_available, encode
 from nodes.execution.loaded_phase import BegunFiring, LoadedPhase
 from nodes.execution.loading import DroppedError, LoadedAhead, load_phases, rehearse, threads_of
-from nodes.execution.rehearsal import WireCosts
+from nodes.execution.rehearsal import RunClock, TimedRun, WireCosts
 from nodes.executors.base import ComputesInBlocks, Executor, LoadedSubnet, LoadOptions
 from nodes.executors.engines import Engines
+from nodes.host.control_groups import core_share
 from nodes.host.heap import give_back_free_memory
 from nodes.host.time_slice import ask_for_usual_slices
 from nodes.host.usage import usage
@@ -128,6 +129,8 @@ class Worker:
         self._epoch: int | None = None
         self._phases: list[LoadedPhase] = []
         self._store: dict[tuple[str, int], tuple[Array, int]] = {}
+        self._clock: RunClock | None = None
+        """Opened by the first firing of an epoch, when all threads of its engine exist."""
         self._thread = Thread(target=self._run, name=THREAD_NAME, daemon=True)
         self._thread.start()
 
@@ -257,7 +260,14 @@ class Worker:
             del job  # the last tensors must not stay alive while the thread waits
             if time.monotonic() >= trim_at_s:
                 give_back_free_memory()
+                self._close_clock()  # the next one reads the quota again
                 trim_at_s = time.monotonic() + self._trim_period_s
+        self._close_clock()
+
+    def _close_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.close()
+        self._clock = None
 
     def _load(self, job: _Load) -> None:
         epoch = self._epoch = job.deployment.epoch
@@ -385,7 +395,8 @@ class Worker:
         """Run a phase, and return the event with its outputs or its error."""
         phase = self._phases[firing.phase]
         try:
-            outputs, began_s, busy_s, cpu_s = self._compute(phase, firing.begun, firing.frame)
+            run = self._compute(phase, firing.begun, firing.frame)
+            outputs = run.outputs
             encoded = _encoded(phase, outputs) if phase.encoded else {}
         except UndecodableError as error:
             return ev.FiringFailed(firing.epoch, firing.phase, firing.frame, str(error), error.node)
@@ -395,18 +406,27 @@ class Worker:
         shapes = {tensor: outputs[tensor].shape for tensor in phase.varying}
         sent = {tensor: outputs[tensor].data for tensor in phase.sent_raw}
         return ev.FiringEnded(
-            firing.epoch, firing.phase, firing.frame, sent, busy_s, cpu_s, began_s, shapes, encoded
+            firing.epoch,
+            firing.phase,
+            firing.frame,
+            sent,
+            run.passed_s,
+            run.computed_s,
+            run.began_s,
+            shapes,
+            encoded,
+            run.seconds,
         )
 
-    def _compute(
-        self, phase: LoadedPhase, firing: BegunFiring | Exception, frame: int
-    ) -> tuple[dict[str, Array], float, float, float]:
+    def _compute(self, phase: LoadedPhase, firing: BegunFiring | Exception, frame: int) -> TimedRun:
         if isinstance(firing, Exception):
             raise firing
         rest = firing.rest({tensor: self._store[tensor, frame][0] for tensor in phase.stored})
-        began, cpu = time.perf_counter(), time.thread_time()
-        outputs = firing.bound.run(rest)
-        cpu_s, busy_s = time.thread_time() - cpu, time.perf_counter() - began
+        if self._clock is None:
+            threads = self._options.threads
+            self._clock = RunClock(threads, core_share("thread-self", threads))
+        run = self._clock.timed(phase.subnet, firing.bound, rest)
+        outputs = run.outputs
         for tensor, dtype, shape in phase.static_outputs:
             made = outputs[tensor]
             if made.dtype != dtype or made.shape != shape:
@@ -424,7 +444,7 @@ class Worker:
             self._store[tensor, frame] = outputs[tensor], readers
         if phase.kept_from:
             phase.keep(outputs)
-        return outputs, began, busy_s, cpu_s
+        return run
 
     def _unload(self, job: _Unload) -> None:
         epoch = job.epoch
@@ -433,6 +453,7 @@ class Worker:
                 _close(phase.subnet)
             self._phases.clear()
             self._store.clear()
+            self._close_clock()
             self._epoch = None
             give_back_free_memory()
         self._dropped.discard(epoch)

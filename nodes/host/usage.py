@@ -141,14 +141,25 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def waited_s() -> float | None:
-    """Return the seconds since its start for which the calling thread waited for a CPU.
+def opened_waits(thread: str = "thread-self") -> int | None:
+    """Open the kernel's counts of a thread's times, and return the file's descriptor.
 
-    This is the kernel's count (`schedstat` in /proc), which includes waits because of a quota. The
-    result is None if the kernel does not count.
+    `thread` is an entry in /proc. The result is None if the kernel does not count.
     """
     try:
-        return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1]) / 1e9
+        return os.open(f"/proc/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def waited_s(file: int | None) -> float | None:
+    """Return the seconds since its start for which a thread waited for a CPU.
+
+    This is the kernel's count in the `file` of `opened_waits`, which includes waits because of a
+    quota. The result is None if the kernel does not count, or the thread has ended.
+    """
+    try:
+        return None if file is None else int(os.pread(file, 100, 0).split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return None
 

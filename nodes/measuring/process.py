@@ -32,7 +32,7 @@ import nodes.host.single_threaded_blas  # noqa: F401 - before NumPy
 import numpy as np  # isort: skip
 
 from nodes.execution.encoding import encode
-from nodes.execution.rehearsal import SMALL_BYTES, fit, timed_run
+from nodes.execution.rehearsal import SMALL_BYTES, RunClock, fit
 from nodes.executors.base import ExecutorError, LoadedSubnet, LoadOptions, LoadsUnprepared, binder
 from nodes.executors.registry import open_chosen
 from nodes.executors.synthetic_inputs import synthetic_input
@@ -141,14 +141,10 @@ def measure(
     threads: int = 1,
     clock: Callable[[], float] = time.monotonic,
 ) -> Samples:
-    """Run all probes in rounds, and messages between the rounds.
-
-    The time that a thread waits for a CPU is subtracted from a run, but other threads may do its
-    part meanwhile. So a run counts as at least its processor time divided by `threads`.
-    """
+    """Run all probes in rounds, and messages between the rounds."""
     found = _Measurement()
     inputs = {name: _inputs(subnet) for name, subnet in subnets.items()}
-    buffer = np.zeros(EVICTED_BYTES // 8)
+    buffer, runs = np.zeros(EVICTED_BYTES // 8), RunClock(threads, 1.0)
     before_s, began_s, began_cpu_s = _suspended_s(), clock(), time.process_time()
     for number in range(MOST_ROUNDS + 1):
         if number > FEWEST_ROUNDS and (
@@ -158,12 +154,11 @@ def measure(
         for name, subnet in subnets.items():
             bound = binder(subnet)(inputs[name])
             buffer.fill(number)
-            began_run_s = time.process_time()
-            seconds = timed_run(subnet, bound, 1.0).seconds
-            seconds = max(seconds, (time.process_time() - began_run_s) / threads)
+            seconds = runs.timed(subnet, bound).seconds
             if number:  # in the first round, memory is mapped
                 found.seconds.setdefault(name, []).append(seconds)
         _exchange(connection, found, is_long=bool(number % 2))
+    runs.close()
     costs = fit(found.small_s, found.messages)
     encode_s = sorted(found.encode_s)[len(found.encode_s) // 4]
     suspended_s = _suspended_s() - before_s

@@ -549,7 +549,7 @@ class Stats:
     They count since `Start`; those of messages since the agent's start, and the peak of memory
     since the deployment began to load (`nodes.host.usage.PeakMemory`). `firings`, `busy_s` and
     `phase_cpu_s` have one entry per phase. `elapsed_s` is the time since `Start`, `busy_s` that of
-    all firings. `cpu_s` counts all threads of the agent, `phase_cpu_s` the thread that computes.
+    all firings. `cpu_s` counts all threads of the agent, `phase_cpu_s` the threads that compute.
     `sent_bytes` and `received_bytes` count payloads on sockets. `rss_bytes` is resident memory
     without the pages of programs (`nodes.host.usage`), `rss_peak_bytes` its largest value,
     `anonymous_bytes` the part that no file backs. `stale_messages` were ignored because of their
@@ -559,7 +559,9 @@ class Stats:
     `channel_frames` has the frames that each channel of the deployment holds now, in its order: of
     a channel that begins here all frames that exist, of another one those that have arrived.
     `waited_s` has, per phase, the time for which this node computed nothing while the phase had its
-    inputs and some channel that it writes had no credit.
+    inputs and some channel that it writes had no credit. `phase_s` has the median time of each
+    phase's last firings, without waits for a CPU that other processes used, as `Deployed` has for
+    the rehearsal; 0 for a phase with too few firings.
     """
 
     epoch: int
@@ -579,6 +581,7 @@ class Stats:
     energy_j: float | None = None
     channel_frames: tuple[int, ...] = ()
     waited_s: tuple[float, ...] = ()
+    phase_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

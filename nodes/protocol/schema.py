@@ -190,6 +190,7 @@ def _messages(version: int) -> tuple[Record, ...]:
             "energy_j": optional(_joules),
             "channel_frames": list_of(_count),
             "waited_s": list_of(_seconds),
+            "phase_s": later(10, list_of(_seconds)),
         },
     )
     figures = (
@@ -275,7 +276,9 @@ def _messages(version: int) -> tuple[Record, ...]:
     )
 
 
-CHANGED: frozenset[type] = frozenset({words.Figures, words.GetFigures, words.Welcome})
+CHANGED: frozenset[type] = frozenset(
+    {words.Figures, words.GetFigures, words.Stats, words.Stopped, words.Welcome}
+)
 """The messages that `words.PROTOCOL` has added or changed, also by a record within them."""
 
 VERSIONS = range(words.OLDEST_PROTOCOL, words.PROTOCOL + 1)

@@ -387,8 +387,13 @@ def fused_phases(plan: Plan, profile: Profile) -> dict[str, float]:
 
 
 def measured_part(plan: Plan, profile: Profile) -> str:
-    """Return a sentence that says how many phases of a plan were measured."""
-    fused = len(fused_phases(plan, profile))
-    text = f"{fused} of {len(plan.phases)} phases were measured as they are"
-    rest = ", others are predicted from what was measured"
-    return text if fused == len(plan.phases) else text + rest
+    """Return a clause that says where the times of a plan's phases are from."""
+    fused = fused_phases(plan, profile)
+    others = [phase.device in profile.nodes for phase in plan.phases if phase.name not in fused]
+    numbers = {
+        f"measured as {'it is' if len(fused) == 1 else 'they are'}": len(fused),
+        "computed from other measurements of the node": sum(others),
+        "estimated": len(others) - sum(others),
+    }
+    text = ", ".join(f"{number} {how}" for how, number in numbers.items() if number)
+    return f"times of {len(plan.phases)} phase{'s' * (len(plan.phases) > 1)}: {text}"

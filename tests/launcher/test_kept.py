@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from cnn.model import Model, read
+from ga.auto import ALONE_MARGIN
 from launcher.config.load import Cluster, load_cluster
 from launcher.plan import planner as planning
 from launcher.plan.devices import Facts
@@ -22,10 +26,14 @@ from launcher.profile.file import NodeTimes, ProfileCache, ProfileFile
 from launcher.profile.links import identities
 from launcher.progress import LineProgress
 from nodes.protocol.messages import PROTOCOL, BoardFigures, Deployed, Welcome
+from partition.alone import plan_alone
 from partition.errors import PartitionError
+from partition.measured.profiles import CHANGED
 from partition.plan import Plan
+from partition.planner import foreseen_plan
 from partition.strategies.base import Problem, Solution
 from tests.launcher.models import write_branches
+from tests.launcher.test_boards import FIGURES
 
 NODES = "nodes: [{name: a}, {name: b}]\n"
 FOUND = "; found by an earlier search"
@@ -243,6 +251,46 @@ def test_a_plan_of_another_strategy_is_not_kept_as_that_of_the_cluster(
     planner = planner_of(tmp_path, model)
     planner.plan(LineProgress(io.StringIO()), strategy="sequential-balanced")
     assert not (tmp_path / "cache").exists()
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.floats(-4, 4).map(math.exp))
+@example(1.0)
+def test_a_board_that_has_become_faster_or_slower_is_planned_anew(
+    tmp_path: Path, model: Model, slower: float
+) -> None:
+    """By its own figures: its quota or its power mode may be another."""
+    planner = planner_of(tmp_path, model)
+    plan = planner.plan(LineProgress(io.StringIO()))
+    node = plan.phases[0].device
+    before = Facts(figures={node: FIGURES})
+    changed = replace(FIGURES, dense_s_per_mac=FIGURES.dense_s_per_mac * slower)
+    welcomes, said = {node: welcome(node)}, list[str]()
+    replace(planner, facts=before).remember(plan, rehearsed(plan, 2.0), welcomes)
+    later = replace(planner, facts=Facts(figures={node: changed}))
+    is_known = node in later.remembering(welcomes, said.append).learned
+    assert is_known is (1 / CHANGED < slower < CHANGED)
+    assert len(said) == (not is_known)
+    assert all(f"node {node} has become" in text for text in said)
+    assert node in planner.remembering(welcomes).learned, "a board that has no figures now"
+
+
+def test_a_kept_plan_that_one_node_alone_beats_by_now_is_searched_again(
+    tmp_path: Path, model: Model
+) -> None:
+    planner = planner_of(tmp_path, model)
+    planner = replace(planner, cluster=planner.cluster.changed(strategy="auto"))
+    problem = planner.problem()
+    back_and_forth = {layer.name: "ab"[n % 2] for n, layer in enumerate(model.network.layers)}
+    plan = foreseen_plan(problem, Solution(back_and_forth, "back and forth"), "auto")
+    planner.keep(problem, plan)
+    alone = plan_alone(problem)
+    assert alone.period_s < plan.period_s / (1 + ALONE_MARGIN), "the network is tiny"
+    found = planner.plan(LineProgress(io.StringIO()))
+    assert not found.explanation.endswith(FOUND)
+    assert found.period_s <= alone.period_s * (1 + ALONE_MARGIN)
 
 
 def test_a_speed_that_the_user_states_counts_more_than_rehearsals(

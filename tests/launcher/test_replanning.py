@@ -31,7 +31,7 @@ from launcher.plan.replanning import (
 from launcher.plan.settings import read_model
 from launcher.profile.file import ProfileCache
 from launcher.progress import LineProgress
-from nodes.protocol.messages import Deployed
+from nodes.protocol.messages import PROTOCOL, Deployed, Welcome
 from tests.launcher.models import write_branches
 
 WITHOUT_SEARCH = """
@@ -271,3 +271,33 @@ def test_what_a_rehearsal_lets_expect_is_said_while_the_run_goes_on(tmp_path: Pa
     assert text.endswith("frames/s expected, by the rehearsal")
     assert float(text.split()[0]) == pytest.approx(2.0, rel=0.05)
     assert replan.planner.learned["a"].subnets
+
+
+def test_what_phases_take_in_the_stream_is_for_later_runs_only(tmp_path: Path) -> None:
+    cluster = cluster_of(tmp_path, "strategy: sequential\n")
+    model, store = read_model(cluster), ProfileCache(tmp_path / "cache")
+    replan = Replanner(Planner(cluster, model, store=store), tmp_path / "subnets")
+    plan = replan(PlanRequest(1, ("a",))).plan
+    welcomes = {"a": Welcome(PROTOCOL, "a", "1", "tcp://x:1", "E", "machine", 4, 1)}
+    seconds = {taken: tuple(taken / len(plan.phases) for _ in plan.phases) for taken in (0.5, 0.6)}
+    replan.learn(plan, Rehearsed(1, {"a": Deployed(1, seconds[0.5], 1)}, welcomes))
+    streamed = {"a": Deployed(1, seconds[0.6], 1)}
+    replan.learn(plan, Rehearsed(1, streamed, welcomes, in_stream=True))
+    replan.close()
+    later = Planner(cluster, model, store=store).remembering(welcomes)
+    for planner, taken_s in ((replan.planner, 0.5), (later, 0.6)):
+        known_s = sum(subnet.seconds for subnet in planner.learned["a"].subnets)
+        assert known_s == pytest.approx(taken_s)
+
+
+def test_a_plan_for_nodes_that_others_make_slow_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.plan.planner.WORTH_KEEPING_S", 0.0)
+    cluster = cluster_of(tmp_path, "strategy: sequential\n")
+    store = ProfileCache(tmp_path / "cache")
+    replan = Replanner(Planner(cluster, read_model(cluster), store=store), tmp_path / "subnets")
+    replan(PlanRequest(1, ("a", "b", "c"), slower={"a": 4.0}))
+    assert not (tmp_path / "cache").exists()
+    replan(PlanRequest(2, ("a", "b", "c")))
+    assert (tmp_path / "cache").exists()

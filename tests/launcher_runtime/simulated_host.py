@@ -128,6 +128,7 @@ class SimulatedHost:
             stream = RunStream[object](own, begins_with(plan), frames=count)
             program = programs[number] if programs else None
             self.lanes.append(Lane(plan, stream, count, program, begins_with(plan)))
+        self.learned: list[lev.Rehearsed] = []
         self.streams_of = NetworkStreams(share, [lane.stream for lane in self.lanes])
         self._programs_began = False
         self.data: dict[str, Connection] = {}
@@ -211,7 +212,7 @@ class SimulatedHost:
             case lev.Halt():
                 self.halt()
             case lev.Rehearsed():
-                pass
+                self.learned.append(action)
             case lev.PlanRequest(epoch, left):
                 self.asked.append(action)
                 self.tell_story(f"plan epoch {epoch} for {left}")

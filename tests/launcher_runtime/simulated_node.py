@@ -134,4 +134,6 @@ class SimulatedNode:
                 assert (fire.frame == 0) == (channel.tensor in fire.inputs)
                 self.state[channel.tensor] = outputs[channel.kept_from]
         self.local.update({(tensor, fire.frame): value for tensor, value in outputs.items()})
-        return nev.FiringEnded(fire.epoch, fire.phase, fire.frame, outputs, busy_s)
+        return nev.FiringEnded(
+            fire.epoch, fire.phase, fire.frame, outputs, busy_s, undisturbed_s=busy_s
+        )

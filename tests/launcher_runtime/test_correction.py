@@ -8,6 +8,7 @@ import pytest
 
 from launcher.core import events as lev
 from launcher.core.improving import MOST_CORRECTIONS
+from nodes.core.dataplane import FEWEST_FIRINGS, SETTLED
 from tests.launcher_runtime.faults import recovering
 from tests.launcher_runtime.plans import in_a_row
 from tests.launcher_runtime.simulation import Replan, World, no_plan
@@ -145,3 +146,70 @@ def test_a_node_that_tells_the_times_of_other_phases_than_it_has_is_done_without
     ended_well(world)
     assert "n1" not in world.supervisor.blueprint.deployments
     assert any(f"the times of {1 + more} phases, and has 1" in said for said in world.notices)
+
+
+def kept_by(world: World) -> list[lev.Rehearsed]:
+    """What later runs learn from the stream."""
+    return [learned for learned in world.learned if learned.in_stream]
+
+
+def test_what_phases_took_in_the_stream_is_kept_at_the_end() -> None:
+    world = world_of()
+    world.slow = {"n1": 1.25}
+    world.run()
+    ended_well(world)
+    (kept,) = kept_by(world)
+    assert kept.epoch == world.supervisor.blueprint.epoch
+    took_s = {node: each.phase_s for node, each in kept.deployed.items()}
+    assert took_s == {
+        "n0": (pytest.approx(0.01),),
+        "n1": (pytest.approx(0.0125),),
+        "n2": (pytest.approx(0.01),),
+    }
+    assert kept.welcomes.keys() == took_s.keys()
+
+
+def test_a_few_firings_say_nothing_of_the_stream() -> None:
+    world = world_of(frames=SETTLED + FEWEST_FIRINGS - 1)
+    world.run()
+    assert kept_by(world) == []
+    world = world_of(frames=SETTLED + FEWEST_FIRINGS)
+    world.run()
+    assert len(kept_by(world)) == 1
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_nothing_is_kept_of_a_node_that_was_disturbed(factor: float) -> None:
+    world = world_of()
+    world.slow = {"n1": factor}
+    world.supervisor._improver._limits = recovering()
+    world.run()
+    ended_well(world)
+    (kept,) = kept_by(world)
+    assert kept.deployed.keys() == {"n0", "n2"}
+
+
+def test_nothing_is_kept_of_a_node_that_was_lost() -> None:
+    world = world_of(replan=on_all(3))
+    world.at(1.5, lambda: world.silent.add("n1"))
+    world.run()
+    assert any(past.cause == "loss" for past in world.supervisor.recoveries)
+    assert all("n1" not in kept.deployed for kept in kept_by(world))
+
+
+def test_a_long_stream_keeps_its_times_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launcher.core.supervisor.KEPT_EVERY_S", 5.0)
+    world = world_of(frames=3000)  # of 10 ms
+    world.run()
+    ended_well(world, 3000)
+    assert len(kept_by(world)) == pytest.approx(30 / 5, abs=1)
+
+
+def test_a_plan_that_was_corrected_in_a_hurry_is_searched_once_frames_stream() -> None:
+    """The plan before may have been kept from a run in which other programs disturbed the nodes."""
+    world = world_of(frames=3000, n1=10.0)
+    world.gain = lambda: 2.0 if len(world.asked) == 1 else 1.0
+    world.supervisor._improver._limits = replace(ADAPTING, corrects_in_a_hurry=True)
+    world.run()
+    ended_well(world, 3000)
+    assert [asked.effort for asked in world.asked][-1] == "whole"

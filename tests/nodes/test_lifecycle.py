@@ -6,6 +6,7 @@ import pytest
 
 from nodes.core import actions as act
 from nodes.core import events as ev
+from nodes.core.dataplane import FEWEST_FIRINGS, MOST_FIRINGS, SETTLED
 from nodes.core.lifecycle import ANSWER_TIMEOUT_S, Stage
 from nodes.protocol.messages import (
     HOST,
@@ -67,7 +68,9 @@ def test_from_deploy_to_stopped():
     agent.happens(ev.Measured("stop", ev.Usage(300, 400, 50, 2.5)))
     (stopped,) = replies(agent.happens(ev.Unloaded(7)), Stopped)
     assert stopped.stats == Stats(
-        7, (1,), (0.25,), 2.0, 1.0, 8, 8, 300, 400, 50, 0, 0, 8, (0.125,), None, (0, 1), (0.0,)
+        *(7, (1,), (0.25,), 2.0, 1.0, 8, 8, 300, 400, 50, 0, 0, 8, (0.125,), None, (0, 1)),
+        waited_s=(0.0,),
+        phase_s=(0.0,),
     )
     assert agent.core.life.stage is Stage.EMPTY
 
@@ -304,3 +307,17 @@ def test_what_is_loaded_ahead_is_closed_when_a_launcher_greets():
     agent = LoneCore().at(Stage.RUNNING)
     hello = Hello(PROTOCOL, agent.core.session.name, 15.0)
     assert has(agent.says(hello), act.CloseAhead)
+
+
+def test_statistics_have_the_usual_time_of_firings_once_there_are_enough():
+    agent, told = LoneCore().streaming(), []
+    for frame in range(SETTLED + MOST_FIRINGS + 1):
+        cold_s = 1.0 if frame < SETTLED or frame % 10 == 9 else 0.0
+        agent.data(HOST_LINK, TensorHeader(7, 0, frame, "float32", (2,)), b"12345678", 8)
+        firing = ev.FiringEnded(7, 0, frame, {"y": b"abcdefgh"}, 9.0)
+        agent.happens(firing._replace(undisturbed_s=0.25 + cold_s))
+        agent.data("n1", Credit(7, 1, 1))
+        told.append(measured(agent).phase_s)
+    enough = SETTLED + FEWEST_FIRINGS - 1
+    assert set(told[:enough]) == {(0.0,)}
+    assert set(told[enough:]) == {(0.25,)}

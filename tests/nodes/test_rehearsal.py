@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
+import hashlib
+import os
+import queue
+import subprocess
+import sys
 import time
 from pathlib import Path
 from threading import Thread
@@ -15,11 +21,12 @@ from nodes.execution.rehearsal import (
     MOST_ROUNDS,
     Rehearsal,
     RehearsedPhase,
+    RunClock,
     WireCosts,
     fit,
 )
-from nodes.executors.base import ThreadTimes
-from nodes.host.usage import waited_s
+from nodes.executors.base import ThreadTimes, binder
+from nodes.host.usage import opened_waits, waited_s
 from nodes.net.loopback import Loopback, loopback_address
 from nodes.protocol.payload import as_array
 
@@ -100,8 +107,10 @@ class Elsewhere(Doubles):
         until_s = time.thread_time() + 0.003
         while time.thread_time() < until_s:
             outputs = super().run(inputs)
-        spent = self.times.computed_s + time.thread_time()
-        self.times = ThreadTimes(spent, self.times.waited_s + (waited_s() or 0.0))
+        spent, file = self.times.computed_s + time.thread_time(), opened_waits()
+        self.times = ThreadTimes(spent, self.times.waited_s + (waited_s(file) or 0.0))
+        if file is not None:
+            os.close(file)
         return outputs
 
 
@@ -112,3 +121,71 @@ def test_what_an_engines_own_thread_computes_is_no_cost_of_messages(tmp_path: Pa
         list(rehearsal.perform([part]))
     assert part.typical_s >= 0.003
     assert rehearsal.costs().byte_s == 0.0, "not measured"
+
+
+class Shared(Doubles):
+    """A subnet whose work two threads share: whichever is free takes the next piece.
+
+    The second thread is not Python's own, as an engine's threads are not.
+    """
+
+    PIECES, PIECE = 300, bytes(200_000)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self.ended: queue.SimpleQueue[float] = queue.SimpleQueue()
+        self.thread: queue.SimpleQueue[int] = queue.SimpleQueue()
+        _thread.start_new_thread(self.help, ())
+        self.helper = self.thread.get()
+
+    def help(self) -> None:
+        self.thread.put(_thread.get_native_id())
+        while self.begin.get():
+            self.ended.put(self.work())
+
+    def work(self) -> float:
+        began_s = time.thread_time()
+        while self.left:
+            self.left.pop()
+            hashlib.sha256(self.PIECE).digest()  # other Python threads run meanwhile
+        return time.thread_time() - began_s
+
+    def run(self, inputs):
+        self.left = [None] * self.PIECES
+        self.begin.put(True)
+        self.computed_s = self.work()
+        self.computed_s += self.ended.get()
+        return super().run(inputs)
+
+
+HOG = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print(flush=True)
+while 1: pass
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_the_part_of_a_thread_that_waits_for_a_cpu_is_done_by_the_others() -> None:
+    """So such a run takes as long as its processor time, divided by the threads: at least."""
+    allowed = os.sched_getaffinity(0)
+    mine, others = sorted(allowed)[:2]
+    subnet = Shared()
+    with subprocess.Popen([sys.executable, "-c", HOG, str(mine)], stdout=subprocess.PIPE) as hog:
+        try:
+            assert hog.stdout is not None
+            hog.stdout.readline()
+            os.sched_setaffinity(0, {mine})
+            os.sched_setaffinity(subnet.helper, {others})
+            clock = RunClock(2, 1.0)
+            run = clock.timed(subnet, binder(subnet)(synthetic_inputs()))
+            clock.close()
+        finally:
+            os.sched_setaffinity(0, allowed)
+            subnet.begin.put(False)
+            hog.kill()
+    assert run.computed_s == pytest.approx(subnet.computed_s, rel=0.1)
+    assert run.seconds >= subnet.computed_s / 2
+    assert run.seconds <= run.passed_s * 1.01

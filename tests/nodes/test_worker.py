@@ -174,9 +174,9 @@ def test_an_engine_gets_no_more_threads_than_there_are_processors(
 ):
     rehearsed = []
 
-    def rehearsal(loopback, threads):
+    def rehearsal(loopback, threads, others):
         rehearsed.append(threads)
-        return Rehearsal(loopback, threads)
+        return Rehearsal(loopback, threads, others)
 
     monkeypatch.setattr("nodes.execution.loading.Rehearsal", rehearsal)
     assert isinstance(loaded(worker, replace(DEPLOYMENT, threads=asked)), ev.Loaded)

@@ -65,7 +65,11 @@ def test_a_phase_that_was_measured_has_its_own_time() -> None:
     assert measured.times == "measured"
     assert measured.phases[0].predicted_s == 1.5e-3
     assert measured.phases[1].predicted_s == pytest.approx(7e-3, rel=0.05)
-    assert measured_part(plan(), profile).startswith("1 of 2 phases")
+    assert measured_part(plan(), profile) == (
+        "times of 2 phases: 1 measured as it is, 1 computed from other measurements of the node"
+    )
+    of_one = measured_part(plan(), Profile({"a": node}))
+    assert of_one == "times of 2 phases: 1 measured as it is, 1 estimated"
 
 
 def test_a_subnet_measured_again_has_its_later_time() -> None:
