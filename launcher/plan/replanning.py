@@ -29,7 +29,7 @@ from launcher.plan.planner import Planner
 from launcher.plan.reported_memory import reported_limits, within_limits
 from launcher.plan.subnet_files import cut_subnets
 from launcher.run.runtime import CutPlan
-from nodes.protocol.messages import Welcome
+from nodes.protocol.messages import Deployed, Welcome
 from partition.plan import Plan
 
 SEARCH_SHARE = 0.5
@@ -113,12 +113,24 @@ class Replanner:
                 self._planner = planner
         measured = plan, rehearsed.deployed, rehearsed.welcomes
         if rehearsed.in_stream:  # frames must not wait for the disk
-            thread = threading.Thread(target=planner.remember, args=measured)
+            thread = threading.Thread(target=self._remember, args=(planner, *measured))
         else:
             planner.remember(*measured)
             thread = threading.Thread(target=self._announce, args=(planner, plan))
         self._announcing = [*(other for other in self._announcing if other.is_alive()), thread]
         thread.start()
+
+    def _remember(
+        self,
+        planner: Planner,
+        plan: Plan,
+        deployed: Mapping[str, Deployed],
+        welcomes: Mapping[str, Welcome],
+    ) -> None:
+        try:
+            planner.remember(plan, deployed, welcomes)
+        except BaseException as error:  # noqa: BLE001 - later runs begin with the rehearsed times
+            self._say(f"what phases took in the stream is not kept: {error}")
 
     def _announce(self, planner: Planner, plan: Plan) -> None:
         """Say which rate a plan is expected to reach, in a thread: the run must not wait for it."""
