@@ -30,7 +30,6 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/operate.md",
         "docs/service.md",
         "docs/observing.md",
-        "docs/watching.md",
         "docs/streaming.md",
         "docs/sources.md",
         "docs/sinks.md",
