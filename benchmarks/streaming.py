@@ -44,6 +44,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from benchmarks.processes import agents_of, command_of, rss_bytes
 from benchmarks.report import Figure, arguments, report, show
 
 SIDE, FILTERS, LAYERS = 64, 16, 4
@@ -356,8 +357,7 @@ def fill_channels(launcher: int) -> None:
 def look(launcher: int, folder: Path, seen: Seen) -> None:
     """Add a reading of each process's memory and of the disk use."""
     for name, pid in processes(launcher):
-        resident = resident_bytes(pid)
-        if resident is not None:
+        if resident := rss_bytes(pid):
             seen.memory.setdefault(name, []).append(resident)
     seen.most_lines_bytes = max(seen.most_lines_bytes, size_of(folder / "lines"))
     seen.most_npy_bytes = max(seen.most_npy_bytes, size_of(folder / "arrays"))
@@ -366,24 +366,10 @@ def look(launcher: int, folder: Path, seen: Seen) -> None:
 def processes(launcher: int) -> Iterator[tuple[str, int]]:
     """The launcher and the agents that it started, by their nodes' names."""
     yield "launcher", launcher
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (path / "cmdline").read_bytes().decode().split("\0")
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has ended
-            continue
-        if parent == launcher and "--name" in words:
-            yield words[words.index("--name") + 1], int(path.name)
-
-
-def resident_bytes(pid: int) -> int | None:
-    """Return the resident memory of a process; None if it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return None
-    found = next((line.split()[1] for line in lines if line.startswith("VmRSS:")), None)
-    return None if found is None else int(found) * 1024
+    for pid in agents_of(launcher):
+        words = command_of(pid)
+        if "--name" in words:
+            yield words[words.index("--name") + 1], pid
 
 
 def size_of(folder: Path) -> int:

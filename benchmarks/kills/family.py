@@ -10,10 +10,11 @@ import contextlib
 import ctypes
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.kills.daemon import STARTING, Daemon
+from benchmarks.processes import below, children
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -63,36 +64,3 @@ class Family:
         for pid in left:
             self.orphaned_s.setdefault(pid, now_s)
         return left
-
-
-def children(pid: int) -> list[int]:
-    """Return the children of a process; empty if it has ended."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                found += map(int, (task / "children").read_text().split())
-    return found
-
-
-def below(pid: int) -> Iterator[int]:
-    """Yield all descendants of a process."""
-    for child in children(pid):
-        yield child
-        yield from below(child)
-
-
-def command_of(pid: int) -> str:
-    """Return a process's command line; empty if it has ended."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-    return ""
-
-
-def anonymous_bytes(pid: int) -> int:
-    """Return the resident memory of a process that no file backs; 0 if it has ended."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-    return 0

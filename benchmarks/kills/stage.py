@@ -22,9 +22,10 @@ import yaml
 from benchmarks.kills.asking import Asked, Client
 from benchmarks.kills.daemon import Daemon
 from benchmarks.kills.draws import AGENTS, HUNTED, SERVER, STREAM, candidates, draw_target
-from benchmarks.kills.family import Family, adopt_orphans, anonymous_bytes, command_of
+from benchmarks.kills.family import Family, adopt_orphans
 from benchmarks.kills.kept_stream import KeptStream
 from benchmarks.kills.operating import Operator, Versions
+from benchmarks.processes import command_of, sizes
 from benchmarks.service.server import LAUNCH, images, whole, write_version
 from benchmarks.serving.server import DIGITS
 from launcher.errors import LauncherError
@@ -118,7 +119,7 @@ class Stage:
         until_s = time.monotonic() + ORPHANS_S
         while self.family.look() and time.monotonic() < until_s:
             time.sleep(LOOK_S)
-        self.left = [f"process {pid}: {command_of(pid)}" for pid in self.family.look()]
+        self.left = [f"process {pid}: {' '.join(command_of(pid))}" for pid in self.family.look()]
         for pid in self.family.look():
             os.kill(pid, signal.SIGKILL)
         self.left += [f"file {path.name}" for path in (self.folder / "tmp").iterdir()]
@@ -254,7 +255,7 @@ class Stage:
         """See what runs, what it holds, and what the journal has."""
         self.family.look()
         for role, pids in self.family.members().items():
-            most = max(map(anonymous_bytes, pids))
+            most = max(sizes(pid).get("RssAnon", 0) for pid in pids)
             self.most_bytes[role] = max(most, self.most_bytes.get(role, 0))
         are_away = not any(
             daemon.ready_s for daemon in self.family.daemons if daemon.name in AGENTS
@@ -278,7 +279,7 @@ class Stage:
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, handle)
             number = signal.SIGKILL if target.stop_s is None else signal.SIGSTOP
-            strike = Strike(time.monotonic(), target.kind, target.stop_s, command_of(pid))
+            strike = Strike(time.monotonic(), target.kind, target.stop_s, " ".join(command_of(pid)))
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, number)
             self.strikes.append(strike)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.limits.chain import Chain, Frames, agents_of, made_chain
-from benchmarks.limits.processes import Ran, threads
+from benchmarks.processes import Ran, threads
 from benchmarks.report import Figure, report
 from launcher.run.processes import LocalAgents
 from launcher.run.runtime import Array

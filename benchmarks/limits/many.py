@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.limits.chain import Chain, Frames, made_chain, started
-from benchmarks.limits.processes import cpu_s, pss_bytes, rss_bytes
+from benchmarks.processes import cpu_s, pss_bytes, rss_bytes
 from benchmarks.report import Figure, Table, report
 from launcher.run.processes import LocalAgents
 from launcher.run.runtime import Node

@@ -6,7 +6,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from benchmarks.limits.chain import Frames, agents_of, made_chain
-from benchmarks.limits.processes import rss_bytes
+from benchmarks.processes import rss_bytes
 from benchmarks.report import Figure, report
 from launcher.run.processes import LocalAgents
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
+from benchmarks.processes import below, cpu_s, rss_bytes, sizes
 from nodes.host.usage import program_bytes
 
 
@@ -91,20 +90,10 @@ class Counting:
         return boards, sum(map(cpu_s, self._host))
 
 
-def cpu_s(pid: int) -> float:
-    """CPU seconds that a process has used, all its threads, in steps of a clock tick (proc(5))."""
-    fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def memory_of(pid: int) -> Memory:
     """Return what a process holds, without the pages of programs and libraries
     (`nodes.host.usage`)."""
-    found = {}
-    for line in Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines():
-        name, _, value = line.partition(":")
-        if name in ("VmHWM", "RssAnon"):
-            found[name] = int(value.split()[0]) * 1024
+    found = sizes(pid)
     peak_bytes = max(found["VmHWM"] - program_bytes(pid), found["RssAnon"])
     return Memory(peak_bytes, found["RssAnon"])
 
@@ -112,13 +101,4 @@ def memory_of(pid: int) -> Memory:
 def family_bytes(pid: int) -> int:
     """What a process and all that descend from it have resident, added up; pages that two of them
     share count twice. What ends meanwhile counts as nothing."""
-    try:
-        children = [
-            int(child)
-            for path in Path(f"/proc/{pid}/task").glob("*/children")
-            for child in path.read_text("ascii").split()
-        ]
-        pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE") + sum(map(family_bytes, children))
+    return sum(map(rss_bytes, (pid, *below(pid))))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from dataclasses import dataclass
-from pathlib import Path
+
+from benchmarks.processes import children, times_s
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,6 @@ class ProcessorTime:
 def processor_time(server: int) -> ProcessorTime:
     """Return what was taken so far; commands are the processes that this one has waited for."""
     waited = resource.getrusage(resource.RUSAGE_CHILDREN)
-    own_s, ended_s = _times(server)
-    tasks = Path(f"/proc/{server}/task").glob("*/children")
-    children = [int(child) for file in tasks for child in file.read_text().split()]
-    running_s = sum(sum(_times(child)) for child in children)
+    own_s, ended_s = times_s(server)
+    running_s = sum(sum(times_s(child)) for child in children(server))
     return ProcessorTime(waited.ru_utime + waited.ru_stime, own_s, ended_s + running_s)
-
-
-def _times(process: int) -> tuple[float, float]:
-    """Seconds of a process, and of its children that have ended."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    ticks = [int(field) / os.sysconf("SC_CLK_TCK") for field in fields[11:15]]
-    return ticks[0] + ticks[1], ticks[2] + ticks[3]

@@ -18,6 +18,7 @@ import onnxruntime as ort
 import yaml
 from onnx import numpy_helper
 
+from benchmarks.processes import agents_of
 from benchmarks.serving.server import DIGITS, WAIT_S
 
 LAUNCH = (sys.executable, "-m", "launcher.commands.launch")
@@ -134,13 +135,6 @@ class Up:
         code = self.end_of_output()
         assert not [agent for agent in agents if Path(f"/proc/{agent}").exists()]
         return code
-
-
-def agents_of(service: int) -> list[int]:
-    """The process ids of the agents that the process of a service has started."""
-    children = Path(f"/proc/{service}/task").glob("*/children")
-    found = [int(child) for file in children for child in file.read_text().split()]
-    return [child for child in found if b"nodes.cli" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def command(folder: Path, *arguments: str) -> tuple[int, Any]:

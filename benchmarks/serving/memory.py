@@ -7,18 +7,17 @@ the second tenth, since the first fills caches.
 
 from __future__ import annotations
 
-import os
 import statistics
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.processes import rss_bytes
 from benchmarks.report import Figure, report
 from benchmarks.serving.asking import inputs
 from benchmarks.serving.server import DIGITS, WAIT_S, Serving
@@ -49,7 +48,7 @@ def measure(minutes: float) -> dict[str, Any]:
     for number in range(SAMPLES):
         is_over.wait(began_s + 60 * minutes * (number + 1) / SAMPLES - time.monotonic())
         for name, pid in processes.items():
-            samples[name].append(_resident_bytes(pid))
+            samples[name].append(rss_bytes(pid))
     is_over.set()
     for one in running:
         one.result()
@@ -73,11 +72,6 @@ def _growth(name: str, samples: list[int]) -> Figure:
     percent = 100 * (after / before - 1)
     note = f"{before / 1e6:.1f} → {after / 1e6:.1f} MB"
     return Figure(f"growth, {name}", round(percent, 2), "%", at_most=AT_MOST_PERCENT, note=note)
-
-
-def _resident_bytes(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 Ask = Callable[[Serving, dict[str, Any], int], None]

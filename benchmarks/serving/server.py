@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from benchmarks.processes import agents_of
+
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
 ON_THREE = Path(__file__).parent / "digits.yaml"
@@ -48,11 +50,7 @@ class Serving:
 
     def agents(self) -> list[int]:
         """The process ids of its agents."""
-        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        found = [int(child) for file in children for child in file.read_text().split()]
-        return [
-            child for child in found if b"nodes.cli" in Path(f"/proc/{child}/cmdline").read_bytes()
-        ]
+        return agents_of(self.process.pid)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal; return the exit code, once no agent is left."""

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import agents_of
 from benchmarks.service.server import (
     LAUNCH,
     Up,
-    agents_of,
     images,
     whole,
     write_cluster,

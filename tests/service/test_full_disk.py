@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.service.server import LAUNCH, agents_of, images, write_cluster, write_version
+from benchmarks.processes import agents_of
+from benchmarks.service.server import LAUNCH, images, write_cluster, write_version
 from tests.launcher.test_full_disk import why_not
 
 WAIT_S = 120.0
