@@ -7,7 +7,7 @@ Both compare results by the rules of a launch. Small networks come first. Networ
 exported yet are named and omitted.
 
 Outcomes are appended to a file, one JSON line each. Those of the same commit that the file has
-already are not repeated (`--known`); failures leave a log beside the file.
+already are not repeated; failures leave a log beside the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.zoo.cache import file_of, folder
-from benchmarks.zoo.frames import CHOICES
 from benchmarks.zoo.outcomes import Ledger, Outcome, Trial, as_line, from_line
 from benchmarks.zoo.registry import Entry, chosen
 
@@ -37,10 +36,10 @@ def main() -> int:
         return _part(entries[0], arguments)
     there = [entry for entry in entries if file_of(entry.name).exists()]
     there.sort(key=lambda entry: file_of(entry.name).stat().st_size)
-    ledger = Ledger(arguments.outcomes or folder() / "outcomes.jsonl", arguments.known)
+    ledger = Ledger(arguments.outcomes or folder() / "outcomes.jsonl")
     bad = done = 0
-    for number, entry in enumerate(there):
-        for outcome in _outcomes(entry, number, arguments, ledger):
+    for entry in there:
+        for outcome in _outcomes(entry, arguments, ledger):
             done += 1
             bad += not outcome.is_good
             print(outcome, flush=True)
@@ -58,33 +57,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--launch", default=[], **strategies, help="over nodes of this machine")
     parser.add_argument("--in-process", default=[], **strategies, help="phase by phase, here")
-    parser.add_argument(
-        "--rotate", action="store_true", help="launch each network under one of these strategies"
-    )
-    parser.add_argument("--frames", choices=tuple(CHOICES), default="mix")
     parser.add_argument("--limit-s", type=float, default=600.0, help="seconds for each trial")
     parser.add_argument("--outcomes", type=Path, help="file; in the zoo's folder by default")
-    parser.add_argument(
-        "--known", choices=("commit", "any", "none"), default="commit",
-        help="which outcomes in the file count: of this commit, all, none",
-    )  # fmt: skip
     parser.add_argument(
         "--part", choices=("read", "in-process", "launched"), help=argparse.SUPPRESS
     )
     return parser.parse_args()
 
 
-def _outcomes(
-    entry: Entry, number: int, arguments: argparse.Namespace, ledger: Ledger
-) -> Iterator[Outcome]:
+def _outcomes(entry: Entry, arguments: argparse.Namespace, ledger: Ledger) -> Iterator[Outcome]:
     """What becomes of one network; nothing is tried with one that cannot be read."""
-    launches = arguments.launch
-    if arguments.rotate and launches:
-        launches = [launches[number % len(launches)]]
-    frames = arguments.frames
     first = [Trial(entry.name, "read")]
-    second = [Trial(entry.name, "in-process", name, frames) for name in arguments.in_process]
-    third = [Trial(entry.name, "launched", name, frames) for name in launches]
+    second = [Trial(entry.name, "in-process", name) for name in arguments.in_process]
+    third = [Trial(entry.name, "launched", name) for name in arguments.launch]
     for trials in (first, second, third):
         is_good = True
         for outcome in _tried(trials, arguments.limit_s, ledger):
@@ -117,8 +102,7 @@ def _made(trials: Sequence[Trial], limit_s: float, ledger: Ledger) -> list[Outco
     strategies = [trial.strategy for trial in together if trial.strategy]
     command = [
         sys.executable, "-m", "benchmarks.zoo", first.name, "--part", first.way,
-        "--frames", first.frames, "--limit-s", str(limit_s),
-        "--outcomes", str(ledger.log_of(first)),
+        "--limit-s", str(limit_s), "--outcomes", str(ledger.log_of(first)),
         *(["--launch", *strategies] if strategies else []),
     ]  # fmt: skip
     reason = ""
@@ -155,13 +139,13 @@ def _part(entry: Entry, arguments: argparse.Namespace) -> int:
     elif arguments.part == "launched":
         from benchmarks.zoo.launching import launched  # noqa: PLC0415
 
-        trial = Trial(entry.name, "launched", arguments.launch[0], arguments.frames)
+        trial = Trial(entry.name, "launched", arguments.launch[0])
         print(as_line(launched(entry, trial, arguments.limit_s, arguments.outcomes)))
     else:
         from benchmarks.zoo.in_process import try_strategies  # noqa: PLC0415
 
         with tempfile.TemporaryDirectory() as place:
-            for outcome in try_strategies(entry, arguments.launch, arguments.frames, Path(place)):
+            for outcome in try_strategies(entry, arguments.launch, Path(place)):
                 print(as_line(outcome), flush=True)
     return 0
 

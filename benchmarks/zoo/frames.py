@@ -1,37 +1,29 @@
 """Makes the frames for the zoo's networks: noise, a dark room, a white wall.
 
 Images come as numbers around 0, from 0 to 1 or from 0 to 255, by network, and nothing in the file
-says which; so `mix` has all of them.
+says which; so all of them are made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
 from cnn.network import Network, Tensor
 from launcher.run.runtime import Array, Frame
 
-KINDS = ("noise", "camera", "black", "white", "glare")
-"""Normal numbers; uniform ones from 0 to 255; 0; 1; 255."""
-
-CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"mix": ("noise", *KINDS)} | {kind: (kind,) for kind in KINDS}
-)
-"""What may be asked for → the kinds of its frames, in order."""
+KINDS = ("noise", "noise", "camera", "black", "white", "glare")
+"""Normal numbers, twice; uniform ones from 0 to 255; 0; 1; 255."""
 
 
-def frames(network: Network, choice: str, *, with_state: bool = False) -> list[Frame]:
-    """The frames that are called `choice`, an array for every input in each; `with_state` for what
-    the network would feed back, too."""
+def frames(network: Network, *, with_state: bool = False) -> list[Frame]:
+    """A frame of each kind, with an array for every input; `with_state` for what the network would
+    feed back, too."""
     generator = np.random.default_rng(0)
     names = (*network.inputs, *(network.state if with_state else ()))
     return [
-        {name: _values(generator, network.tensors[name], kind) for name in names}
-        for kind in CHOICES[choice]
+        {name: _values(generator, network.tensors[name], kind) for name in names} for kind in KINDS
     ]
 
 

@@ -49,18 +49,16 @@ _QUICK = {"vertical": {"budget": 0.05}}
 _QUICK_HYBRID = HybridEffort(chains=16, work=2e6, least_steps=60, finalists=3, refinements=1)
 
 
-def try_strategies(
-    entry: Entry, strategies: Sequence[str], choice: str, folder: Path
-) -> Iterator[Outcome]:
+def try_strategies(entry: Entry, strategies: Sequence[str], folder: Path) -> Iterator[Outcome]:
     """What becomes of the network under each strategy; `folder` is for passing files."""
-    trials = [Trial(entry.name, "in-process", strategy, choice) for strategy in strategies]
+    trials = [Trial(entry.name, "in-process", strategy) for strategy in strategies]
     try:
         cluster = _cluster(entry, folder)
         model = read_model(cluster)
     except BadInputError as error:
         yield from (Outcome(trial, refusal(entry, str(error))) for trial in trials)
         return
-    shown = frames(model.network, choice, with_state=True)
+    shown = frames(model.network, with_state=True)
     original = model.write_original(folder / "original")
     wanted = list(
         reference_results(

@@ -31,7 +31,7 @@ def launched(entry: Entry, trial: Trial, limit_s: float, log: Path) -> Outcome:
         return Outcome(trial, refusal(entry, str(error)))
     outcome = Outcome(trial, "", layers=len(network.layers))
     with tempfile.TemporaryDirectory() as folder:
-        shown = write(frames(network, trial.frames), Path(folder))
+        shown = write(frames(network), Path(folder))
         cluster = {
             "model": settings(entry),
             "nodes": [{"name": f"n{number}"} for number in range(NODES)],

@@ -17,18 +17,14 @@ REFUSED, AGREES = "refused as expected", "agrees"
 Way: TypeAlias = Literal["read", "in-process", "launched"]
 """Only read and simplified; planned, cut and run in one process; launched over several nodes."""
 
-Kept: TypeAlias = Literal["commit", "any", "none"]
-"""Which earlier outcomes count: those of the same commit, all, or none."""
-
 
 @dataclass(frozen=True)
 class Trial:
-    """A network, what is tried with it, and the frames that it is shown."""
+    """A network, and what is tried with it."""
 
     name: str
     way: Way
     strategy: str = ""
-    frames: str = "mix"
 
     def __str__(self) -> str:
         return f"{self.name} {self.strategy or self.way}"
@@ -86,13 +82,13 @@ def from_line(line: str) -> tuple[Outcome, dict[str, Any]]:
 class Ledger:
     """A file of outcomes, to which each is added as soon as it is known."""
 
-    def __init__(self, path: Path, kept: Kept = "commit") -> None:
+    def __init__(self, path: Path) -> None:
         self.logs = path.parent / "logs"
         self._path = path
         self._commit = _commit()
         self._known: dict[Trial, Outcome] = {}
         for outcome, rest in _lines(path):
-            if kept == "any" or (kept == "commit" and rest.get("commit") == self._commit):
+            if rest.get("commit") == self._commit:
                 self._known[outcome.trial] = outcome
 
     def find(self, trial: Trial) -> Outcome | None:
@@ -109,7 +105,7 @@ class Ledger:
     def log_of(self, trial: Trial) -> Path:
         """The file for the log of a trial that failed."""
         self.logs.mkdir(parents=True, exist_ok=True)
-        return self.logs / f"{trial.name} {trial.way} {trial.strategy} {trial.frames}.log"
+        return self.logs / f"{trial.name} {trial.way} {trial.strategy}.log"
 
 
 def refusal(entry: Entry, reason: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 import cnn
 from benchmarks.zoo.cache import VARIABLE
-from benchmarks.zoo.frames import CHOICES, KINDS, frames, write
+from benchmarks.zoo.frames import KINDS, frames, write
 from benchmarks.zoo.outcomes import AGREES, Ledger, Outcome, Trial
 from launcher.inputs.arrays import LastArchive, open_arrays
 from tests.cnn.models import convolution, model, node, save, value
@@ -42,16 +42,14 @@ def test_what_is_known_of_this_commit_is_not_tried_again(tmp_path: Path) -> None
     Ledger(path).add(Outcome(TRIAL, AGREES, error=None, seconds=2.5))
     assert Ledger(path).find(TRIAL) == Outcome(TRIAL, AGREES, error=None, seconds=2.5)
     assert Ledger(path).find(LAUNCH) is None
-    assert Ledger(path, "none").find(TRIAL) is None
 
 
-def test_what_is_known_of_another_commit_is_if_that_is_asked_for(tmp_path: Path) -> None:
+def test_what_is_known_of_another_commit_is_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "outcomes.jsonl"
     Ledger(path).add(Outcome(TRIAL, AGREES))
     line = json.loads(path.read_text())
     path.write_text(json.dumps({**line, "commit": "another"}) + "\n")
     assert Ledger(path).find(TRIAL) is None
-    assert Ledger(path, "any").find(TRIAL) == Outcome(TRIAL, AGREES)
 
 
 def test_the_last_outcome_counts_and_a_torn_line_does_not(tmp_path: Path) -> None:
@@ -66,11 +64,10 @@ def test_the_last_outcome_counts_and_a_torn_line_does_not(tmp_path: Path) -> Non
     assert found.is_good
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-def test_frames_are_what_the_choice_says(choice: str, tmp_path: Path) -> None:
-    shown = frames(network(tmp_path, FLOAT, HALF), choice)
-    assert len(shown) == len(CHOICES[choice])
-    for kind, frame in zip(CHOICES[choice], shown, strict=True):
+def test_there_is_a_frame_of_each_kind(tmp_path: Path) -> None:
+    shown = frames(network(tmp_path, FLOAT, HALF))
+    assert len(shown) == len(KINDS)
+    for kind, frame in zip(KINDS, shown, strict=True):
         for name in ("x0", "x1"):
             found = frame[name]
             assert np.isfinite(found).all()
@@ -81,9 +78,7 @@ def test_frames_are_what_the_choice_says(choice: str, tmp_path: Path) -> None:
 
 
 def test_a_cameras_white_is_255_and_indices_stay_small(tmp_path: Path) -> None:
-    for frame, kind in zip(
-        frames(network(tmp_path, BYTE, INDEX, TRUTH), "mix"), CHOICES["mix"], strict=True
-    ):
+    for frame, kind in zip(frames(network(tmp_path, BYTE, INDEX, TRUTH)), KINDS, strict=True):
         assert [frame[name].dtype for name in frame] == [np.uint8, np.int64, np.bool_]
         assert frame["x1"].max() <= 99
         if kind in ("white", "glare"):
@@ -92,15 +87,10 @@ def test_a_cameras_white_is_255_and_indices_stay_small(tmp_path: Path) -> None:
             assert not any(array.any() for array in frame.values())
 
 
-def test_a_mix_has_every_kind_and_noise_twice() -> None:
-    assert set(CHOICES["mix"]) == set(KINDS)
-    assert CHOICES["mix"].count("noise") == 2
-
-
 def test_a_launch_streams_them_in_this_order(tmp_path: Path) -> None:
     found = network(tmp_path, FLOAT, BYTE)
     tensors = [found.tensors[name] for name in found.inputs]
-    shown = frames(found, "mix")
+    shown = frames(found)
     files = write(shown, tmp_path)
     assert files == sorted(files)
     for file, frame in zip(files, shown, strict=True):
