@@ -50,21 +50,10 @@ class Tried:
     def total(self, key: str) -> int:
         return sum(getattr(one, key) for one in self.streams)
 
-    def line(self) -> str:
-        times = self.recover_s
-        took = f"{statistics.median(times):6.1f}{max(times):7.1f}" if times else f"{'–':>6}{'–':>7}"
-        counts = "".join(f"{self.total(k):8}" for k in ("frames", "results"))
-        counts += "".join(f"{self.total(k):8}" for k in ("lost", "doubled", "wrong", "replayed"))
-        end = "" if self.held else f"  {self.case.outcome} is what it must"
-        ended = next((one.ended for one in self.streams if one.ended), "")
-        end_reason = f"  {shorten(ended, 90, placeholder=' …')}" if ended else ""
-        return f"{self.case.what:<58}{counts}{took}{end}{end_reason}"
-
-
-HEADING = (
-    f"{'':<58}{'frames':>8}{'results':>8}{'lost':>8}{'doubled':>8}{'wrong':>8}{'again':>8}"
-    + (f"{'median':>6}{'worst':>7} s")
-)
+    def __str__(self) -> str:
+        ended = next((shorten(one.ended, 90) for one in self.streams if one.ended), "")
+        times = f"{statistics.median(self.recover_s):.1f} s" if self.recover_s else ended
+        return f"{self.case.what}: {'as it must' if self.held else 'NOT AS IT MUST'}; {times}"
 
 
 def attempt(case: Case, bed: Bed) -> Streamed:
@@ -95,7 +84,7 @@ def try_all(cases: Iterable[Case], repetitions: int, plain: bool) -> tuple[list[
                     left_out.append(f"{case.name}: {case.what}: needs emulated boards")
                     continue
                 tried.append(Tried(case, tuple(attempt(case, bed) for _ in range(repetitions))))
-                print(tried[-1].line(), file=sys.stderr, flush=True)
+                print(tried[-1], file=sys.stderr, flush=True)
     return tried, left_out
 
 
@@ -135,7 +124,6 @@ def main() -> int:
     ort.set_default_logger_severity(4)
     cases = [case for case in CASES if options.only is None or case.name in options.only]
     cases = [case for case in cases if not (options.quick and case.long)]
-    print(HEADING, file=sys.stderr, flush=True)
     try:
         tried, left_out = try_all(cases, options.repetitions, options.plain)
     except LauncherError as error:

@@ -3,14 +3,11 @@
 All networks at 8 bits per weight, on devices with a cache of 8 MiB.
 
 Synthetic networks of L convolutions of f filters of 3 × 3 each on maps of 64 × 64, the first one on
-3 channels, in 4 segments: `sequential-count` is compared with their Table 4 (their
-compiler), `sequential-balanced` and `sequential-profiled` with Table 6. Of weights that do not fit
-beside a segment's inputs, whole layers stay on the host (`cache_spill: layers`).
+3 channels, in 4 segments: `sequential-count` is compared with their Table 4 (their compiler),
+`sequential-balanced` and `sequential-profiled` with Table 6. Of weights that do not fit beside a
+segment's inputs, whole layers stay on the host (`cache_spill: layers`).
 
-Keras networks in as many segments as in Table 5: the heaviest segment of `sequential-balanced`, of
-the best cuts by depth (found independently, by a dynamic program over all of them), and of
-`sequential-count`, as sums of weights. Further, the speed-up over one device by the cost model and
-by Table 7. For that, layers take seconds in proportion to their weights, as stages of equal weights
+The layers of real networks take seconds in proportion to their weights, as stages of equal weights
 do in their Figure 10, scaled so that one device takes the time of Table 7.
 """
 
@@ -34,7 +31,6 @@ from partition.strategies.contiguous.segm import (
     SequentialBalanced,
     SequentialCount,
     SequentialProfiled,
-    layer_depths,
 )
 
 MIB = 2**20
@@ -115,21 +111,6 @@ class SyntheticRow:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class KerasRow:
-    """One Keras network: MiB of the heaviest segments, and speed-ups over one device."""
-
-    network: str
-    devices: int
-    balanced: float
-    optimum: float
-    count: float
-    overrun: float
-    speedup: float
-    paper_speedup: float
-    seconds: float
-
-
 def synthetic(filters: int) -> SyntheticRow:
     with tempfile.TemporaryDirectory(prefix="synthetic-") as place:
         network = cnn.read(write_synthetic(Path(place) / "net.onnx", filters)).network
@@ -185,44 +166,10 @@ def pipeline(network: Network, devices: int, alone_ms: float) -> Pipeline:
     )
 
 
-def keras(name: str) -> KerasRow:
-    devices, alone_ms, paper_ms = TABLES_5_AND_7[name]
-    network = at_8_bits(cnn.read(str(MODELS / f"{name}.onnx")).network)
-    found = pipeline(network, devices, alone_ms)
-    return KerasRow(
-        name,
-        devices,
-        max(found.balanced),
-        optimum_by_depth(network, devices) / MIB,
-        max(found.count),
-        found.balanced_host,
-        found.balanced_speedup,
-        alone_ms / paper_ms,
-        found.seconds,
-    )
-
-
 def host_bytes(network: Network) -> float:
     """The weights that one device leaves with the host, in bytes."""
     one = np.zeros((1, len(network.layers)), dtype=int)
     return float(Problem(network, _devices(1)).costs.evaluate(one).cache_overrun_bytes[0, 0])
-
-
-def optimum_by_depth(network: Network, devices: int) -> int:
-    """The least heaviest segment of any cut by depth into at most `devices`, in bytes of weights:
-    a dynamic program over all cuts, for comparison with the binary search."""
-    depths = layer_depths(network)
-    sizes = np.zeros(depths.max() + 1, dtype=np.int64)
-    for layer, depth in zip(network.layers, depths, strict=True):
-        sizes[depth] += network.weight_bytes((layer.name,))
-    before = np.concatenate([[0], np.cumsum(sizes)])
-    best = before.copy()
-    for _ in range(devices - 1):
-        best = np.array(
-            [np.maximum(best[: end + 1], before[end] - before[: end + 1]).min()
-             for end in range(len(before))]
-        )  # fmt: skip
-    return int(best[-1])
 
 
 def _devices(count: int) -> tuple[Device, ...]:
