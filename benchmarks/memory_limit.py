@@ -23,7 +23,6 @@ import statistics
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -33,25 +32,20 @@ from typing import Any
 import onnxruntime as ort
 
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
-from benchmarks.lab.replica import frame, load
-from benchmarks.lab.status import DeviceStatus
-from benchmarks.lab.turns import Compared, OneFrame
+from benchmarks.lab.turns import Compared, OneFrame, planned, reference
 from benchmarks.report import Figure, arguments, report, show
 from cnn.model import Model
 from launcher.config.load import load_cluster
 from launcher.errors import LauncherError
 from launcher.plan.devices import nodes_of
-from launcher.plan.planner import Planner
 from launcher.plan.settings import read_model, run_options
-from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.use import profile_file
 from launcher.progress import ProgressDisplay, open_progress
 from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import RunResult
 from partition.devices import Device
 from partition.errors import DoesNotFitError
-from partition.plan import Plan
+from partition.plan import MemoryPrediction, Plan
 from partition.planner import make_plan
 from partition.pricing.memory_budget import engine_bytes
 
@@ -100,24 +94,20 @@ class Watch:
             thread.join()
 
 
-def whole_bytes(model: Model) -> int:
-    """What the plan of the whole network on one device predicts."""
-    device = Device("alone")
-    layers = {layer.name: device.name for layer in model.network.layers}
+def on_one_board(model: Model, memory_bytes: int | None = None) -> MemoryPrediction:
+    """What the whole network takes on one board; raises `DoesNotFitError` beyond its memory."""
+    device = Device("board", memory_bytes=memory_bytes)
+    layers = dict.fromkeys(model.network.layer, device.name)
     plan = make_plan(
         model.network, model.digest, [device], layers, strategy="manual", explanation="whole"
     )
-    return plan.memory[device.name].total_bytes
+    return plan.memory[device.name]
 
 
 def refusal(model: Model, limit_bytes: int) -> str:
     """What the planner says to the whole network on one such board; empty if it accepts that."""
-    device = Device("board", memory_bytes=limit_bytes)
-    layers = {layer.name: device.name for layer in model.network.layers}
     try:
-        make_plan(
-            model.network, model.digest, [device], layers, strategy="manual", explanation="whole"
-        )
+        on_one_board(model, limit_bytes)
     except DoesNotFitError as error:
         return str(error)
     return ""
@@ -138,7 +128,6 @@ class Round:
     oom_kills: int
     lightly_optimised: int
     forced_exit_code: int
-    seconds: float
 
 
 def attempt(
@@ -155,48 +144,32 @@ def attempt(
         watch = Watch(lab)
         with watch.watching():
             cluster = load_cluster(lab.cluster_file)
-            plan = Planner(cluster, model, profile_file(cluster, model)).plan(progress)
-            subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
-            began_s = time.monotonic()
+            plan, subnets = planned(cluster, model, folder, progress)
             result = run(
                 plan, nodes_of(cluster), subnets, listed(frames, compared), lambda _: None,
                 run_options(cluster),
             )  # fmt: skip
-            took_s = time.monotonic() - began_s
         status = {device.name: device for device in lab.status(over_s=0.0).devices}
         failures = watch.failures()
         return Round(
-            boards={
-                name: _board(name, plan, result, watch, device, failures.get(name))
-                for name, device in status.items()
-            },
+            boards={name: _board(name, plan, result, watch, failures.get(name)) for name in status},
             oom_kills=sum(one.used.oom_kills for one in status.values() if one.used is not None),
             lightly_optimised=sum(
                 place.log.read_text("utf-8").count("optimised with less memory")
                 for place in lab.layout.places.values()
             ),
             forced_exit_code=forced(lab, graph),
-            seconds=took_s,
         )
 
 
 def _board(
-    name: str,
-    plan: Plan,
-    result: RunResult,
-    watch: Watch,
-    device: DeviceStatus,
-    failures: int | None,
+    name: str, plan: Plan, result: RunResult, watch: Watch, failures: int | None
 ) -> dict[str, int | None]:
     stats = result.stats.get(name)
     return {
         "held_peak_bytes": watch.peak_bytes[name],
-        "max_usage_bytes": device.used.memory_peak_bytes if device.used else 0,
         "failcnt": failures,
         "agent_peak_bytes": stats.rss_peak_bytes if stats else None,
-        "agent_end_bytes": stats.rss_bytes if stats else None,
-        "agent_anonymous_bytes": stats.anonymous_bytes if stats else None,
-        "idle_bytes": result.idle_rss_bytes.get(name),
         "predicted_bytes": plan.memory[name].total_bytes,
     }
 
@@ -210,24 +183,19 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         folder = Path(place)
         (folder / "cluster.yaml").write_text(f"model: {options.model}\nnodes: [{{name: alone}}]\n")
         model = read_model(load_cluster(folder / "cluster.yaml"))
-        network = model.network
-        needed = whole_bytes(model)
+        needed = on_one_board(model).total_bytes
         limit = engine_bytes(1) + int((needed - engine_bytes(1)) / options.share)
         said = refusal(model, limit)
         progress.say(f"the whole takes {needed / 1e6:.0f} MB; boards get {limit / 1e6:.0f} MB")
-        layers = [layer.name for layer in network.layers]
-        whole = model.cut(layers, network.inputs, network.outputs, folder / "whole")
-        subnet = load(whole.graph, folder / "cache")
-        inputs = frame(subnet)
-        compared = Compared(subnet.run(inputs))
-        subnet.close()
+        whole = reference(model, folder)
+        compared = Compared(whole.outputs)
         config = LabConfig(
             name="memlim",
             defaults=BoardConfig(memory=limit, cpu=options.cpu, link=125e6),
             devices=(DeviceConfig(count=options.devices),),
             cluster={"model": options.model, "strategy": options.strategy},
         )
-        frames = OneFrame(inputs, options.frames)
+        frames = OneFrame(whole.inputs, options.frames)
         rounds = [
             attempt(config, model, whole.graph, frames, compared, folder, progress)
             for _ in range(options.repetitions)

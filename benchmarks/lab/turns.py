@@ -26,7 +26,11 @@ from cnn.model import Model
 from csdf.conversion.from_network import SINK, SOURCE
 from launcher.config.load import Cluster
 from launcher.plan.devices import nodes_of
+from launcher.plan.planner import Planner
 from launcher.plan.settings import run_options
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.use import profile_file
+from launcher.progress import ProgressDisplay
 from launcher.run.frame_list import listed
 from launcher.run.runner import run
 from launcher.run.runtime import Array, RunResult, SubnetFiles
@@ -63,6 +67,34 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class Reference:
+    """The whole network as one subnet, a frame, and what the network makes of it."""
+
+    graph: Path
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+
+
+def reference(model: Model, folder: Path) -> Reference:
+    """Cut the whole network into `folder`, and compute a frame."""
+    network = model.network
+    graph = model.cut(network.layer, network.inputs, network.outputs, folder / "whole").graph
+    subnet = load(graph, folder / "cache")
+    inputs = frame(subnet)
+    outputs = subnet.run(inputs)
+    subnet.close()
+    return Reference(graph, inputs, outputs)
+
+
+def planned(
+    cluster: Cluster, model: Model, folder: Path, progress: ProgressDisplay
+) -> tuple[Plan, Mapping[str, SubnetFiles]]:
+    """The plan that `launch` makes for a laboratory's cluster, and its subnets in `folder`."""
+    plan = Planner(cluster, model, profile_file(cluster, model)).plan(progress)
+    return plan, cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
+
+
+@dataclass(frozen=True)
 class Whole:
     """The whole model on every board of a laboratory, and the frame that everybody computes."""
 
@@ -84,15 +116,9 @@ def whole_on_every_board(lab: Lab, model: Model, folder: Path) -> Iterator[Whole
 
     Raises `LabError` if one ends early.
     """
-    network = model.network
-    layers = [layer.name for layer in network.layers]
-    whole = model.cut(layers, network.inputs, network.outputs, folder / "whole")
-    subnet = load(whole.graph, folder / "cache")
-    inputs = frame(subnet)
-    outputs = subnet.run(inputs)
-    subnet.close()
-    with lab.beside(), replicas(lab, whole.graph, folder / "cache") as alone:
-        yield Whole(lab, alone, inputs, outputs)
+    found = reference(model, folder)
+    with lab.beside(), replicas(lab, found.graph, folder / "cache") as alone:
+        yield Whole(lab, alone, found.inputs, found.outputs)
 
 
 def pipeline_turn(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.lab import Lab
-from benchmarks.lab.replica import frame, load
+from benchmarks.lab.turns import planned, reference
 from benchmarks.peers.boards import Boards
 from benchmarks.peers.chain import Chain, Part, chain_of
 from benchmarks.peers.others import PlainZmq, TorchGloo, WholeModel
@@ -20,10 +20,7 @@ from benchmarks.peers.stages.frames import save
 from benchmarks.peers.turns import Peer, Turn
 from cnn.model import Model
 from launcher.config.load import load_cluster
-from launcher.plan.planner import Planner
 from launcher.plan.settings import read_model
-from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.use import profile_file
 from launcher.progress import open_progress
 from partition.plan import Plan
 
@@ -55,8 +52,7 @@ def compare(lab: Lab, options: argparse.Namespace, with_torch: bool) -> Found:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peers-")))
         progress = stack.enter_context(open_progress())
         model = read_model(cluster)
-        plan = Planner(cluster, model, profile_file(cluster, model)).plan(progress)
-        subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
+        plan, subnets = planned(cluster, model, folder, progress)
         network = model.network
         chain = chain_of(plan, subnets, network.inputs, network.outputs)
         _prepare(model, chain, folder)
@@ -91,18 +87,12 @@ def compare(lab: Lab, options: argparse.Namespace, with_torch: bool) -> Found:
 
 def _prepare(model: Model, chain: Chain, folder: Path) -> None:
     """The chain, the whole network as a chain of one, a frame, and what it makes of it."""
-    network = model.network
-    layers = [layer.name for layer in network.layers]
-    whole = model.cut(layers, network.inputs, network.outputs, folder / "whole")
+    whole = reference(model, folder)
     first, last = chain.parts[0], chain.parts[-1]
     chain.write(folder / "chain.json")
     Chain((Part("", whole.graph, first.inputs, last.outputs),)).write(folder / "whole.json")
-    subnet = load(whole.graph, folder / "cache")
-    inputs = frame(subnet)
-    results = subnet.run(inputs)
     save(
         folder,
-        [inputs[tensor.name] for tensor in first.inputs],
-        [results[tensor.name] for tensor in last.outputs],
+        [whole.inputs[tensor.name] for tensor in first.inputs],
+        [whole.outputs[tensor.name] for tensor in last.outputs],
     )
-    subnet.close()
