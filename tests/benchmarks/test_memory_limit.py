@@ -1,23 +1,14 @@
-"""What benchmarks tell of their readings: medians, spread, and whether what was asked is held."""
+"""Under a limit of memory, the board that is worst in any run counts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
-from benchmarks.memory_limit import figures as of_limits
-from benchmarks.report import Figure
-
-
-def by_name(told: list[Figure]) -> Mapping[str, Figure]:
-    return {one.what: one for one in told}
+from benchmarks.memory_limit import figures
 
 
 @pytest.mark.parametrize(("codes", "holds"), [((-9, -9), True), ((-9, 0), False)])
-def test_of_memory_limits_the_worst_board_of_any_run_counts(
-    codes: tuple[int, int], holds: bool
-) -> None:
+def test_the_worst_board_of_any_run_counts(codes: tuple[int, int], holds: bool) -> None:
     boards = {
         name: {
             "held_peak_bytes": held,
@@ -37,7 +28,7 @@ def test_of_memory_limits_the_worst_board_of_any_run_counts(
             for code in codes
         ],
     }
-    told = by_name(of_limits(found))
+    told = {one.what: one for one in figures(found)}
     held = told["most that a board held and no file backs ÷ its limit"]
     assert (held.measured, held.low, held.holds) == (0.8, 0.5, True)
     assert told["ONNX Runtime, made to load the whole on one board: killed"].holds is holds
