@@ -65,8 +65,9 @@ class Blueprint:
     inputs that are also network outputs and never leave the host. `phase_s` has the predicted
     seconds of each node's phases; they assume that nodes are `slower` than the cost model by these
     factors (1.0 if one is missing). The nodes `with_room` have memory for what they load beside
-    what they run when the plan is found. `blockable` are the numbers of the channels whose tensors
-    subnets on both ends may compute in blocks of channels (`in_blocks`).
+    what they run when the plan is found. `blockable` are the numbers of the
+    channels whose tensors subnets on both ends may compute in blocks of channels (`in_blocks`).
+    `sharing` has the nodes of each machine with fewer cores than nodes, and its number of cores.
     """
 
     epoch: int
@@ -79,6 +80,25 @@ class Blueprint:
     slower: Mapping[str, float] = field(default_factory=dict)
     with_room: frozenset[str] = frozenset()
     blockable: frozenset[int] = frozenset()
+    sharing: tuple[tuple[frozenset[str], int], ...] = ()
+
+    def busiest_s(self, seconds: Mapping[str, float]) -> float:
+        """Return the seconds per frame of the busiest node, or of all nodes that share its cores,
+        if its nodes compute for these `seconds`."""
+        shared = (
+            sum(seconds.get(node, 0.0) for node in nodes) / cores for nodes, cores in self.sharing
+        )
+        return max([*seconds.values(), *shared])
+
+    def fair_s(self, factors: Mapping[str, float]) -> float:
+        """Return the seconds per frame if the work were spread evenly over nodes that take these
+        multiples of their planned times."""
+        speed = {node: 1 / factor for node, factor in factors.items()}
+        for nodes, cores in self.sharing:
+            own = nodes & speed.keys()
+            for node in own:
+                speed[node] *= min(1.0, cores / len(own))
+        return sum(map(sum, self.phase_s.values())) / sum(speed.values())
 
     def rehearsed(self, seconds: Mapping[str, tuple[float, ...]]) -> Blueprint:
         """Return the blueprint with the times of phases that nodes have measured in a rehearsal.

@@ -170,8 +170,8 @@ class Improver:
     ) -> list[Action]:
         """Request a plan for the times of the rehearsal, before the first frame.
 
-        Request none if even an ideal plan would not save, on the `left` frames, the time of loading
-        it.
+        Request none if a plan as even as the present one was meant to be would not save, on the
+        `left` frames, the time of loading it.
         """
         found = {s.node: sum(s.deployed.phase_s) for s in members if s.deployed is not None}
         planned = {node: sum(seconds) for node, seconds in blueprint.phase_s.items()}
@@ -179,13 +179,14 @@ class Improver:
         if not self._adapts or not usable or self._corrections == MOST_CORRECTIONS:
             return []
         factors = {node: found[node] / planned[node] for node in planned}
-        busiest_s = max(found.values())
-        fair_s = sum(planned.values()) / sum(1 / factor for factor in factors.values())
+        busiest_s, fair_s = blueprint.busiest_s(found), blueprint.fair_s(factors)
         idle = [s for s in self._sessions.values() if s.state is SessionState.IDLE]
-        if idle and (least := min(factors.values())) > 1:  # they may be as fast as was assumed
-            fair_s /= least
-        gain = busiest_s / fair_s
-        if gain < CORRECTED_GAIN or left * (busiest_s - fair_s) < loading_s:
+        sharing = frozenset().union(*(nodes for nodes, _ in blueprint.sharing))
+        if any(session.node not in sharing for session in idle):
+            fair_s /= max(1.0, min(factors.values()))  # they may be as fast as was assumed
+        accepted = blueprint.busiest_s(planned) / blueprint.fair_s(dict.fromkeys(planned, 1.0))
+        gain = busiest_s / (fair_s * accepted)
+        if gain < CORRECTED_GAIN or left * (busiest_s - busiest_s / gain) < loading_s:
             return []
         self._corrections += 1
         epoch, usual = self._recoverer.next_epoch(), statistics.median(factors.values())

@@ -22,7 +22,7 @@ from cnn.errors import CnnError
 from cnn.model import Model
 from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite
-from ga.auto import ALONE_MARGIN, Auto
+from ga.auto import ALONE_MARGIN, HURRIED, Auto
 from ga.strategies import find_strategy
 from launcher.config.cluster import GaConfig, NodeConfig
 from launcher.config.load import Cluster
@@ -306,6 +306,8 @@ class Planner:
         kept = self.store.plan(self._kept_for(problem))
         if kept is None or not kept.holds(facts_of(problem)):
             return None
+        if kept.choice.strategy == HURRIED and not self.hurries:
+            return None
         return Decided(kept.choice, "; found by an earlier search")
 
     def _loses_to_one(self, problem: Problem, plan: Plan) -> bool:
@@ -321,13 +323,16 @@ class Planner:
         return has_room and alone.period_s * (1 + ALONE_MARGIN) < plan.period_s
 
     def keep(self, problem: Problem, plan: Plan) -> None:
-        """Keep the plan that the cluster's strategy has found, for later runs."""
-        if self.store is None:
+        """Keep the plan that the cluster's strategy has found, for later runs.
+
+        One that was found in a hurry is only for runs that hurry too.
+        """
+        strategy = self.cluster.config.strategy
+        if self.store is None or plan.strategy not in (strategy, HURRIED):
             return
         question = self._kept_for(problem)
         plans = (measured_plan(plan, plan.period_s),)
-        strategy = self.cluster.config.strategy
-        choice = Choice(made_for=question, strategy=strategy, plans=plans)
+        choice = Choice(made_for=question, strategy=plan.strategy, plans=plans)
         with suppress(BadInputError):  # without a cache, every run searches
             self.store.keep_plan(question, KeptPlan(choice=choice, facts=facts_of(problem)))
 

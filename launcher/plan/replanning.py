@@ -100,6 +100,8 @@ class Replanner:
         self._knowing = threading.Lock()
         self._count = 0
         self._newcomers: set[str] = set()
+        self._passing: Plan | None = None
+        """The last plan for nodes that other programs make slow; later runs have no use for it."""
         self._is_over = threading.Event()
         self.has_searched = False
         """Whether the search that follows a plan made in a hurry has ended; its plan is kept."""
@@ -129,6 +131,12 @@ class Replanner:
     ) -> None:
         try:
             planner.remember(plan, deployed, welcomes)
+            if (
+                not self.has_searched and plan is not self._passing
+            ):  # the next run need not search before its first frame
+                others = {n: each for n, each in planner.learned.items() if n not in welcomes}
+                later = replace(planner, learned=others).remembering(welcomes)
+                later.keep(later.problem([device.name for device in plan.devices]), plan)
         except BaseException as error:  # noqa: BLE001 - later runs begin with the rehearsed times
             self._say(f"what phases took in the stream is not kept: {error}")
 
@@ -179,6 +187,8 @@ class Replanner:
                 if request.slower:  # other programs make nodes slow, and may have ended by then
                     planner = replace(planner, store=None)
                 plan = self._plan(planner, request, to_beat, is_needed)
+                if request.slower:
+                    self._passing = plan
                 gain, note = 1.0, ""
                 if to_beat is not None:
                     gain = _gain(planner, plan, to_beat, request)

@@ -23,6 +23,8 @@ from nodes.protocol.messages import (
     Order,
     PhaseSpec,
 )
+from partition.devices import Device
+from partition.devices import machines as machines_of
 from partition.plan import Plan, PlannedChannel, PlannedPhase
 
 
@@ -117,6 +119,17 @@ def blueprint(
             )
         ),
         phase_s={node: tuple(p.predicted_s for p in own) for node, own in phases.items()},
+        sharing=_sharing(plan.devices),
+    )
+
+
+def _sharing(devices: Sequence[Device]) -> tuple[tuple[frozenset[str], int], ...]:
+    """The devices of each machine that has fewer cores than devices, and its cores."""
+    machines = [[devices[number] for number in own] for own in machines_of(devices)]
+    return tuple(
+        (frozenset(device.name for device in own), own[0].host_cores)
+        for own in machines
+        if own[0].host_cores < len(own)
     )
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ from tests.launcher.models import write_branches
 
 WITHOUT_SEARCH = """
 import json, sys
+from dataclasses import replace
 from pathlib import Path
 
 class Forbidden:
@@ -288,6 +290,32 @@ def test_what_phases_take_in_the_stream_is_for_later_runs_only(tmp_path: Path) -
     for planner, taken_s in ((replan.planner, 0.5), (later, 0.6)):
         known_s = sum(subnet.seconds for subnet in planner.learned["a"].subnets)
         assert known_s == pytest.approx(taken_s)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "sequential"])
+def test_the_plan_that_streamed_is_where_the_next_run_begins(tmp_path: Path, strategy: str) -> None:
+    """A plan made in a hurry serves only those who hurry too."""
+    cluster = cluster_of(tmp_path, f"strategy: {strategy}\n")
+    store, progress = ProfileCache(tmp_path / "cache"), LineProgress(io.StringIO())
+    planner = Planner(cluster, read_model(cluster), store=store, hurries=True)
+    plan = planner.plan(progress, ["a", "b"])
+    replan = Replanner(planner, tmp_path / "subnets")
+    welcomes = {
+        name: Welcome(PROTOCOL, name, "1", "tcp://x:1", "E", f"machine {name}", 4, 1)
+        for name in ("a", "b")
+    }
+    seconds = {
+        name: tuple(1e-3 for phase in plan.phases if phase.device == name) for name in welcomes
+    }
+    streamed = {name: Deployed(1, own, 1) for name, own in seconds.items() if own}
+    replan.learn(plan, Rehearsed(1, streamed, welcomes, in_stream=True))
+    replan.close()
+    later = planner.remembering(welcomes)
+    again = later.plan(progress, ["a", "b"])
+    assert "earlier search" in again.explanation
+    assert (again.strategy, again.assignment) == (plan.strategy, plan.assignment)
+    patient = replace(later, hurries=False).plan(progress, ["a", "b"])
+    assert ("earlier search" in patient.explanation) == (strategy == "sequential")
 
 
 def test_a_plan_for_nodes_that_others_make_slow_is_not_kept(

@@ -9,6 +9,7 @@ import pytest
 from launcher.core import events as lev
 from launcher.core.improving import MOST_CORRECTIONS
 from nodes.core.dataplane import FEWEST_FIRINGS, SETTLED
+from partition.plan import Plan
 from tests.launcher_runtime.faults import recovering
 from tests.launcher_runtime.plans import in_a_row
 from tests.launcher_runtime.simulation import Replan, World, no_plan
@@ -17,10 +18,12 @@ from tests.launcher_runtime.test_faults import on_all
 ADAPTING = recovering(adapt=True)
 
 
-def world_of(frames: int = 300, replan: Replan | None = None, **slow: float) -> World:
+def world_of(
+    frames: int = 300, replan: Replan | None = None, plan: Plan | None = None, **slow: float
+) -> World:
     """Three nodes, whose phases take these multiples of their planned times in the rehearsal."""
     world = World(
-        in_a_row(3),
+        plan or in_a_row(3),
         frames,
         limits=ADAPTING,
         replan=replan or on_all(3),
@@ -66,6 +69,29 @@ def test_nodes_that_are_all_as_slow_keep_the_plan_and_nothing_is_searched(
     ended_well(world)
     assert world.asked == []
     assert world.supervisor.recoveries == []
+
+
+@pytest.mark.parametrize(("cores", "searches"), [(1, 0), (2, 0), (3, 1)])
+def test_nodes_that_share_cores_gain_little_by_moving_work_among_them(
+    cores: int, searches: int
+) -> None:
+    plan = in_a_row(3)
+    shared = tuple(replace(each, host="pc", host_cores=cores) for each in plan.devices)
+    world = world_of(plan=replace(plan, devices=shared), n1=1.2)
+    world.gain = lambda: 1.0
+    world.run()
+    ended_well(world)
+    assert len(world.asked) == searches
+
+
+def test_a_plan_that_is_uneven_on_purpose_is_not_corrected() -> None:
+    plan = in_a_row(3)
+    first, *others = plan.phases
+    uneven = replace(plan, phases=(replace(first, predicted_s=4 * first.predicted_s), *others))
+    world = world_of(plan=uneven)
+    world.run()
+    ended_well(world)
+    assert world.asked == []
 
 
 @pytest.mark.parametrize("replan", [no_plan, on_all(3)])
