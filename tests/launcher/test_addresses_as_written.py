@@ -52,7 +52,7 @@ def test_everything_else_is_refused_with_what_to_write(text: str) -> None:
 def test_an_unknown_host_name_is_called_so(tmp_path: Path) -> None:
     model = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
     (tmp_path / "cluster.yaml").write_text(
-        f"model: {model}\nrun: {{connect_timeout_s: 1}}\nframes: 1\n"
+        f"model: {model}\nrun: {{connect_timeout_s: 1, start_wait_s: 0}}\nframes: 1\n"
         "nodes: [{name: a, address: 'tcp://no_such_board.invalid:5500'}]\ninsecure: true\n"
         "recovery: {wait_s: 0}\n"
     )

@@ -293,7 +293,7 @@ def test_a_disk_without_room_is_told_before_the_run(
         check_room(made, "--journal")
         usage = type("Usage", (), {"free": FRAMES * (RECORD_BYTES + 11) - 1})
         monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
-        with pytest.raises(BadInputError, match=r"where 0\.0 MB are free; make room"):
+        with pytest.raises(BadInputError, match=r"where 123 B are free; make room"):
             check_room(made, "--journal")
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from launcher.errors import BadInputError
 from launcher.progress import LineProgress
-from launcher.results.journal.records import DONE, decode
+from launcher.results.journal.records import DONE, RECORD_BYTES, decode
 from launcher.results.report_text import _journal
 from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
@@ -175,12 +175,15 @@ def test_killed_outright_it_loses_and_repeats_nothing(cluster: Path) -> None:
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": root, "XDG_CACHE_HOME": str(cluster.parent / "c")}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    kept = cluster.parent / "kept"
     with subprocess.Popen(command, env=environment, **pipes) as process:
         for line in process.stderr:
-            if re.match(r"streaming: [1-9]", line):
+            if (
+                re.match("streaming: [1-9]", line)
+                and (kept / "journal").stat().st_size >= RECORD_BYTES
+            ):
                 break
         process.send_signal(signal.SIGKILL)
-    kept = cluster.parent / "kept"
     before = (kept / "journal").read_bytes()
     rows = np.load(kept / "score.npy").copy()
     done = subprocess.run(command, env=environment, check=True, timeout=60, **pipes)

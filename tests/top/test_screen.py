@@ -43,7 +43,7 @@ def pressed(state: Watching, *keys: str) -> Watching:
 
 def test_the_first_lines_have_the_run_its_rate_and_its_latency() -> None:
     head = lines(watching(run()))[:4]
-    assert head[1] == "resnet50  streaming  strategy vertical, up 1 h 0 min"
+    assert head[1] == "resnet50  streaming  strategy vertical, up 1 h"
     assert head[2].startswith("11.9 frames/s of 12.5 predicted; latency 200.0 ms median, ")
     assert head[3] == "frames 40000, dropped 7, recoveries 1, in flight 6"
 
