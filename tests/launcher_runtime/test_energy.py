@@ -69,8 +69,8 @@ def test_watts_are_measured_in_a_profile_and_joules_in_a_run(
 ) -> None:
     one, other = addresses
     (folder / "cluster.yaml").write_text(
-        f"model: classifier.onnx\nnodes:\n  - name: a\n    address: {one}\n"
-        f"  - name: b\n    address: {other}\n"
+        f"model: classifier.onnx\nnodes:\n  - name: a\n    address: {one}\n    host: pc\n"
+        f"  - name: b\n    address: {other}\n    host: pc\n"
         "strategy: sequential\nframes: 40\n"
         "pins: {layer0: a, flatten: b}\n"  # what is so small would be faster on one of them
     )

@@ -80,7 +80,7 @@ def test_agents_that_launch_started_are_stopped_and_every_frame_comes_back(tmp_p
     cache = tmp_path / "cache"
     with start_agents(cluster.nodes(), cache) as agents:
         take = Silence([agents[name].pid for name in cluster.names])
-        options = RunOptions(RunConfig(lease_s=2.0), hurried(1.0), replan, cache)
+        options = RunOptions(RunConfig(lease_s=2.0), hurried(1.0), replan, cache=cache)
         try:
             found = cluster.run(RandomFrames(FRAMES), take, options, agents=agents)
         finally:
