@@ -20,7 +20,6 @@ from ga.ranking import is_preferred
 from launcher.core.events import PlanRequest, Rehearsed
 from launcher.core.roll import Greeted, Roll
 from launcher.errors import BadInputError, LauncherError, RunFailedError
-from launcher.plan.background import IsWanted
 from launcher.plan.batch_size import QUICK
 from launcher.plan.boards import with_boards
 from launcher.plan.engines import split_by_engine, with_declared_memory
@@ -28,6 +27,7 @@ from launcher.plan.files import certified
 from launcher.plan.planner import Planner
 from launcher.plan.reported_memory import reported_limits, within_limits
 from launcher.plan.subnet_files import cut_subnets
+from launcher.run.background import IsWanted
 from launcher.run.runtime import CutPlan
 from nodes.protocol.messages import Deployed, Welcome
 from partition.plan import Plan

@@ -37,7 +37,7 @@ from launcher.core.events import (
 )
 from launcher.core.supervisor import Supervisor
 from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
-from launcher.plan.background import Background, IsWanted
+from launcher.run.background import Background, IsWanted
 from launcher.run.connections import Arrival, Connections
 from launcher.run.consent import Consent
 from launcher.run.host import Host

@@ -21,8 +21,8 @@ from launcher.core.session import Contact, Session
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
 from launcher.errors import BadInputError, RunFailedError
-from launcher.plan.background import IsWanted
 from launcher.run.access import Access, exposed, launcher_keys
+from launcher.run.background import IsWanted
 from launcher.run.connections import Connections
 from launcher.run.deployment import SubnetBlobs, blueprint
 from launcher.run.drive import Drive

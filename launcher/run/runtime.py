@@ -15,8 +15,8 @@ from launcher.core.events import PlanRequest, Rehearsed
 from launcher.core.recovery import Recovery
 from launcher.core.roll import Absence, Roll, ThreadShare
 from launcher.core.watch import START_WAIT_S
-from launcher.plan.background import IsWanted
 from launcher.run.access import Access
+from launcher.run.background import IsWanted
 from launcher.run.consent import Consent
 from launcher.view.frame_trace import FrameTrace
 from launcher.view.observation import Observation

@@ -18,7 +18,6 @@ import pytest
 from launcher.config.load import Cluster, load_cluster
 from launcher.core.events import PlanRequest, Rehearsed
 from launcher.errors import BadInputError, LauncherError
-from launcher.plan.background import Background, IsWanted
 from launcher.plan.batch_size import QUICK
 from launcher.plan.devices import devices_of
 from launcher.plan.planner import Planner
@@ -32,6 +31,7 @@ from launcher.plan.replanning import (
 from launcher.plan.settings import read_model
 from launcher.profile.file import ProfileCache
 from launcher.progress import LineProgress
+from launcher.run.background import Background, IsWanted
 from nodes.protocol.messages import PROTOCOL, Deployed, Welcome
 from tests.launcher.models import write_branches
 

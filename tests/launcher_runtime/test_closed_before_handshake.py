@@ -16,8 +16,8 @@ from launcher.commands.make_keys import make_keys
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core.events import ClosedEarly, PlanRequest
 from launcher.errors import BadInputError
-from launcher.plan.background import IsWanted
 from launcher.run.access import Access
+from launcher.run.background import IsWanted
 from launcher.run.connections import Connections
 from launcher.run.runtime import CutPlan, RunOptions
 from nodes.net.sockets import MAX_FAILED_HANDSHAKES

@@ -17,8 +17,8 @@ from cnn import read
 from launcher.config.run import RecoveryConfig
 from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, RunFailedError
-from launcher.plan.background import IsWanted
 from launcher.plan.subnet_files import cut_subnets
+from launcher.run.background import IsWanted
 from launcher.run.processes import start_agents
 from launcher.run.runtime import CutPlan, RunOptions, RunResult
 from partition.devices import Device
