@@ -41,10 +41,10 @@ from launcher.run.background import Background, IsWanted
 from launcher.run.connections import Arrival, Connections
 from launcher.run.consent import Consent
 from launcher.run.host import Host
+from launcher.run.observer import Observer
 from launcher.run.processes import LocalAgent, LocalAgents
 from launcher.run.runtime import OnUpdate, Update
 from launcher.view.frame_trace import TraceRequests
-from launcher.view.observer import Observer
 from nodes.core.events import DataReceived, Tick
 from nodes.core.reactor import Reactor
 from nodes.net.waiter import Readable

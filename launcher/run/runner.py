@@ -27,6 +27,7 @@ from launcher.run.connections import Connections
 from launcher.run.deployment import SubnetBlobs, blueprint
 from launcher.run.drive import Drive
 from launcher.run.host import Host
+from launcher.run.observer import Observer
 from launcher.run.processes import LocalAgents, start_agents
 from launcher.run.roll_call import call_roll, greeting
 from launcher.run.runtime import (
@@ -40,7 +41,6 @@ from launcher.run.runtime import (
 )
 from launcher.run.tracing import Tracer
 from launcher.view.frame_trace import FrameTracer
-from launcher.view.observer import Observer
 from nodes.core.engines import EngineLackingError, resolve
 from nodes.net.sockets import AddressError
 from nodes.protocol.messages import HOST, BlobInfo, EngineChoice
