@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.chaos.bed import STANDBY, Bed, Fault, Wait
 from benchmarks.lab.lab import Lab
 from benchmarks.lab.readings import processes
-from launcher.run.access import LAUNCHER
+from launcher.config.access import LAUNCHER
 from nodes.net.curve import new_pair
 from nodes.net.keys import SECRET, write_secret
 

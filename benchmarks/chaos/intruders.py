@@ -16,7 +16,7 @@ import zmq
 from benchmarks.chaos.bed import Bed, Wait
 from benchmarks.chaos.faults import VICTIM, end, tell
 from benchmarks.lab.shell import run
-from launcher.run.access import LAUNCHER
+from launcher.config.access import LAUNCHER
 from nodes.net.curve import new_pair, secure_dialler
 from nodes.net.keys import KeyFolder
 from nodes.protocol.codec import encode

@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher.config.access import LAUNCHER
 from launcher.errors import BadInputError
 from launcher.files import cannot_write, write_whole
-from launcher.run.access import LAUNCHER
 from nodes.net.curve import new_pair, public_of
 from nodes.net.keys import (
     LAUNCHERS,

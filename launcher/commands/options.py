@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from launcher.run.request import MOST_SEED
+from launcher.config.bounds import MOST_SEED
 from partition.objective import DEFAULT_OBJECTIVE, Objective
 
 MOST_DEVICES = 64

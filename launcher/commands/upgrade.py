@@ -64,9 +64,9 @@ def main(arguments: list[str]) -> None:
 def _upgrade(options: UpgradeOptions, as_json: bool) -> int:
     import asyncio  # noqa: PLC0415 - slow to import, as what follows
 
+    from launcher.config.access import opened  # noqa: PLC0415
     from launcher.config.load import load_cluster  # noqa: PLC0415
     from launcher.progress import LineProgress  # noqa: PLC0415
-    from launcher.run.access import opened  # noqa: PLC0415
     from launcher.upgrade.boards import boards_of  # noqa: PLC0415
     from launcher.upgrade.layout import InstallLayout, read_wheel  # noqa: PLC0415
 

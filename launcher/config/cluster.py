@@ -21,12 +21,12 @@ from pydantic import (
     model_validator,
 )
 
+from launcher.config.bounds import MOST_FRAMES, MOST_SEED
 from launcher.config.reconnect import ReconnectConfig
 from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
 from launcher.config.serve import ServeConfig
 from launcher.config.task import TaskConfig
 from launcher.config.units import BatchSize, Bytes, Duration, LinkRate, Share, Speed, brief
-from launcher.run.request import MOST_FRAMES, MOST_SEED
 from launcher.sinks.kinds import Sinks
 from launcher.sources.kinds import SourceValue
 from launcher.sources.looks import is_source

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from launcher.config.access import DEFAULT_FOLDER, Access
 from launcher.config.cluster import (
     ONE,
     SEVERAL,
@@ -41,7 +42,6 @@ from launcher.config.source import Location, ParsedFile, read_source
 from launcher.config.task import TaskConfig
 from launcher.config.units import brief
 from launcher.errors import BadInputError
-from launcher.run.access import DEFAULT_FOLDER, Access
 from launcher.sinks.kinds import SINKS
 from launcher.sources.kinds import SOURCES
 from launcher.sources.looks import is_source

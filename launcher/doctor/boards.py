@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launcher.config.access import DEFAULT_FOLDER, Access
 from launcher.config.cluster import NodeConfig
 from launcher.core.events import MessageMalformed, MessageReceived, NotAdmitted
 from launcher.doctor.conversation import ConversationReading, converse
 from launcher.doctor.path import PathReading, PortReach, Reach, reach, read_path
 from launcher.quantities import megabytes
-from launcher.run.access import DEFAULT_FOLDER, Access
 from launcher.run.doors import candidates
 from launcher.run.roll_call import greeting
 from launcher.upgrade.boards import bracketed

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.run.access import LAUNCHER, Access
+from launcher.config.access import LAUNCHER, Access
 from nodes.doctor.findings import Finding, Severity
 from nodes.doctor.keys import KeysReading, judge_keys, read_keys
 

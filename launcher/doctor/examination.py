@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cnn.errors import CnnError
+from launcher.config.access import LAUNCHER
 from launcher.config.load import Cluster, load_cluster
 from launcher.doctor.boards import Board, facts_of, judge_board, read_board
 from launcher.doctor.cluster_file import check_cluster_file
@@ -16,7 +17,6 @@ from launcher.doctor.cluster_keys import check_cluster_keys
 from launcher.doctor.this_machine import LIMIT_S, NAME, examine_this_machine
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.files import CLUSTER, is_plan, no_target, read_plan
-from launcher.run.access import LAUNCHER
 from nodes.doctor.disk import judge_folder, read_folder
 from nodes.doctor.findings import Check, Checked, Examination, Finding, Severity
 from nodes.doctor.performing import perform

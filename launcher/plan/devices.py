@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from launcher.config.access import exposed, opened
 from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster
 from launcher.plan.machines import THIS_MACHINE, machine_of, shared_machines
-from launcher.run.access import exposed, opened
 from launcher.run.runtime import Node
 from nodes.core.engines import AUTO, BUILT_IN_MEMORY
 from nodes.protocol.messages import BoardFigures, EngineMemory

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 
+from launcher.config.access import barred
 from launcher.core.events import (
     ClosedEarly,
     ControlConnected,
@@ -29,7 +30,6 @@ from launcher.core.events import (
     NodeEvent,
     NotAdmitted,
 )
-from launcher.run.access import barred
 from launcher.run.doors import NO_EPOCH, DoorSearch, SearchStep, candidates
 from launcher.run.runtime import Array
 from nodes.core.events import DataMalformed, DataReceived, LinkChange

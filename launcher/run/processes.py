@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from launcher.config.access import launcher_keys
 from launcher.errors import BadInputError, RunFailedError
-from launcher.run.access import launcher_keys
 from launcher.run.runtime import Node
 from launcher.scratch import NAME_BYTES, scratch_folder
 from launcher.signals import unwinding_on_signals

@@ -11,14 +11,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from launcher.config.bounds import MOST_FRAMES, MOST_SEED
 from launcher.console import print_version
 from launcher.core.watch import Rebalance, Start
 from nodes.protocol.messages import Order
 
 Search = Literal["again"]
-
-MOST_FRAMES = 1_000_000_000
-MOST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from cnn.blocked_layout import borders_in_blocks
+from launcher.config.access import Access, exposed, launcher_keys
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import PlanReply, PlanRequest, Rehearsed
 from launcher.core.intake import ENDLESS
@@ -21,7 +22,6 @@ from launcher.core.session import Contact, Session
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
 from launcher.errors import BadInputError, RunFailedError
-from launcher.run.access import Access, exposed, launcher_keys
 from launcher.run.background import IsWanted
 from launcher.run.connections import Connections
 from launcher.run.deployment import SubnetBlobs, blueprint

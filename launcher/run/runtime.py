@@ -10,12 +10,12 @@ from typing import Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
+from launcher.config.access import Access
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core.events import PlanRequest, Rehearsed
 from launcher.core.recovery import Recovery
 from launcher.core.roll import Absence, Roll, ThreadShare
 from launcher.core.watch import START_WAIT_S
-from launcher.run.access import Access
 from launcher.run.background import IsWanted
 from launcher.run.consent import Consent
 from launcher.view.frame_trace import FrameTrace

@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from launcher.config.access import Access
 from launcher.core.events import MessageReceived
 from launcher.core.session import Contact
-from launcher.run.access import Access
 from launcher.run.connections import Connections
 from launcher.run.roll_call import call_roll, greeting
 from nodes.protocol.messages import Refused, is_understood
@@ -35,7 +35,7 @@ class Health:
 
 
 def ask(node: str, address: str, access: Access) -> Health:
-    """Greet an agent. `access` is opened (`launcher.run.access.opened`)."""
+    """Greet an agent. `access` is opened (`launcher.config.access.opened`)."""
     contact = Contact(node, address, started_by_us=False)
     with Connections(access.ring, access.guards) as connections:
         roll = call_roll(connections, [contact], greeting(LEASE_S), ANSWER_S)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
+from launcher.config.access import Access
 from launcher.errors import BadInputError, LauncherError
 from launcher.progress import Say
-from launcher.run.access import Access
 from launcher.upgrade.boards import SshBoard
 from launcher.upgrade.core import (
     Begun,

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
+from launcher.config.access import Access
 from launcher.config.run import RunConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.progress import open_progress
-from launcher.run.access import Access
 from launcher.run.job import launch
 from launcher.run.request import Request
 from launcher.run.runtime import RunOptions

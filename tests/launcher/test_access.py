@@ -9,10 +9,10 @@ import pytest
 
 from launcher.commands.launch import main
 from launcher.commands.make_keys import make_keys
+from launcher.config.access import LAUNCHER, Access, launcher_keys
 from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
 from launcher.plan.devices import nodes_of
-from launcher.run.access import LAUNCHER, Access, launcher_keys
 from launcher.run.processes import start_agents
 from launcher.run.runtime import Node
 from nodes.net.curve import public_of

@@ -23,7 +23,7 @@ from onnx import helper, numpy_helper
 
 from cnn import read
 from cnn.rewrite.rewrites import Copies, Rewrite, copy_name
-from launcher.run.access import Access
+from launcher.config.access import Access
 from launcher.run.frame_list import listed
 from launcher.run.processes import LocalAgents
 from launcher.run.runner import run

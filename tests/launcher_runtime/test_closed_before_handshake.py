@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from launcher.commands.make_keys import make_keys
+from launcher.config.access import Access
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core.events import ClosedEarly, PlanRequest
 from launcher.errors import BadInputError
-from launcher.run.access import Access
 from launcher.run.background import IsWanted
 from launcher.run.connections import Connections
 from launcher.run.runtime import CutPlan, RunOptions

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from launcher.config.access import Access
 from launcher.errors import BadInputError
 from launcher.run import processes
-from launcher.run.access import Access
 from launcher.run.processes import LONGEST_IPC_PATH, start_agents
 from launcher.run.runtime import Node
 from tests.launcher_runtime.clusters import WAIT_S, has_ended, is_running

@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.commands.make_keys import make_keys
+from launcher.config.access import Access
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.errors import BadInputError
-from launcher.run.access import Access
 from launcher.run.connections import Connections
 from launcher.run.doors import KNOCK_S, SEARCH_S, DoorSearch, SearchStep, candidates
 from launcher.run.processes import start_agents

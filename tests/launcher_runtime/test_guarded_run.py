@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from launcher.commands.make_keys import make_keys
+from launcher.config.access import LAUNCHER, Access
 from launcher.config.run import RunConfig
 from launcher.core.events import NotAdmitted
 from launcher.errors import BadInputError, BarredError, RunFailedError
-from launcher.run.access import LAUNCHER, Access
 from launcher.run.connections import Connections
 from launcher.run.runtime import RunOptions
 from nodes.net.curve import new_pair

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.commands.make_keys import make_keys
-from launcher.run.access import Access
+from launcher.config.access import Access
 from tests.launcher_runtime.clusters import RandomFrames, daemons, make_cluster
 from tests.launcher_runtime.test_recovery import Dealer, Strikes, options
 from tests.nodes.test_floods import keyless

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from launcher.commands.make_keys import make_keys
+from launcher.config.access import Access
 from launcher.config.run import RunConfig
 from launcher.errors import RunFailedError
-from launcher.run.access import Access
 from launcher.run.runner import AgentRunner
 from launcher.run.runtime import RunOptions
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, make_cluster, results

@@ -6,7 +6,7 @@ import math
 import time
 from itertools import pairwise
 
-from launcher.run.access import Access
+from launcher.config.access import Access
 from launcher.upgrade import greeting
 from launcher.upgrade.greeting import AGAIN_S, Health, ask, wait_until_healthy
 from tests.nodes.doctor.examined import agent

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.config.access import Access, barred
 from launcher.config.cluster import NodeConfig
 from launcher.core.events import MessageMalformed, MessageReceived, NodeEvent, NotAdmitted
 from launcher.core.roll import Greeted
@@ -16,7 +17,6 @@ from launcher.doctor.boards import Board, BoardReading, facts_of, judge_board
 from launcher.doctor.conversation import ClockAnswer, ConversationReading, compare_clocks
 from launcher.doctor.path import PathReading, PortReach, Reach
 from launcher.errors import BadInputError
-from launcher.run.access import Access, barred
 from nodes.core.events import LinkChange
 from nodes.doctor.findings import Severity
 from nodes.protocol.messages import PROTOCOL, DeviceOffer, EngineOffer, Welcome

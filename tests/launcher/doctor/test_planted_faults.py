@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from launcher.commands.make_keys import make_keys
+from launcher.config.access import LAUNCHER, Access
 from launcher.config.load import load_cluster
 from launcher.core.events import MessageReceived
 from launcher.doctor.boards import LEASE_S, Board, judge_board, read_board
 from launcher.doctor.cluster_file import check_cluster_file
 from launcher.doctor.cluster_keys import check_cluster_keys
-from launcher.run.access import LAUNCHER, Access
 from launcher.run.connections import Connections
 from launcher.run.roll_call import greeting
 from nodes.doctor.findings import Finding, Severity
