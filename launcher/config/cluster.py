@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from launcher.config.bounds import MOST_FRAMES, MOST_SEED
+from launcher.config.pace import Overload, Pace
 from launcher.config.reconnect import ReconnectConfig
 from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
 from launcher.config.serve import ServeConfig
@@ -30,8 +31,6 @@ from launcher.config.units import BatchSize, Bytes, Duration, LinkRate, Share, S
 from launcher.sinks.kinds import Sinks
 from launcher.sources.kinds import SourceValue
 from launcher.sources.looks import is_source
-from launcher.streaming.overload import Overload
-from launcher.streaming.pacing import Pace
 from nodes.core.engines import AUTO
 from nodes.core.slots import MOST_SLOTS
 from nodes.protocol.addresses import MOST_PORT, slot_ports

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from launcher.config.pace import Overload, Pace
 from launcher.core.recovery import Cause
 from launcher.core.roll import Absence
 from launcher.plan.batch_size import BatchChoice
@@ -25,8 +26,6 @@ from launcher.results.comparison.agreement import Agreement
 from launcher.results.energy import NodeEnergy, node_energies
 from launcher.results.journal.ranges import FrameRanges
 from launcher.run.runtime import Array, RunResult
-from launcher.streaming.overload import Overload
-from launcher.streaming.pacing import Pace
 from nodes.protocol.messages import EngineChoice, Order, Stats
 from nodes.protocol.payload import is_finite
 from partition.plan import Plan

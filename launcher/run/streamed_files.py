@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from launcher.config.pace import Pace
 from launcher.errors import BadInputError, RunFailedError
 from launcher.run.live import LiveNetwork
 from launcher.run.runtime import Array, Frame, Frames, Update
-from launcher.streaming.pacing import Pace, PacedNumbers
+from launcher.streaming.pacing import PacedNumbers
 
 
 class Collector(Protocol):

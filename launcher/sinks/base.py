@@ -19,9 +19,9 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeAlias
 from numpy.typing import NDArray
 from pydantic import Field
 
+from launcher.config.pace import Overload
 from launcher.config.run import StrictModel
 from launcher.errors import BadInputError, LauncherError
-from launcher.streaming.overload import Overload
 from launcher.tasks.base import Predictions
 
 Array: TypeAlias = NDArray[Any]

@@ -14,11 +14,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
+
+from launcher.config.pace import Overload
 
 Item = TypeVar("Item")
-
-Overload = Literal["block", "drop-oldest", "drop-newest"]
 
 
 @dataclass(frozen=True, slots=True)

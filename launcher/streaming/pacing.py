@@ -5,22 +5,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
 from launcher.clock import StreamClock
-from launcher.streaming.overload import Overload, OverloadQueue
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """A source's `rate` in frames per second; at most `queue_frames` frames wait, and
-    `on_overload` says what happens to more."""
-
-    rate: float
-    on_overload: Overload = "block"
-    queue_frames: int = 8
+from launcher.config.pace import Pace
+from launcher.streaming.overload import OverloadQueue
 
 
 class PacedNumbers:

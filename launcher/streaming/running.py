@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from cnn.model import Model
 from launcher.config.load import Cluster
+from launcher.config.pace import Overload
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError
 from launcher.plan.machines import machine_of
@@ -33,7 +34,7 @@ from launcher.sinks.base import FrameResult, Sink, SinkConfig
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.in_flight import frames_in_flight
 from launcher.streaming.opening import Ends, open_ends
-from launcher.streaming.overload import Overload, OverloadQueue
+from launcher.streaming.overload import OverloadQueue
 from launcher.streaming.reading import Reader
 from launcher.streaming.report import StreamReport, stream_report
 from launcher.streaming.report_text import stream_lines

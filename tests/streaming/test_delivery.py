@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.config.pace import Overload
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import RunFailedError
 from launcher.sinks.base import FrameResult
 from launcher.streaming.delivery import SinkCounts
-from launcher.streaming.overload import Overload
 from launcher.view.history import quantile_s
 from tests.streaming.parts import (
     WAIT_S,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.streaming.overload import Overload, OverloadQueue
+from launcher.config.pace import Overload
+from launcher.streaming.overload import OverloadQueue
 
 WAIT_S = 20.0
 POLICIES: tuple[Overload, ...] = ("block", "drop-oldest", "drop-newest")

@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
+from launcher.config.pace import Pace
 from launcher.streaming.overload import OverloadQueue
-from launcher.streaming.pacing import Pace, PacedNumbers, offer
+from launcher.streaming.pacing import PacedNumbers, offer
 from tests.streaming.parts import SimulatedClock
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.config.pace import Overload
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.streaming.gaps import KEPT
-from launcher.streaming.overload import Overload
 from tests.streaming.parts import ScriptedSource, SimulatedClock, Step, reader
 
 

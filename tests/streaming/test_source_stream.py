@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from launcher.config.pace import Overload
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.sinks.base import FrameResult
 from launcher.sources.base import SourceFrame
-from launcher.streaming.overload import Overload
 from launcher.streaming.source_stream import CLOSING_S, STOPPING_S, SourceStream, Submit
 from launcher.tasks.base import ImagePlacement, Predictions
 from tests.streaming.parts import (
