@@ -19,8 +19,8 @@ from PIL import Image, ImageOps
 from cnn.network import Tensor
 from launcher.config.cluster import InputConfig, PerChannel, Resize
 from launcher.errors import BadInputError
+from launcher.inputs.placement import ImagePlacement
 from launcher.run.runtime import Array
-from launcher.tasks.base import ImagePlacement
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -24,11 +24,12 @@ from typing import TypeAlias
 
 from launcher.clock import StreamClock
 from launcher.errors import BadInputError, LauncherError, RunFailedError
+from launcher.inputs.placement import ImagePlacement
 from launcher.run.runtime import Array
 from launcher.sinks.base import FrameResult
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.reading import NumberedFrame, Reader
-from launcher.tasks.base import ImagePlacement, Task
+from launcher.tasks.base import Task
 from launcher.view.frames import FINE_BOUNDS_S, Latencies
 
 Outputs: TypeAlias = dict[str, Array]

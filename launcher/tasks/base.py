@@ -8,28 +8,13 @@ x to the right, y down, from the outer corner of the top left pixel.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
+from launcher.inputs.placement import ImagePlacement
+
 Array: TypeAlias = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ImagePlacement:
-    """Where a source's image lies in the network's input.
-
-    The pixel (x, y) of the source is at (x · scale_x + left, y · scale_y + top).
-    """
-
-    width: int
-    height: int
-    """The size of the source's image in pixels."""
-    scale_x: float = 1.0
-    scale_y: float = 1.0
-    left: float = 0.0
-    top: float = 0.0
 
 
 class Predictions(Protocol):

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from launcher.tasks.base import Array, ImagePlacement
+from launcher.inputs.placement import ImagePlacement
+from launcher.tasks.base import Array
 from launcher.tasks.predictions import NO_CLASS, ObjectMask
 
 _BLOCK_PIXELS = 1 << 16

@@ -14,7 +14,7 @@ from cnn.network import Tensor
 from launcher.config.cluster import InputConfig
 from launcher.errors import RunFailedError
 from launcher.inputs.fitting import fit, image_format
-from launcher.tasks.base import ImagePlacement
+from launcher.inputs.placement import ImagePlacement
 from launcher.tasks.decoders import ClassDecoder, Decoder, MapDecoder, ObjectDecoder
 from launcher.tasks.heads import MOST_CANDIDATES, GridHead
 from launcher.tasks.predictions import NO_CLASS, FoundObjects
