@@ -7,8 +7,9 @@ small budget. Inputs are repeated if there are fewer than frames.
 from __future__ import annotations
 
 import bisect
+import hashlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import overload
@@ -24,7 +25,6 @@ from launcher.inputs.arrays import ArrayFile, LastArchive, open_arrays
 from launcher.inputs.fitting import ImageFormat, image_format
 from launcher.inputs.images import SUFFIXES as IMAGE_SUFFIXES
 from launcher.inputs.images import read_image, read_pixels
-from launcher.results.journal.identity import frames_digest
 from launcher.run.runtime import Array, Frame
 
 KEPT_BYTES = 64 << 20
@@ -237,3 +237,15 @@ def _drawn(generator: np.random.Generator, tensor: Tensor) -> Array:
         return generator.integers(0, 2, tensor.shape).astype(dtype)
     limit = 256 if dtype == np.uint8 else 100
     return generator.integers(0, limit, tensor.shape).astype(dtype)
+
+
+def frames_digest(frames: Iterable[Frame]) -> str:
+    """Return the SHA-256 (hexadecimal) of these frames' names, dtypes, shapes and values."""
+    digest = hashlib.sha256()
+    for frame in frames:
+        for name in sorted(frame):
+            array = np.ascontiguousarray(frame[name])
+            digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+            digest.update(array.data.cast("B") if array.nbytes else b"")
+        digest.update(b"\n")
+    return digest.hexdigest()

@@ -28,8 +28,8 @@ from launcher.config.cluster import InputConfig
 from launcher.errors import BadInputError
 from launcher.inputs.arrays import LastArchive, open_arrays, read_arrays
 from launcher.inputs.fitting import fit, image_format
+from launcher.inputs.frames import frames_digest
 from launcher.inputs.tensors import as_tensor
-from launcher.results.journal.identity import frames_digest
 from launcher.run.live_cluster import TensorInfo
 from launcher.serve.tensors import from_bytes, to_bytes
 from launcher.sources.stdin import PipeSource

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from launcher.results.journal.result_files import OutputSpec
-from launcher.run.runtime import Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +55,3 @@ def differences(journal: RunIdentity, wanted: RunIdentity) -> list[str]:
     if journal.frames != wanted.frames:
         found.append(f"it has {journal.frames} frames, not {wanted.frames}")
     return found
-
-
-def frames_digest(frames: Iterable[Frame]) -> str:
-    """Return the SHA-256 (hexadecimal) of these frames' names, dtypes, shapes and values."""
-    digest = hashlib.sha256()
-    for frame in frames:
-        for name in sorted(frame):
-            array = np.ascontiguousarray(frame[name])
-            digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-            digest.update(array.data.cast("B") if array.nbytes else b"")
-        digest.update(b"\n")
-    return digest.hexdigest()
