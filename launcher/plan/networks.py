@@ -20,9 +20,10 @@ from launcher.results.comparison.agreement import FirstResults
 from launcher.results.comparison.tolerance import Numbers, numbers_of
 from launcher.results.journal.opening import run_journal
 from launcher.results.journal.ranges import FrameRanges
-from launcher.results.outputs import OutputFolder, is_classifier, read_labels, read_truth
+from launcher.results.outputs import OutputFolder
 from launcher.run.request import Request
 from launcher.run.runtime import Array, Frame
+from launcher.tasks.classes import is_classifier, read_labels, read_truth
 from launcher.tasks.opening import usual_fitting
 
 if TYPE_CHECKING:

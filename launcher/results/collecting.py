@@ -19,9 +19,9 @@ from launcher.inputs.frames import Inputs
 from launcher.results.comparison.agreement import FirstResults
 from launcher.results.journal.journal import Journal
 from launcher.results.journal.ranges import FrameRanges
-from launcher.results.outputs import top_class
 from launcher.results.report import Accuracy, NonFiniteResults
 from launcher.run.runtime import Array, Frame, Frames
+from launcher.tasks.classes import top_class
 
 if TYPE_CHECKING:
     from cnn.network import Network

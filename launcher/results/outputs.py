@@ -1,8 +1,4 @@
-"""Writes results to a folder: a .npy file per frame and output, and a classifier's top classes.
-
-The functions on classifiers recognise one by its output's shape, find its likeliest classes, and
-read the names of classes and the true classes of inputs.
-"""
+"""Writes results to a folder: a .npy file per frame and output, and a classifier's top classes."""
 
 from __future__ import annotations
 
@@ -13,99 +9,19 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
-from cnn.network import Network
-from launcher.config.units import brief
 from launcher.errors import BadInputError, RunFailedError
-from launcher.files import cannot_write, distinct_names, plain_name, read_small, whole_file
+from launcher.files import cannot_write, distinct_names, plain_name, whole_file
 from launcher.results.journal.ranges import FrameRanges, FrameSequence
 from launcher.results.journal.result_files import npy_header
 from launcher.run.runtime import Array
+from launcher.tasks.classes import top_classes
 
-_CLASS = re.compile("[0-9]{1,18}")
 _ROW = re.compile(rb"([0-9]{1,18}),")
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """A class that a classifier assigns to a frame, with its probability in 0..1."""
-
-    number: int
-    probability: float
-
-
-def is_classifier(network: Network) -> bool:
-    """Whether the network has one floating-point output that is one score per class.
-
-    Shapes are such as [1, 1000], [1, 1000, 1, 1] or [1000]: one axis is longer than 1, and the
-    batch is 1.
-    """
-    if len(network.outputs) != 1:
-        return False
-    tensor = network.tensors[network.outputs[0]]
-    if tensor.varies:
-        return False
-    significant = [length for length in tensor.shape if length > 1]
-    batch_is_one = len(tensor.shape) < 2 or tensor.shape[0] == 1
-    floating = np.issubdtype(np.dtype(tensor.dtype), np.floating)
-    return bool(floating and batch_is_one and len(significant) == 1)
-
-
-def top_classes(output: Array, count: int) -> tuple[Guess, ...]:
-    """Return the `count` likeliest classes of a classifier's output, the likeliest first.
-
-    Scores that are not probabilities (within 0..1 with the sum 1) are first converted by a softmax.
-    Of equal scores the lower class comes first.
-    """
-    scores = output.reshape(-1).astype(np.float64)
-    best = np.argsort(-scores, kind="stable")[:count]
-    probabilities = scores
-    if scores.min() < 0 or abs(scores.sum() - 1) > 1e-2:
-        powers = np.exp(scores - scores.max())
-        probabilities = powers / powers.sum()
-    return tuple(Guess(int(number), float(probabilities[number])) for number in best)
-
-
-def top_class(outputs: Mapping[str, Array]) -> int:
-    """Return the likeliest class of the only output."""
-    (output,) = outputs.values()
-    return int(np.argmax(output.reshape(-1)))
-
-
-def read_labels(path: Path) -> tuple[str, ...]:
-    """Read class names, one per line; raises `BadInputError` if the file cannot be read."""
-    return tuple(line.strip() for line in _lines(path))
-
-
-def read_truth(path: Path, inputs: int) -> tuple[int, ...]:
-    """Read the true class of each input, one integer per line and as many as there are inputs.
-
-    Raises `BadInputError` with file and line.
-    """
-    classes: list[int] = []
-    for number, line in enumerate(_lines(path), start=1):
-        if not _CLASS.fullmatch(line.strip()):
-            raise BadInputError(
-                f"{path}, line {number}: {brief(line.strip())} is not a class: write an integer"
-            )
-        classes.append(int(line))
-    if len(classes) != inputs:
-        raise BadInputError(
-            f"{path}: has {len(classes)} classes for {inputs} inputs; write one line for each input"
-        )
-    return tuple(classes)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return read_small(path).decode("utf-8-sig").rstrip().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path}: cannot be read as text: {error}") from None
 
 
 Row = tuple[object, ...]

@@ -10,8 +10,8 @@ import numpy as np
 
 from launcher.errors import RunFailedError
 from launcher.inputs.placement import ImagePlacement
-from launcher.results.outputs import top_classes
 from launcher.tasks.base import Array, Predictions
+from launcher.tasks.classes import top_classes
 from launcher.tasks.heads import Candidates, Head, read
 from launcher.tasks.masks import classes_in_source, mask_in
 from launcher.tasks.predictions import (

@@ -12,8 +12,8 @@ from launcher.config.task import FINDS_PLACES, TaskConfig
 from launcher.errors import BadInputError
 from launcher.inputs.fitting import ImageFormat, fit, image_format
 from launcher.inputs.placement import ImagePlacement
-from launcher.results.outputs import is_classifier, read_labels
 from launcher.tasks.base import Array, Predictions, Task
+from launcher.tasks.classes import is_classifier, read_labels
 from launcher.tasks.decoders import Decoder
 from launcher.tasks.metadata import model_facts, printable
 from launcher.tasks.recognition import RT_DETR, Recognition

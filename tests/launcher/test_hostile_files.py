@@ -15,7 +15,7 @@ from launcher.config.source import parse_source
 from launcher.errors import BadInputError
 from launcher.files import MOST_BYTES, read_json
 from launcher.plan.files import PLAN, SUBNETS, read_plan
-from launcher.results.outputs import read_truth
+from launcher.tasks.classes import read_truth
 from tests.fuzz.good import PLANS
 from tests.launcher.models import write_branches
 from tests.launcher.test_cli import launch

@@ -13,14 +13,8 @@ from hypothesis.extra import numpy as arrays
 
 from launcher.errors import BadInputError
 from launcher.results.journal.ranges import FrameRanges
-from launcher.results.outputs import (
-    OutputFolder,
-    is_classifier,
-    read_labels,
-    read_truth,
-    top_class,
-    top_classes,
-)
+from launcher.results.outputs import OutputFolder
+from launcher.tasks.classes import is_classifier, read_labels, read_truth, top_class, top_classes
 from tests.launcher.models import network_of
 
 
