@@ -231,3 +231,11 @@ def distinct_names(names: Iterable[str]) -> list[str]:
         found.append(f"{name}.{index}" if name.lower() in taken else name)
         taken.add(name.lower())
     return found
+
+
+def file_suffixes(outputs: tuple[str, ...]) -> dict[str, str]:
+    """Map each of a network's outputs to what follows a frame's number in its file's name."""
+    if len(outputs) == 1:
+        return {outputs[0]: ""}
+    names = distinct_names(map(plain_name, outputs))
+    return {output: f".{name}" for output, name in zip(outputs, names, strict=True)}

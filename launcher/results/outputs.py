@@ -15,7 +15,7 @@ from types import TracebackType
 import numpy as np
 
 from launcher.errors import BadInputError, RunFailedError
-from launcher.files import cannot_write, distinct_names, plain_name, whole_file
+from launcher.files import cannot_write, file_suffixes, whole_file
 from launcher.results.journal.ranges import FrameRanges, FrameSequence
 from launcher.results.journal.result_files import npy_header
 from launcher.run.runtime import Array
@@ -170,11 +170,3 @@ def _save(path: Path, array: Array) -> None:
     with whole_file(path) as file:
         file.write(npy_header(array.dtype, array.shape))
         file.write(np.ascontiguousarray(array).data.cast("B") if array.nbytes else b"")
-
-
-def file_suffixes(outputs: tuple[str, ...]) -> dict[str, str]:
-    """Map each output to what follows the frame's number in the names of its files."""
-    if len(outputs) == 1:
-        return {outputs[0]: ""}
-    names = distinct_names(map(plain_name, outputs))
-    return {output: f".{name}" for output, name in zip(outputs, names, strict=True)}

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from launcher.files import file_suffixes
 from launcher.results.journal.result_files import npy_header
-from launcher.results.outputs import file_suffixes
 from launcher.sinks.base import Array, FrameResult
 from launcher.sinks.files import FrameFilesConfig, FrameFolder
 
