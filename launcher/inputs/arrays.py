@@ -1,4 +1,4 @@
-"""Reads .npy and .npz files as a network's input, one frame at a time.
+"""Reads .npy and .npz files as a network's input, one frame at a time, and makes their headers.
 
 An array holds one frame or a stack of frames. Its header is checked against the network's input
 before any data is read. Files are not mapped into memory, because a process dies if a file that it
@@ -365,3 +365,12 @@ def _layout(path: Path, shape: tuple[int, ...], tensor: Tensor) -> tuple[int, tu
         f"{tensor.name!r} needs {list(tensor.shape)}, or a stack of these with one more axis in "
         "front"
     )
+
+
+def npy_header(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> bytes:
+    """Return the header of an .npy file, after which the values follow in C order."""
+    written = io.BytesIO()
+    described = np.lib.format.dtype_to_descr(dtype)
+    data = {"descr": described, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(written, data)
+    return written.getvalue()

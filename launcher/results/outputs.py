@@ -16,8 +16,8 @@ import numpy as np
 
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import cannot_write, file_suffixes, whole_file
+from launcher.inputs.arrays import npy_header
 from launcher.results.journal.ranges import FrameRanges, FrameSequence
-from launcher.results.journal.result_files import npy_header
 from launcher.run.runtime import Array
 from launcher.tasks.classes import top_classes
 

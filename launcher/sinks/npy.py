@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from launcher.files import file_suffixes
-from launcher.results.journal.result_files import npy_header
+from launcher.inputs.arrays import npy_header
 from launcher.sinks.base import Array, FrameResult
 from launcher.sinks.files import FrameFilesConfig, FrameFolder
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from cnn.network import Tensor
 from launcher.files import distinct_names, plain_name
+from launcher.inputs.arrays import npy_header
 from launcher.run.runtime import Array
 
 _MOST_OPEN = 64
@@ -175,15 +176,6 @@ class ResultFolder:
 
     def _file(self, frame: int) -> Path:
         return self._folder / f"{frame:06d}.npy"
-
-
-def npy_header(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> bytes:
-    """Return the header of an .npy file, after which the values follow in C order."""
-    written = io.BytesIO()
-    described = np.lib.format.dtype_to_descr(dtype)
-    data = {"descr": described, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(written, data)
-    return written.getvalue()
 
 
 def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
