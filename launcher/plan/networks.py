@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cnn.merge import part_name
 from launcher.config.load import Cluster
 from launcher.inputs.frames import Inputs, Item, Items, open_inputs
 from launcher.results.collecting import NetworkState, Results, Writer
@@ -21,6 +19,7 @@ from launcher.results.comparison.tolerance import Numbers, numbers_of
 from launcher.results.journal.opening import run_journal
 from launcher.results.journal.ranges import FrameRanges
 from launcher.results.outputs import OutputFolder
+from launcher.run.parts import Part, parts_of
 from launcher.run.request import Request
 from launcher.run.runtime import Array, Frame
 from launcher.tasks.classes import is_classifier, read_labels, read_truth
@@ -28,34 +27,6 @@ from launcher.tasks.opening import usual_fitting
 
 if TYPE_CHECKING:
     from cnn.model import Model
-
-
-@dataclass(frozen=True)
-class Part:
-    """One of the networks of a run; if it `is_alone`, its tensors keep their names."""
-
-    model: Model
-    is_alone: bool
-
-    @property
-    def name(self) -> str:
-        """The name that the user gave it."""
-        return self.model.network.name
-
-    def common(self, name: str) -> str:
-        """Return the name that a tensor of this network has in the network that is run."""
-        return name if self.is_alone else part_name(self.name, name)
-
-    def own(self, tensors: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-        """Return the run's tensors that are called `names` in this network, by these names."""
-        return {name: tensors[self.common(name)] for name in names}
-
-
-def parts_of(model: Model) -> tuple[Part, ...]:
-    """Return the networks that `model` was merged from, or the only one."""
-    if not model.parts:
-        return (Part(model, True),)
-    return tuple(Part(part, False) for part in model.parts)
 
 
 def network_numbers(model: Model) -> Numbers:

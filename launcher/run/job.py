@@ -50,7 +50,7 @@ from launcher.plan.files import (
     shown_cluster_text,
 )
 from launcher.plan.machines import THIS_MACHINE, machine_of
-from launcher.plan.networks import Part, check_inputs, open_results, parts_of
+from launcher.plan.networks import check_inputs, open_results
 from launcher.plan.planner import Planner, read_planner
 from launcher.plan.prediction import with_warmup
 from launcher.plan.replanning import Replanner
@@ -89,6 +89,7 @@ from launcher.results.report_text import report_lines
 from launcher.run.consent import hearing_consent
 from launcher.run.feed import Feed
 from launcher.run.live import LiveNetwork, LiveRun, observe
+from launcher.run.parts import Part, parts_of
 from launcher.run.processes import start_agents
 from launcher.run.request import Request
 from launcher.run.runner import AgentRunner

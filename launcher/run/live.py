@@ -11,9 +11,9 @@ from secrets import token_hex
 from typing import TypeAlias
 
 from launcher.errors import LauncherError, RunFailedError
-from launcher.plan.networks import Part
 from launcher.quantities import duration
 from launcher.run.feed import Feed, Outputs, Withdrawal
+from launcher.run.parts import Part
 from launcher.run.runtime import Array, Frame, OnUpdate, PushedNetwork, RunResult, Update
 from launcher.run.streamed_results import StreamedResults
 from launcher.view.frame_trace import FrameTrace
