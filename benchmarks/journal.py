@@ -33,9 +33,9 @@ import numpy as np
 from benchmarks.report import Figure, arguments, report, show
 from cnn.network import Tensor
 from launcher.results.journal.identity import RunIdentity
-from launcher.results.journal.opening import open_journal
 from launcher.results.journal.records import DONE, decode
 from launcher.results.journal.result_files import output_specs
+from launcher.results.resuming import open_journal
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
 ALLOWED_SLOWDOWN = 0.05

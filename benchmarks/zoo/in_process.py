@@ -24,7 +24,6 @@ from cnn.rewrite.rewrites import Copies, original_name
 from ga.hybrid.strategy import Hybrid, HybridEffort
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError, LauncherError
-from launcher.plan.networks import network_numbers
 from launcher.plan.planner import Planner, configured
 from launcher.plan.settings import read_model
 from launcher.plan.subnet_files import cut_subnets
@@ -32,7 +31,8 @@ from launcher.results.comparison.agreement import Agreement, FirstResults, agree
 from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import INPUT, Replay
 from launcher.results.comparison.tape import Tape
-from launcher.results.comparison.whole import reference_results
+from launcher.results.networks import network_numbers
+from launcher.results.whole import reference_results
 from launcher.run.runtime import Array, Frame, SubnetFiles
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.registry import open_executor

@@ -50,7 +50,6 @@ from launcher.plan.files import (
     shown_cluster_text,
 )
 from launcher.plan.machines import THIS_MACHINE, machine_of
-from launcher.plan.networks import check_inputs, open_results
 from launcher.plan.planner import Planner, read_planner
 from launcher.plan.prediction import with_warmup
 from launcher.plan.replanning import Replanner
@@ -68,7 +67,6 @@ from launcher.plan.settings import (
     summary,
     wire_of,
 )
-from launcher.plan.simplified import check_simplified, default_cache
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.bench import Bench, bench_options
 from launcher.profile.file import default_cache as profile_cache
@@ -78,14 +76,16 @@ from launcher.progress import ProgressDisplay
 from launcher.quantities import counted, megabytes
 from launcher.results.collecting import Results
 from launcher.results.comparison.agreement import worst_of
-from launcher.results.comparison.whole import ExecutedPlans, compare_all
 from launcher.results.journal.journal import Journal
-from launcher.results.journal.opening import CompletedRun, check_room, journal_place, journal_report
+from launcher.results.networks import check_inputs, open_results
 from launcher.results.page.comparison import of_run, run_problems
 from launcher.results.page.page import RunRecord
 from launcher.results.page.recording import RunRecorder, check_report_file
 from launcher.results.report import AloneReport, Report, make_report, pace_report, removal_text
 from launcher.results.report_text import report_lines
+from launcher.results.resuming import CompletedRun, check_room, journal_place, journal_report
+from launcher.results.simplified import check_simplified, default_cache
+from launcher.results.whole import ExecutedPlans, compare_all
 from launcher.run.consent import hearing_consent
 from launcher.run.feed import Feed
 from launcher.run.live import LiveNetwork, LiveRun, observe

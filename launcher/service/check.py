@@ -7,11 +7,11 @@ from pathlib import Path
 from launcher.config.cluster import RANDOM, InputConfig
 from launcher.config.load import Cluster
 from launcher.inputs.frames import Inputs, open_inputs
-from launcher.plan.networks import network_numbers
 from launcher.progress import ProgressDisplay
 from launcher.results.collecting import Results
 from launcher.results.comparison.agreement import FirstResults, worst_of
-from launcher.results.comparison.whole import ExecutedPlans, compare_all
+from launcher.results.networks import network_numbers
+from launcher.results.whole import ExecutedPlans, compare_all
 from launcher.run.job import Live
 from launcher.run.live_cluster import LiveModel
 

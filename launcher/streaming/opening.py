@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cnn.model import Model
 from launcher.config.load import Cluster
-from launcher.plan.networks import run_inputs
+from launcher.results.networks import run_inputs
 from launcher.run.request import Request
 from launcher.sinks.base import Sink, SinkConfig
 from launcher.sinks.opening import open_sinks

@@ -15,9 +15,9 @@ from launcher.errors import BadInputError
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.journal.identity import RunIdentity
 from launcher.results.journal.journal import RUN
-from launcher.results.journal.opening import open_journal
 from launcher.results.journal.result_files import output_specs
 from launcher.results.journal.segment import RECORDS
+from launcher.results.resuming import open_journal
 from launcher.run.runtime import SubnetFiles
 from partition.plan import Plan
 from tests.fuzz.input_files import is_good_sentence

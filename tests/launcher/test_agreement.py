@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from launcher.errors import RunFailedError
 from launcher.results.comparison.agreement import FirstResults, compare
 from launcher.results.comparison.tolerance import FLOOR, WorstOutput
-from launcher.results.comparison.whole import reference_results
+from launcher.results.whole import reference_results
 
 
 def agreement(folder: Path, results: list[tuple[int, list[float]]], wanted: list[float]) -> float:

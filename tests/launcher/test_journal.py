@@ -18,7 +18,6 @@ from cnn.network import Tensor
 from launcher.errors import BadInputError, RunFailedError
 from launcher.results.journal.identity import RunIdentity
 from launcher.results.journal.journal import Journal
-from launcher.results.journal.opening import check_room, open_journal
 from launcher.results.journal.records import (
     DONE,
     DROPPED,
@@ -28,6 +27,7 @@ from launcher.results.journal.records import (
     encode,
 )
 from launcher.results.journal.result_files import output_specs
+from launcher.results.resuming import check_room, open_journal
 
 RUN = b"run one!"
 FRAMES = 4

@@ -20,7 +20,6 @@ from cnn.network import Tensor
 from launcher.errors import BadInputError, RunFailedError
 from launcher.results.journal.identity import RunIdentity
 from launcher.results.journal.journal import RUN, Journal
-from launcher.results.journal.opening import check_room, open_journal
 from launcher.results.journal.ranges import FrameRanges, FrameSequence
 from launcher.results.journal.records import (
     DONE,
@@ -33,6 +32,7 @@ from launcher.results.journal.records import (
 from launcher.results.journal.removed import MOST_DROPPED_RANGES, REMOVED, Removed
 from launcher.results.journal.result_files import output_specs
 from launcher.results.journal.segment import RECORDS, segment_bytes, used_bytes
+from launcher.results.resuming import check_room, open_journal
 
 FRAMES = 40
 SPECS = output_specs([Tensor("score", (1, 1024), "float32"), Tensor("class", (1,), "int64")])

@@ -21,9 +21,9 @@ from launcher.files import distinct_names, plain_name
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.journal.identity import RunIdentity
 from launcher.results.journal.journal import RUN, Journal
-from launcher.results.journal.opening import open_journal
 from launcher.results.journal.result_files import output_specs
 from launcher.results.outputs import OutputFolder
+from launcher.results.resuming import open_journal
 from launcher.run.runtime import SubnetFiles
 from partition.plan import PlannedPhase
 from tests.fuzz.run_files import EMPTY_PLAN, NoModel

@@ -21,12 +21,12 @@ from onnx import numpy_helper
 
 from cnn.model import Model, read
 from cnn.rewrite.rewrites import Slices
-from launcher.plan.networks import network_numbers
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.comparison.agreement import Agreement, FirstResults, compare, worse
 from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import Replay
-from launcher.results.comparison.whole import reference_results
+from launcher.results.networks import network_numbers
+from launcher.results.whole import reference_results
 from launcher.run.runtime import SubnetFiles
 from partition.devices import Device
 from partition.plan import Plan

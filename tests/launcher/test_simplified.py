@@ -11,7 +11,7 @@ import pytest
 import cnn
 from cnn.merge import merge
 from launcher.errors import BadInputError
-from launcher.plan.simplified import check_simplified
+from launcher.results.simplified import check_simplified
 from tests.cnn.models import convolution, node, save
 
 

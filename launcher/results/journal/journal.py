@@ -81,7 +81,7 @@ class Journal:
         run: bytes,
         layout: JournalLayout = JournalLayout(),
     ) -> None:
-        """Open the folder that `launcher.results.journal.opening` found or made.
+        """Open the folder that `launcher.results.resuming` found or made.
 
         Raises `BlockingIOError` if another process has it open, `BadInputError` if its account of
         removed results is damaged, else `OSError` as the disk does.

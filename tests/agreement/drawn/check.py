@@ -21,8 +21,8 @@ import cnn
 from cnn.operators.bodies import reads
 from cnn.rewrite.rewrites import Copies, Rewrite
 from csdf.conversion.from_network import convert
-from launcher.plan.networks import network_numbers
 from launcher.results.comparison.tolerance import Outputs, WorstOutput, strict
+from launcher.results.networks import network_numbers
 from partition.plan import dealing_of
 from tests.agreement.drawn import settled
 from tests.agreement.drawn.case import Case, Division, Found

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cnn.reading.half_precision import write_rounded
-from launcher.plan.networks import network_numbers
-from launcher.plan.simplified import _SCALES, _difference, _limit
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.comparison.agreement import FirstResults
 from launcher.results.comparison.doubts import Doubt, settle
@@ -26,6 +24,8 @@ from launcher.results.comparison.tolerance import (
     strict,
     within_movement,
 )
+from launcher.results.networks import network_numbers
+from launcher.results.simplified import _SCALES, _difference, _limit
 from nodes.executors.replay import moved, run
 from partition.devices import Device
 from partition.planner import make_plan
@@ -64,7 +64,7 @@ def simplified(case: Case, whole: Path, made: Sequence[Outputs]) -> Found:
 
 
 def _is_refused(case: Case, pairs: Iterable[tuple[Outputs, ...]]) -> bool:
-    """Whether `launcher.plan.simplified` would refuse it, by what it and its file compute."""
+    """Whether `launcher.results.simplified` would refuse it, by what it and its file compute."""
     limit = _limit(case.model.network)
     errors = [
         max(_difference(found[x], wanted[x]) for x in wanted)

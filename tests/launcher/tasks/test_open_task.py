@@ -14,7 +14,7 @@ from PIL import Image
 import cnn
 from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
-from launcher.plan.networks import open_results
+from launcher.results.networks import open_results
 from launcher.run.request import Request
 from launcher.tasks.base import Task
 from launcher.tasks.opening import open_task

@@ -24,7 +24,7 @@ import numpy as np
 
 from launcher.errors import BadInputError
 from launcher.files import user_cache
-from launcher.results.comparison.whole import reference_results
+from launcher.results.whole import reference_results
 from launcher.run.runtime import Array, Frame
 
 if TYPE_CHECKING:

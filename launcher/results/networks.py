@@ -16,9 +16,9 @@ from launcher.inputs.frames import Inputs, Item, Items, open_inputs
 from launcher.results.collecting import NetworkState, Results, Writer
 from launcher.results.comparison.agreement import FirstResults
 from launcher.results.comparison.tolerance import Numbers, numbers_of
-from launcher.results.journal.opening import run_journal
 from launcher.results.journal.ranges import FrameRanges
 from launcher.results.outputs import OutputFolder
+from launcher.results.resuming import run_journal
 from launcher.run.parts import Part, parts_of
 from launcher.run.request import Request
 from launcher.run.runtime import Array, Frame

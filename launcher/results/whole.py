@@ -20,13 +20,13 @@ import numpy as np
 from cnn.model import Model
 from launcher.errors import RunFailedError
 from launcher.files import whole_file
-from launcher.plan.networks import network_numbers
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.collecting import Results
 from launcher.results.comparison.agreement import Agreement, agreement, compare, worse
 from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import Replay
 from launcher.results.comparison.tolerance import FirstDifference, Numbers, strict
+from launcher.results.networks import network_numbers
 from launcher.run.parts import Part, parts_of
 from launcher.run.runtime import Array, Frame, SubnetFiles
 from nodes.host.process import python_command
