@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.errors import LauncherError
 from launcher.run import job
 from launcher.run.request import Request
+from launcher.run.runner import real_runtime
 
 if TYPE_CHECKING:
     from benchmarks.boards.turn import Launched, PhaseTimes
@@ -71,7 +72,7 @@ def launch(request: Request, began_s: float) -> Launched:
 
     @contextmanager
     def runtime(nodes: tuple[Node, ...]) -> Iterator[Recording]:
-        with job.real_runtime(nodes) as runner:
+        with real_runtime(nodes) as runner:
             recorded.append(Recording(runner))
             yield recorded[-1]
 

@@ -52,7 +52,7 @@ from launcher.profile.file import (
 from launcher.profile.links import identities, kept_links, measure_machines
 from launcher.profile.power import device_watts, idle_watts, layer_watts
 from launcher.progress import ProgressDisplay
-from launcher.run.job import Runtime, real_runtime
+from launcher.run.runner import Runtime, real_runtime
 from launcher.scratch import scratch_folder
 from nodes.core.engines import AUTO
 from partition.devices import Device

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -90,9 +90,8 @@ from launcher.run.consent import hearing_consent
 from launcher.run.feed import Feed
 from launcher.run.live import LiveNetwork, LiveRun, observe
 from launcher.run.parts import Part, parts_of
-from launcher.run.processes import start_agents
 from launcher.run.request import Request
-from launcher.run.runner import AgentRunner
+from launcher.run.runner import Runtime, real_runtime
 from launcher.run.runtime import (
     REMOTE_S,
     Node,
@@ -119,9 +118,6 @@ from partition.plan import Plan
 if TYPE_CHECKING:
     from cnn.model import Model
 
-Runtime = Callable[[tuple[Node, ...]], AbstractContextManager[Runner]]
-"""Starts agents for the nodes; the context's value runs plans on them until the context ends."""
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -137,14 +133,6 @@ class Outcome:
     """Why measurements chose these engines, by node."""
     batch: BatchChoice | None = None
     """How the number of frames in a batch was chosen, if it was."""
-
-
-@contextmanager
-def real_runtime(nodes: tuple[Node, ...]) -> Iterator[Runner]:
-    """Start agents on this machine for nodes without an address; run plans by
-    `launcher.run.runner.AgentRunner`."""
-    with start_agents(nodes) as agents:
-        yield AgentRunner(agents)
 
 
 @dataclass(frozen=True)

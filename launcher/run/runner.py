@@ -6,7 +6,7 @@ import contextlib
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from launcher.run.runtime import (
     Node,
     OnUpdate,
     PushedNetwork,
+    Runner,
     RunOptions,
     RunResult,
     SubnetFiles,
@@ -341,3 +342,14 @@ def _check_addresses(nodes: tuple[Node, ...]) -> None:
                     f"nodes {at[address]!r} and {node.name!r} have the same address "
                     f"{address}: each node needs an agent of its own"
                 )
+
+
+Runtime = Callable[[tuple[Node, ...]], contextlib.AbstractContextManager[Runner]]
+"""Starts agents for the nodes; the context's value runs plans on them until the context ends."""
+
+
+@contextlib.contextmanager
+def real_runtime(nodes: tuple[Node, ...]) -> Iterator[Runner]:
+    """Start agents on this machine for nodes without an address; run plans by `AgentRunner`."""
+    with start_agents(nodes) as agents:
+        yield AgentRunner(agents)

@@ -50,7 +50,7 @@ class InProcess:
 
     @contextmanager
     def runtime(self, nodes: tuple[Node, ...]) -> Iterator[Runner]:
-        """A `launcher.run.job.Runtime`."""
+        """A `launcher.run.runner.Runtime`."""
         self.nodes = nodes
         yield self
 
