@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from csdf_edge.running import launch, open, partition_network  # noqa: A004
     from launcher.config.load import Cluster, load_cluster
     from launcher.errors import FullError, LauncherError
-    from launcher.run.job import Outcome
-    from launcher.run.live_cluster import LiveCluster, LiveModel, TensorInfo
     from launcher.run.request import Request
+    from launcher.streaming.job import Outcome
+    from launcher.streaming.live_cluster import LiveCluster, LiveModel, TensorInfo
     from partition.devices import Device
     from partition.errors import PartitionError
     from partition.plan import Plan
@@ -113,14 +113,14 @@ _HOMES = {
     "FullError": "launcher.errors",
     "Graph": "csdf.model.graph",
     "LauncherError": "launcher.errors",
-    "LiveCluster": "launcher.run.live_cluster",
-    "LiveModel": "launcher.run.live_cluster",
+    "LiveCluster": "launcher.streaming.live_cluster",
+    "LiveModel": "launcher.streaming.live_cluster",
     "Model": "cnn.model",
-    "Outcome": "launcher.run.job",
+    "Outcome": "launcher.streaming.job",
     "PartitionError": "partition.errors",
     "Plan": "partition.plan",
     "Request": "launcher.run.request",
-    "TensorInfo": "launcher.run.live_cluster",
+    "TensorInfo": "launcher.streaming.live_cluster",
     "Timeline": "csdf.execution.simulation",
     "__version__": "nodes.cli:VERSION",
     "analyze": "csdf.analysis",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from ga.strategies import find_strategy
 from launcher.progress import LineProgress
-from launcher.run import job
-from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
+from launcher.streaming import job
+from launcher.streaming.live_cluster import LiveCluster, open_cluster
 from partition.objective import DEFAULT_OBJECTIVE, Objective
 from partition.planner import find_plan
 from partition.strategies.base import Problem

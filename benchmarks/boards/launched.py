@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.errors import LauncherError
-from launcher.run import job
 from launcher.run.request import Request
 from launcher.run.runner import real_runtime
+from launcher.streaming import job
 
 if TYPE_CHECKING:
     from benchmarks.boards.turn import Launched, PhaseTimes

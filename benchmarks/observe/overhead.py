@@ -28,9 +28,9 @@ from benchmarks.serving.cost import a_frame, served
 from benchmarks.serving.server import DIGITS
 from benchmarks.undisturbed import undisturbed
 from launcher.progress import open_progress
-from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
 from launcher.serve.own_routes import SHOWN_PATH
+from launcher.streaming.live_cluster import LiveCluster, open_cluster
 from launcher.view.json_form import VIEW_PATH
 from nodes.host.heap import keep_one_heap
 

@@ -26,13 +26,13 @@ from benchmarks.report import Figure, report
 from benchmarks.serving.asking import KINDS
 from benchmarks.serving.client import Client
 from launcher.progress import open_progress
-from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
 from launcher.serve.grpc_server import grpc_server
 from launcher.serve.http_server import http_server
 from launcher.serve.routes import Routes, ServedVersion
 from launcher.serve.service import Service
 from launcher.serve.tensors import ServedModel
+from launcher.streaming.live_cluster import LiveCluster, open_cluster
 from nodes.host.heap import keep_one_heap
 
 SERVED_TO_DIRECT = 0.9

@@ -30,7 +30,7 @@ from launcher.run.request import Request
 
 if TYPE_CHECKING:
     from launcher.progress import ProgressDisplay
-    from launcher.run.job import LoadedTarget, Outcome
+    from launcher.streaming.job import LoadedTarget, Outcome
 
 _STARTED_S = time.monotonic()
 
@@ -62,7 +62,7 @@ def _launch(request: Request, as_json: bool) -> int:
     if request.make_keys:
         return _make_keys(request.target, as_json)
     from launcher.progress import open_progress  # noqa: PLC0415
-    from launcher.run import job  # noqa: PLC0415
+    from launcher.streaming import job  # noqa: PLC0415
 
     check_log_format(request.log_format)
     with JsonProgress() if is_json() else open_progress() as progress:

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from launcher.run.live_cluster import LiveCluster, LiveModel
 from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.tensors import ModelRepository, ServedModel
+from launcher.streaming.live_cluster import LiveCluster, LiveModel
 
 WAIT_S = 10.0
 """How long a request waits for a version of its model to serve."""

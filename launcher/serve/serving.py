@@ -21,8 +21,6 @@ from launcher.errors import BadInputError
 from launcher.progress import ProgressDisplay, Say
 from launcher.results.page.comparison import of_view
 from launcher.results.page.recording import RunRecorder
-from launcher.run.job import load_target, run_record
-from launcher.run.live_cluster import LiveCluster, open_cluster
 from launcher.run.request import Request
 from launcher.serve.listening import (
     TlsFiles,
@@ -37,6 +35,8 @@ from launcher.serve.served_sinks import ServedSinks, open_served_sinks
 from launcher.serve.service import Service
 from launcher.signals import stopping_on_signals
 from launcher.sinks.opening import takes_standard_output
+from launcher.streaming.job import load_target, run_record
+from launcher.streaming.live_cluster import LiveCluster, open_cluster
 from launcher.tasks.opening import open_task
 from nodes.host.heap import give_back_free_memory
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from launcher.errors import BadInputError, shortened
-from launcher.run.live_cluster import TensorInfo
 from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.statistics import Statistics
+from launcher.streaming.live_cluster import TensorInfo
 
 Array: TypeAlias = NDArray[Any]
 Buffer: TypeAlias = bytes | memoryview

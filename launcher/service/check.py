@@ -12,8 +12,8 @@ from launcher.results.collecting import Results
 from launcher.results.comparison.agreement import FirstResults, worst_of
 from launcher.results.networks import network_numbers
 from launcher.results.whole import ExecutedPlans, compare_all
-from launcher.run.job import Live
-from launcher.run.live_cluster import LiveModel
+from launcher.streaming.job import Live
+from launcher.streaming.live_cluster import LiveModel
 
 FRAMES = 3
 """Frames of random numbers that are compared."""

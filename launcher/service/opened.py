@@ -17,8 +17,6 @@ from launcher.config.load import Cluster
 from launcher.errors import LacksRoomError, LauncherError, shortened
 from launcher.progress import ProgressDisplay
 from launcher.quantities import megabytes
-from launcher.run import job
-from launcher.run.live_cluster import LiveCluster, live_cluster
 from launcher.run.request import Request
 from launcher.scratch import scratch_folder
 from launcher.service.check import disagreement
@@ -32,6 +30,8 @@ from launcher.service.events import (
     ReleaseLoaded,
     RunEnded,
 )
+from launcher.streaming import job
+from launcher.streaming.live_cluster import LiveCluster, live_cluster
 
 Report = Callable[[Event | Note], None]
 """Takes an event, or something for the history; called from any thread."""

@@ -26,13 +26,13 @@ from launcher.progress import ProgressDisplay, Say
 from launcher.results.page.comparison import of_stream, stream_problems
 from launcher.results.page.recording import RunRecorder
 from launcher.results.report import NonFiniteResults
-from launcher.run import job
-from launcher.run.live_cluster import live_cluster
 from launcher.run.request import Request
 from launcher.signals import stopping_on_signals
 from launcher.sinks.base import FrameResult, Sink, SinkConfig
+from launcher.streaming import job
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.in_flight import frames_in_flight
+from launcher.streaming.live_cluster import live_cluster
 from launcher.streaming.opening import Ends, open_ends
 from launcher.streaming.overload import OverloadQueue
 from launcher.streaming.reading import Reader

@@ -14,8 +14,8 @@ from functools import partial
 
 from cnn.merge import part_name
 from launcher.errors import BadInputError
-from launcher.run.live_cluster import LiveCluster
 from launcher.run.runtime import Array
+from launcher.streaming.live_cluster import LiveCluster
 from launcher.streaming.source_stream import Outputs, Submit
 
 

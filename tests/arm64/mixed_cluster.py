@@ -18,8 +18,8 @@ import onnxruntime as ort
 import pytest
 
 from launcher.commands.make_keys import make_keys
-from launcher.run.live_cluster import open_cluster
 from launcher.run.request import Request
+from launcher.streaming.live_cluster import open_cluster
 from tests.launcher import kinds
 from tests.launcher_runtime.clusters import RandomFrames, free_port, write_network
 from tests.launcher_runtime.test_starting_daemons import Said

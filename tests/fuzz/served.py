@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from launcher.run.live_cluster import TensorInfo
 from launcher.serve import grpc_form, http_form
 from launcher.serve.errors import RequestError
 from launcher.serve.messages import METHODS, STREAMED
 from launcher.serve.tensors import DATATYPES, ModelRepository, ServedModel
+from launcher.streaming.live_cluster import TensorInfo
 from tests.fuzz.mutation import mutated, mutated_text
 
 FRAME: dict[str, np.ndarray[Any, Any]] = {

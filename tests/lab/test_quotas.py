@@ -11,8 +11,8 @@ import pytest
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
 from benchmarks.lab.readings import thread_called
 from launcher.progress import open_progress
-from launcher.run.job import launch
 from launcher.run.request import Request
+from launcher.streaming.job import launch
 from nodes.execution.worker import THREAD_NAME
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.alone]

@@ -15,9 +15,9 @@ from launcher.config.access import Access
 from launcher.config.run import RunConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.progress import open_progress
-from launcher.run.job import launch
 from launcher.run.request import Request
 from launcher.run.runtime import RunOptions
+from launcher.streaming.job import launch
 from tests.lab.boards import SPIN, comes_to, left_of, program, receives, sends
 from tests.launcher_runtime.clusters import (
     Cluster,

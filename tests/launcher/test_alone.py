@@ -18,8 +18,8 @@ from launcher.commands import front, solve
 from launcher.commands.compare import perform as compare
 from launcher.commands.options import CompareOptions, FrontOptions, SolveOptions
 from launcher.progress import open_progress
-from launcher.run.job import launch
 from launcher.run.request import Request
+from launcher.streaming.job import launch
 from partition.alone import beside_idle_bytes, fullest_bytes, plan_alone
 from partition.devices import Device
 from partition.strategies.base import Problem

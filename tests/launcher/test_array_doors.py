@@ -30,9 +30,9 @@ from launcher.inputs.arrays import LastArchive, open_arrays, read_arrays
 from launcher.inputs.fitting import fit, image_format
 from launcher.inputs.frames import frames_digest
 from launcher.inputs.tensors import as_tensor
-from launcher.run.live_cluster import TensorInfo
 from launcher.serve.tensors import from_bytes, to_bytes
 from launcher.sources.stdin import PipeSource
+from launcher.streaming.live_cluster import TensorInfo
 from launcher.streaming.submitting import submit_to
 from nodes.executors.onnx import reference
 

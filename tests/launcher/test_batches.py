@@ -28,11 +28,11 @@ from launcher.progress import LineProgress
 from launcher.results.collecting import Results
 from launcher.results.report import Report
 from launcher.run.frame_list import listed
-from launcher.run.job import launch, open_live
-from launcher.run.live_cluster import live_cluster
 from launcher.run.request import Request
 from launcher.run.runtime import RunOptions
 from launcher.streaming.batches import stream_in_batches
+from launcher.streaming.job import launch, open_live
+from launcher.streaming.live_cluster import live_cluster
 from partition.devices import Device
 from partition.planner import make_plan, plan_solution
 from partition.strategies.base import Problem

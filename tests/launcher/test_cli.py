@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from launcher.commands import launch as cli
-from launcher.run import job
+from launcher.streaming import job
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 

@@ -17,8 +17,8 @@ from launcher.plan.settings import read_model
 from launcher.profile.file import ProfileCache
 from launcher.profile.measuring import measure
 from launcher.progress import LineProgress
-from launcher.run.job import launch, open_live
 from launcher.run.request import Request
+from launcher.streaming.job import launch, open_live
 from tests.launcher.models import write_branches
 from tests.launcher_runtime.clusters import stop
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from launcher.progress import LineProgress
 from launcher.results.report import Report
 from launcher.results.report_text import print_report
-from launcher.run.job import launch
 from launcher.run.request import Request
+from launcher.streaming.job import launch
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 

@@ -17,9 +17,9 @@ from PIL import Image
 from launcher.errors import BadInputError, RunFailedError
 from launcher.progress import LineProgress
 from launcher.results.report_text import report_lines
-from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
 from launcher.run.runtime import RunResult
+from launcher.streaming.job import Outcome, launch
 from tests.launcher.in_process import Disturb, InProcess
 from tests.launcher.models import DIGITS, write_branches
 

@@ -19,9 +19,9 @@ from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
 from launcher.plan.settings import read_model
 from launcher.progress import LineProgress
-from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
 from launcher.run.runner import real_runtime
+from launcher.streaming.job import Outcome, launch
 from tests.cnn.models import FLOAT, INT64, constant, graph, model, node, save, value, weight
 from tests.cnn.test_odd_names import ODD
 from tests.launcher.in_process import InProcess

@@ -15,8 +15,8 @@ from launcher.plan.settings import read_model
 from launcher.profile.file import ProfileFile, default_cache
 from launcher.profile.measuring import NewMeasurements, measure
 from launcher.progress import LineProgress
-from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
+from launcher.streaming.job import Outcome, launch
 from tests.launcher.models import write_branches
 from tests.launcher.test_greetings import counting_agent
 

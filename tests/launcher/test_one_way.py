@@ -17,8 +17,8 @@ import pytest
 from launcher.errors import RunFailedError
 from launcher.progress import LineProgress
 from launcher.results.collecting import Results
-from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
+from launcher.streaming.job import Outcome, launch
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 

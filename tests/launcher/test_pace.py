@@ -18,9 +18,9 @@ from launcher.errors import BadInputError
 from launcher.progress import LineProgress
 from launcher.results.report import PaceReport, Report
 from launcher.results.report_text import print_report
-from launcher.run.job import launch
 from launcher.run.request import Request
 from launcher.run.runtime import RunResult
+from launcher.streaming.job import launch
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 

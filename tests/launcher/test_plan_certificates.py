@@ -21,8 +21,8 @@ from launcher.errors import EXIT_FAILED, UncertifiedError
 from launcher.plan import files
 from launcher.plan.certificates import certificate_of
 from launcher.progress import LineProgress
-from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
+from launcher.streaming.job import Outcome, launch
 from partition.plan import Plan
 from tests.fuzz.certificates import plan_holds
 from tests.launcher.in_process import InProcess

@@ -15,8 +15,8 @@ from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
 from launcher.plan.files import read_plan
 from launcher.progress import LineProgress
-from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
+from launcher.streaming.job import Outcome, launch
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 

@@ -40,9 +40,9 @@ from launcher.profile.links import link_times, node_part
 from launcher.profile.measuring import ROUNDS, kinds, measure
 from launcher.profile.power import device_watts
 from launcher.progress import LineProgress
-from launcher.run.job import launch as launch_job
 from launcher.run.request import Request
 from launcher.run.runtime import Node, Runner, RunResult
+from launcher.streaming.job import launch as launch_job
 from nodes.protocol.messages import DeviceOffer, EngineOffer, Stats, Welcome
 from partition.measured.profiles import NodeProfile, SubnetTime
 from partition.plan import Plan

@@ -12,8 +12,8 @@ import pytest
 
 from cnn.model import read
 from launcher.progress import LineProgress
-from launcher.run.job import launch
 from launcher.run.request import Request
+from launcher.streaming.job import launch
 from tests.launcher import kinds
 
 

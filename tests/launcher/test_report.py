@@ -17,8 +17,8 @@ from launcher.progress import BarProgress, LineProgress
 from launcher.results.comparison.agreement import Agreement
 from launcher.results.report import Accuracy, Report, make_report, plan_as_json
 from launcher.results.report_text import plan_text, print_report, report_text
-from launcher.run.job import _show
 from launcher.run.runtime import RunResult, Update
+from launcher.streaming.job import _show
 from nodes.protocol.messages import PROTOCOL, Stats, Welcome
 from partition.devices import Device
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase

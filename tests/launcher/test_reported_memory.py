@@ -18,9 +18,9 @@ from launcher.core.roll import Greeted, Roll
 from launcher.errors import BadInputError
 from launcher.plan.reported_memory import reported_limits
 from launcher.progress import LineProgress
-from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
 from launcher.run.runtime import Node, RunResult
+from launcher.streaming.job import Outcome, launch
 from nodes.protocol.messages import PROTOCOL, Welcome
 from partition.pricing.memory_budget import CODE_BYTES
 from tests.launcher.in_process import InProcess

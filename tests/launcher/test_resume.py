@@ -19,8 +19,8 @@ from launcher.errors import BadInputError
 from launcher.progress import LineProgress
 from launcher.results.journal.records import DONE, RECORD_BYTES, decode
 from launcher.results.report_text import _journal
-from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
+from launcher.streaming.job import Outcome, launch
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 

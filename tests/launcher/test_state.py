@@ -21,11 +21,11 @@ import cnn
 from ga.strategies import STRATEGIES
 from launcher.errors import BadInputError
 from launcher.progress import LineProgress
-from launcher.run.job import Outcome, launch
 from launcher.run.processes import start_agents
 from launcher.run.request import Request
 from launcher.run.runner import AgentRunner
 from launcher.run.runtime import Node, Runner
+from launcher.streaming.job import Outcome, launch
 from tests.launcher.in_process import InProcess
 from tests.recurrent import CELL, LSTM, camera_frames, cell, lstm, plain_loop
 

@@ -30,8 +30,8 @@ from launcher.profile.links import identities
 from launcher.profile.use import facts_of
 from launcher.progress import LineProgress
 from launcher.results.report import NodeReport
-from launcher.run.job import launch
 from launcher.run.request import Request
+from launcher.streaming.job import launch
 from nodes.measuring.conditions import threads_of_board
 from nodes.protocol.messages import (
     OLDEST_PROTOCOL,

@@ -16,8 +16,8 @@ from launcher.plan.files import PLAN, read_plan
 from launcher.progress import LineProgress
 from launcher.results.report import Report
 from launcher.results.report_text import print_report
-from launcher.run.job import launch
 from launcher.run.request import Request
+from launcher.streaming.job import launch
 from nodes.execution.encoding import HAS_ZSTANDARD
 from tests.launcher_runtime.clusters import write_network
 

@@ -10,8 +10,8 @@ import pytest
 
 from launcher.core.speeds import in_stream
 from launcher.profile.file import NodeTimes
-from launcher.run.job import launch
 from launcher.run.request import Request
+from launcher.streaming.job import launch
 from nodes.host.control_groups import group_folders
 from nodes.protocol.messages import Deployed, Stats
 from tests.launcher_runtime.clusters import free_port, start_daemon, stop, write_network

@@ -17,9 +17,9 @@ import pytest
 from launcher.core.events import ControlConnected
 from launcher.errors import BadInputError
 from launcher.run.connections import Connections
-from launcher.run.job import launch
-from launcher.run.live_cluster import open_cluster
 from launcher.run.request import Request
+from launcher.streaming.job import launch
+from launcher.streaming.live_cluster import open_cluster
 from tests.launcher_runtime.clusters import (
     RandomFrames,
     free_port,

@@ -17,8 +17,8 @@ from launcher.config.pace import Pace
 from launcher.core.blueprint import Dealing
 from launcher.errors import BadInputError, FullError, RunFailedError
 from launcher.run.feed import AHEAD, Feed, Outputs, Withdrawal
-from launcher.run.streamed_files import StreamedFiles
 from launcher.run.streamed_results import StreamedResults
+from launcher.streaming.streamed_files import StreamedFiles
 from launcher.streaming.submitting import joined
 from tests.launcher_runtime.clusters import WAIT_S
 from tests.launcher_runtime.plans import in_a_row

@@ -18,8 +18,8 @@ from launcher.commands.make_keys import make_keys
 from launcher.config.load import load_cluster
 from launcher.plan.planner import read_planner
 from launcher.progress import LineProgress
-from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
+from launcher.streaming.job import Outcome, launch
 from partition.plan import Plan
 from tests.namespaces.lab import PORT, agent_in, namespaces, slowed, why_not
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from launcher.run.live_cluster import TensorInfo
 from launcher.serve import grpc_form, http_form
 from launcher.serve.errors import RequestError
 from launcher.serve.messages import METHODS, field
 from launcher.serve.tensors import DATATYPES, FEW, MESSAGE_BYTES, ServedModel
+from launcher.streaming.live_cluster import TensorInfo
 
 SHAPE = (1, 50, 40)
 TENSORS = {dtype: TensorInfo("x", dtype, SHAPE) for dtype in ("float32", "int64", "bool", "uint64")}

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from launcher.errors import BadInputError, FullError, RunFailedError
-from launcher.run.live_cluster import TensorInfo
 from launcher.serve import grpc_form, http_form
 from launcher.serve.errors import Refusal, RequestError, as_request_error
 from launcher.serve.http_form import Call, route
 from launcher.serve.messages import DESCRIPTORS, METHODS, field, parted
 from launcher.serve.tensors import DATATYPES, ModelRepository, ServedModel
+from launcher.streaming.live_cluster import TensorInfo
 
 REQUEST, RESPONSE = METHODS["ModelInfer"]
 

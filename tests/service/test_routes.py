@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from launcher.run.live_cluster import LiveModel
 from launcher.serve import routes as module
 from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.routes import Routes, ServedVersion
 from launcher.serve.tensors import ServedModel
+from launcher.streaming.live_cluster import LiveModel
 
 
 def version(number: int) -> ServedVersion:

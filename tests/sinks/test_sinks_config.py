@@ -13,10 +13,10 @@ import pytest
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError
 from launcher.progress import LineProgress
-from launcher.run.job import launch
 from launcher.run.request import Request
 from launcher.sinks.kinds import SINKS
 from launcher.sinks.opening import open_sinks
+from launcher.streaming.job import launch
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 

@@ -14,10 +14,10 @@ from launcher.config.load import Cluster, load_cluster
 from launcher.config.redaction import without_password
 from launcher.errors import BadInputError
 from launcher.plan.files import cluster_text
-from launcher.run.job import load_target
 from launcher.run.request import Request
 from launcher.sources.kinds import SOURCES
 from launcher.sources.opening import open_source
+from launcher.streaming.job import load_target
 
 CLUSTER = "model: builtin:yolov2\nnodes: [{name: a}]\n"
 

@@ -19,10 +19,10 @@ from launcher.config.run import RecoveryConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.plan.settings import read_model
 from launcher.progress import LineProgress
-from launcher.run import job
 from launcher.run.request import Request
 from launcher.sinks.base import FrameResult, Sink, SinkConfig
 from launcher.sources.base import Source, SourceFrame
+from launcher.streaming import job
 from launcher.streaming.opening import Ends
 from launcher.streaming.report import StreamReport
 from launcher.streaming.running import stream

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import csdf_edge
-from launcher.run.live_cluster import LiveCluster
+from launcher.streaming.live_cluster import LiveCluster
 from launcher.view.json_form import VIEW_PATH, views_as_json, views_from_json
 from launcher.view.model import NodeState, RunView
 from tests.serve.server import ON_THREE, WAIT_S, Serving, images

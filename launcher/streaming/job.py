@@ -103,12 +103,12 @@ from launcher.run.runtime import (
     SubnetFiles,
     Update,
 )
-from launcher.run.streamed_files import StreamedFiles
 from launcher.run.tracing import check_trace_file
 from launcher.scratch import scratch_folder
 from launcher.sources.kinds import parsed_source
 from launcher.sources.looks import is_source, is_video_file
 from launcher.streaming.batches import stream_in_batches
+from launcher.streaming.streamed_files import StreamedFiles
 from nodes.core.engines import described as described_offers
 from nodes.protocol.messages import EngineChoice
 from partition.alone import fullest_bytes

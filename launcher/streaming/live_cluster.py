@@ -24,10 +24,10 @@ from numpy.typing import ArrayLike, NDArray
 from launcher.errors import BadInputError, shortened
 from launcher.inputs.tensors import as_tensor
 from launcher.progress import ProgressDisplay
-from launcher.run import job
 from launcher.run.feed import Withdrawal
 from launcher.run.request import Request
 from launcher.run.streamed_results import StreamedResults
+from launcher.streaming import job
 from launcher.view.frame_trace import FrameTrace
 from launcher.view.model import RunView
 from launcher.view.observation import Observation
