@@ -16,9 +16,9 @@ from launcher.core.events import Halted, ResultsTaken
 from launcher.core.networks import NetworkStreams
 from launcher.core.stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
-from launcher.inputs.tensors import as_tensor
 from launcher.run.connections import Connections
 from launcher.run.runtime import Array, Frame, PushedNetwork
+from launcher.run.tensors import as_tensor
 from launcher.view.frame_trace import FrameTrace
 from nodes.core.deployment import most_bytes
 from nodes.net.sockets import AddressError

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from numpy.typing import ArrayLike, NDArray
 
 from launcher.errors import BadInputError, shortened
-from launcher.inputs.tensors import as_tensor
 from launcher.progress import ProgressDisplay
 from launcher.run.feed import Withdrawal
 from launcher.run.request import Request
 from launcher.run.streamed_results import StreamedResults
+from launcher.run.tensors import as_tensor
 from launcher.streaming import job
 from launcher.view.frame_trace import FrameTrace
 from launcher.view.model import RunView
@@ -98,7 +98,7 @@ class LiveModel:
 
     All methods may be called from any thread. A frame is a mapping of input names to arrays of the
     shapes and dtypes in `inputs`, in any byte order and layout, or to nested lists of numbers;
-    wrong ones raise `LauncherError` before anything is sent (`launcher.inputs.tensors`). Arrays are
+    wrong ones raise `LauncherError` before anything is sent (`launcher.run.tensors`). Arrays are
     copied, so they may be written to again at once. A result is a dict of output names to arrays.
     Recovers from a lost node as `launch` does; what it cannot recover from is raised from every
     call that waits or comes later.

@@ -29,7 +29,7 @@ from launcher.errors import BadInputError
 from launcher.inputs.arrays import LastArchive, open_arrays, read_arrays
 from launcher.inputs.fitting import fit, image_format
 from launcher.inputs.frames import frames_digest
-from launcher.inputs.tensors import as_tensor
+from launcher.run.tensors import as_tensor
 from launcher.serve.tensors import from_bytes, to_bytes
 from launcher.sources.stdin import PipeSource
 from launcher.streaming.live_cluster import TensorInfo
