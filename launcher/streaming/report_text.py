@@ -1,4 +1,4 @@
-"""Shows the report of a stream to people."""
+"""Shows the report of a stream to people, as text and on the page of its run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from launcher.quantities import megabytes, seconds
+from launcher.quantities import megabytes, rate, seconds
 from launcher.results.energy_text import energy_lines
+from launcher.results.page.comparison import Compared, per_second
 from launcher.results.report_text import (
     absence_lines,
     choice_lines,
@@ -17,6 +18,7 @@ from launcher.results.report_text import (
 )
 from launcher.streaming.report import LatencyReport, SinkReport, StreamReport
 from nodes.protocol.fields import printable
+from partition.plan import Plan
 
 
 def stream_text(report: StreamReport) -> RenderableType:
@@ -94,3 +96,36 @@ def _sink(sink: SinkReport) -> str:
 
 def _times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
+
+
+def stream_problems(report: StreamReport) -> list[str]:
+    """Return sentences on what went wrong in a stream, beyond its events."""
+    found = recovery_lines(report.recoveries)
+    counts = {
+        "frames were dropped, as the source was faster": report.dropped,
+        "frames could not be used": report.refused,
+        "results contain NaN or infinity": 0
+        if report.infinite is None
+        else report.infinite.results,
+        "times the source was lost": report.gaps.number,
+    }
+    found += [f"{number} {what}" for what, number in counts.items() if number]
+    for sink in report.sinks:
+        if missing := sink.dropped + sink.refused + sink.not_delivered:
+            found.append(f"{sink.sink}: {missing} of {sink.given} results were not delivered")
+    return found
+
+
+def of_stream(report: StreamReport, plan: Plan) -> list[Compared]:
+    """Return the figures of a stream, whose source may be slower than the nodes."""
+    latency, planned = report.latency, per_second(report.period_planned_s)
+    measured = [
+        "" if s is None else seconds(s) for s in (latency.median_s, latency.percentile_99_s)
+    ]
+    return [
+        Compared("frames/s", planned, "", rate(report.frames_per_second)),
+        Compared("median latency", seconds(plan.latency_s), "", measured[0]),
+        Compared("latency of 99 %", "", "", measured[1]),
+        Compared("frames read", "", "", str(report.read)),
+        Compared("frames dropped", "", "", str(report.dropped)),
+    ]  # fmt: skip

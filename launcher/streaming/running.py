@@ -23,7 +23,6 @@ from launcher.errors import BadInputError
 from launcher.plan.machines import machine_of
 from launcher.plan.prediction import with_warmup
 from launcher.progress import ProgressDisplay, Say
-from launcher.results.page.comparison import of_stream, stream_problems
 from launcher.results.page.recording import RunRecorder
 from launcher.results.report import NonFiniteResults
 from launcher.run.request import Request
@@ -37,7 +36,7 @@ from launcher.streaming.opening import Ends, open_ends
 from launcher.streaming.overload import OverloadQueue
 from launcher.streaming.reading import Reader
 from launcher.streaming.report import StreamReport, stream_report
-from launcher.streaming.report_text import stream_lines
+from launcher.streaming.report_text import of_stream, stream_lines, stream_problems
 from launcher.streaming.source_stream import SourceStream
 from launcher.streaming.submitting import submit_to
 from nodes.host.heap import give_back_free_memory

@@ -9,7 +9,6 @@ from launcher.quantities import megabytes, rate, seconds
 from launcher.results.energy_text import joules
 from launcher.results.report import NodeReport, Report
 from launcher.results.report_text import recovery_lines
-from launcher.streaming.report import StreamReport
 from launcher.view.model import RunView
 from launcher.view.shown import latency_texts
 from partition.plan import Plan
@@ -28,7 +27,8 @@ class Compared:
     measured: str
 
 
-def _per_second(period_s: float) -> str:
+def per_second(period_s: float) -> str:
+    """Return the rate of frames at this period, as a text; empty if there is none."""
     return rate(1 / period_s) if period_s > 0 else ""
 
 
@@ -39,9 +39,9 @@ def of_run(report: Report, plan: Plan) -> list[Compared]:
     return [
         Compared(
             "frames/s, once the pipeline is full",
-            _per_second(report.period_planned_s),
-            _per_second(report.period_predicted_s),
-            _per_second(report.period_measured_s),
+            per_second(report.period_planned_s),
+            per_second(report.period_predicted_s),
+            per_second(report.period_measured_s),
         ),
         Compared("frames/s in all", "", "", rate(report.frames_per_second)),
         Compared(
@@ -73,39 +73,6 @@ def run_problems(report: Report) -> list[str]:
     if report.pace is not None and report.pace.dropped:
         found.append(f"{report.pace.dropped} frames were dropped, as the source was faster")
     return found
-
-
-def stream_problems(report: StreamReport) -> list[str]:
-    """Return sentences on what went wrong in a stream, beyond its events."""
-    found = recovery_lines(report.recoveries)
-    counts = {
-        "frames were dropped, as the source was faster": report.dropped,
-        "frames could not be used": report.refused,
-        "results contain NaN or infinity": 0
-        if report.infinite is None
-        else report.infinite.results,
-        "times the source was lost": report.gaps.number,
-    }
-    found += [f"{number} {what}" for what, number in counts.items() if number]
-    for sink in report.sinks:
-        if missing := sink.dropped + sink.refused + sink.not_delivered:
-            found.append(f"{sink.sink}: {missing} of {sink.given} results were not delivered")
-    return found
-
-
-def of_stream(report: StreamReport, plan: Plan) -> list[Compared]:
-    """Return the figures of a stream, whose source may be slower than the nodes."""
-    latency, planned = report.latency, _per_second(report.period_planned_s)
-    measured = [
-        "" if s is None else seconds(s) for s in (latency.median_s, latency.percentile_99_s)
-    ]
-    return [
-        Compared("frames/s", planned, "", rate(report.frames_per_second)),
-        Compared("median latency", seconds(plan.latency_s), "", measured[0]),
-        Compared("latency of 99 %", "", "", measured[1]),
-        Compared("frames read", "", "", str(report.read)),
-        Compared("frames dropped", "", "", str(report.dropped)),
-    ]  # fmt: skip
 
 
 def of_view(view: RunView, plan: Plan) -> list[Compared]:
