@@ -27,9 +27,9 @@ from csdf.conversion.from_network import SINK, SOURCE
 from launcher.config.load import Cluster
 from launcher.plan.devices import nodes_of
 from launcher.plan.planner import Planner
+from launcher.plan.profile.use import profile_file
 from launcher.plan.settings import run_options
 from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.use import profile_file
 from launcher.progress import ProgressDisplay
 from launcher.run.frame_list import listed
 from launcher.run.runner import run

@@ -22,9 +22,9 @@ from launcher.errors import LauncherError
 from launcher.plan.machines import THIS_MACHINE
 from launcher.plan.planner import Planner
 from launcher.plan.prediction import predicted_run, times_of, with_warmup
+from launcher.plan.profile.use import profile_file, with_profile_option
 from launcher.plan.settings import read_model
 from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.use import profile_file, with_profile_option
 from launcher.progress import ProgressDisplay
 from launcher.run.runtime import RunResult, SubnetFiles
 from partition.plan import Plan

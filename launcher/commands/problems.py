@@ -25,8 +25,8 @@ from launcher.config.units import (
 from launcher.errors import BadInputError
 from launcher.plan.batch_size import BatchChoice
 from launcher.plan.planner import Planner, read_planner
+from launcher.plan.profile.use import with_profile_option
 from launcher.plan.settings import check_strategy, check_strategy_option
-from launcher.profile.use import with_profile_option
 from launcher.progress import ProgressDisplay
 from partition.devices import Device
 from partition.errors import PartitionError

@@ -16,9 +16,9 @@ from launcher.commands.problems import load_cluster_for
 from launcher.config.units import parse_batch, parsed_option
 from launcher.errors import BadInputError, RunFailedError
 from launcher.plan.files import read_plan
+from launcher.plan.measuring import NewMeasurements, measure
+from launcher.plan.profile.file import NodeEntry, ProfileFile, default_cache, write_atomically
 from launcher.plan.settings import check_strategy, read_model, summary
-from launcher.profile.file import NodeEntry, ProfileFile, default_cache, write_atomically
-from launcher.profile.measuring import NewMeasurements, measure
 from launcher.progress import open_progress
 from launcher.quantities import megabytes
 from launcher.results.report_text import open_console

@@ -22,7 +22,7 @@ from typing import Protocol
 from launcher.config.load import Cluster
 from launcher.config.units import AUTO_BATCH
 from launcher.errors import BadInputError
-from launcher.profile.file import ProfileFile
+from launcher.plan.profile.file import ProfileFile
 from partition.plan import Plan
 
 CANDIDATES = (1, 2, 4, 8, 16, 32)

@@ -33,12 +33,12 @@ from launcher.plan.batch_size import BatchChoice, check_curves, check_latency, c
 from launcher.plan.devices import NO_FACTS, Facts, devices_of
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for
 from launcher.plan.machines import THIS_MACHINE
+from launcher.plan.profile.choice import Choice, Decided, made_for, measured_plan
+from launcher.plan.profile.file import KeptPlan, NodeIdentity, NodeTimes, ProfileCache, ProfileFile
+from launcher.plan.profile.links import identities, kept_links
+from launcher.plan.profile.use import engine_reasons, profile_file, profiled, with_own_watts
+from launcher.plan.profile.use import facts_of as facts_of_profile
 from launcher.plan.settings import read_model, wire_of
-from launcher.profile.choice import Choice, Decided, made_for, measured_plan
-from launcher.profile.file import KeptPlan, NodeIdentity, NodeTimes, ProfileCache, ProfileFile
-from launcher.profile.links import identities, kept_links
-from launcher.profile.use import engine_reasons, profile_file, profiled, with_own_watts
-from launcher.profile.use import facts_of as facts_of_profile
 from launcher.progress import ProgressDisplay
 from launcher.quantities import counted, megabytes
 from nodes.protocol.messages import Deployed, Welcome

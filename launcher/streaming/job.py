@@ -52,6 +52,10 @@ from launcher.plan.files import (
 from launcher.plan.machines import THIS_MACHINE, machine_of
 from launcher.plan.planner import Planner, read_planner
 from launcher.plan.prediction import with_warmup
+from launcher.plan.profile.bench import Bench, bench_options
+from launcher.plan.profile.file import default_cache as profile_cache
+from launcher.plan.profile.links import identities, kept_links, measure_machines
+from launcher.plan.profile.use import check_agents, with_profile_option
 from launcher.plan.replanning import Replanner
 from launcher.plan.reported_memory import (
     described,
@@ -68,10 +72,6 @@ from launcher.plan.settings import (
     wire_of,
 )
 from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.bench import Bench, bench_options
-from launcher.profile.file import default_cache as profile_cache
-from launcher.profile.links import identities, kept_links, measure_machines
-from launcher.profile.use import check_agents, with_profile_option
 from launcher.progress import ProgressDisplay
 from launcher.quantities import counted, megabytes
 from launcher.results.collecting import Results

@@ -18,7 +18,7 @@ from launcher.config.load import validated
 from launcher.config.source import read_source
 from launcher.errors import BadInputError
 from launcher.plan.files import PLAN, read_plan
-from launcher.profile.file import ProfileFile, read_profile
+from launcher.plan.profile.file import ProfileFile, read_profile
 from nodes.executors.base import ExecutorError
 from nodes.executors.onnx.file import inspect
 from nodes.net.keys import KeyFolder, KeysError

@@ -14,7 +14,7 @@ from launcher.config.load import validated
 from launcher.config.source import parse_source
 from launcher.errors import BadInputError
 from launcher.plan.files import PLAN, read_plan
-from launcher.profile.file import read_profile
+from launcher.plan.profile.file import read_profile
 from tests.fuzz.__main__ import fuzz
 from tests.fuzz.good import network
 from tests.fuzz.targets import Files

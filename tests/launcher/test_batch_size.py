@@ -19,7 +19,8 @@ from launcher.commands.partition import main as partition
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError
 from launcher.plan.batch_size import CANDIDATES, choose, fill_s
-from launcher.profile.file import (
+from launcher.plan.measuring import LADDER, fits
+from launcher.plan.profile.file import (
     NodeEntry,
     NodeIdentity,
     NodeTimes,
@@ -27,7 +28,6 @@ from launcher.profile.file import (
     read_profile,
     write_atomically,
 )
-from launcher.profile.measuring import LADDER, fits
 from partition.devices import Device
 from partition.measured.profiles import BatchTimes, NodeProfile
 from partition.plan import Plan

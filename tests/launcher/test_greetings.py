@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from launcher.config.load import load_cluster
+from launcher.plan.measuring import measure
+from launcher.plan.profile.file import ProfileCache
 from launcher.plan.settings import read_model
-from launcher.profile.file import ProfileCache
-from launcher.profile.measuring import measure
 from launcher.progress import LineProgress
 from launcher.run.request import Request
 from launcher.streaming.job import launch, open_live

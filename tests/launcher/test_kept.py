@@ -20,10 +20,10 @@ from launcher.config.load import Cluster, load_cluster
 from launcher.plan import planner as planning
 from launcher.plan.devices import Facts
 from launcher.plan.planner import Planner
-from launcher.profile import file as profile_file
-from launcher.profile.choice import Decided
-from launcher.profile.file import NodeTimes, ProfileCache, ProfileFile
-from launcher.profile.links import identities
+from launcher.plan.profile import file as profile_file
+from launcher.plan.profile.choice import Decided
+from launcher.plan.profile.file import NodeTimes, ProfileCache, ProfileFile
+from launcher.plan.profile.links import identities
 from launcher.progress import LineProgress
 from nodes.protocol.messages import PROTOCOL, BoardFigures, Deployed, Welcome
 from partition.alone import plan_alone

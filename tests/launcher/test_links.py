@@ -21,16 +21,16 @@ from launcher.config.cluster import NodeConfig
 from launcher.config.load import load_cluster
 from launcher.config.run import RunConfig
 from launcher.plan.devices import nodes_of
-from launcher.profile.bench import Bench
-from launcher.profile.file import ProfileCache
-from launcher.profile.links import (
+from launcher.plan.profile.bench import Bench
+from launcher.plan.profile.file import ProfileCache
+from launcher.plan.profile.links import (
     TooSlowError,
     identities,
     kept_links,
     measure_links,
     measure_machines,
 )
-from launcher.profile.survey import (
+from launcher.plan.profile.survey import (
     COUNT,
     FAST_BYTES_PER_S,
     MOST_PAIRS,

@@ -14,9 +14,9 @@ from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster, load_cluster
 from launcher.plan.devices import devices_of
 from launcher.plan.machines import THIS_MACHINE, machine_of
+from launcher.plan.measuring import kinds
+from launcher.plan.profile.links import identities
 from launcher.plan.reported_memory import reported_limits
-from launcher.profile.links import identities
-from launcher.profile.measuring import kinds
 from nodes.protocol.messages import PROTOCOL, Welcome
 from partition.pricing.memory_budget import CODE_BYTES
 from tests.launcher.models import write_branches

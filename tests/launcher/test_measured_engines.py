@@ -24,8 +24,8 @@ from launcher.errors import BadInputError
 from launcher.plan.devices import Facts
 from launcher.plan.engines import split_by_engine
 from launcher.plan.planner import Planner
-from launcher.profile.engines import compared, sample, usable
-from launcher.profile.file import (
+from launcher.plan.profile.engines import compared, sample, usable
+from launcher.plan.profile.file import (
     ComparedEngines,
     NodeEntry,
     NodeIdentity,
@@ -35,7 +35,7 @@ from launcher.profile.file import (
     read_profile,
     write_atomically,
 )
-from launcher.profile.use import profile_file
+from launcher.plan.profile.use import profile_file
 from nodes.core.engines import AUTO
 from nodes.executors import registry
 from nodes.protocol.messages import PROTOCOL, DeviceOffer, EngineChoice, EngineOffer, Welcome

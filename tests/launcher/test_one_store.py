@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from launcher.config.load import load_cluster
+from launcher.plan.measuring import NewMeasurements, measure
+from launcher.plan.profile.file import ProfileFile, default_cache
 from launcher.plan.settings import read_model
-from launcher.profile.file import ProfileFile, default_cache
-from launcher.profile.measuring import NewMeasurements, measure
 from launcher.progress import LineProgress
 from launcher.run.request import Request
 from launcher.streaming.job import Outcome, launch

@@ -17,15 +17,16 @@ from launcher.commands.partition import main as partition
 from launcher.config.load import load_cluster
 from launcher.core.roll import Greeted, Roll
 from launcher.errors import BadInputError
+from launcher.plan.measuring import ROUNDS, kinds, measure
 from launcher.plan.planner import Planner
-from launcher.profile.bench import (
+from launcher.plan.profile.bench import (
     BATCH_S,
     FEWEST_FRAMES,
     MOST_FRAMES,
     batch_sizes,
     two_batches,
 )
-from launcher.profile.file import (
+from launcher.plan.profile.file import (
     LinkTimes,
     NodeEntry,
     NodeIdentity,
@@ -36,9 +37,8 @@ from launcher.profile.file import (
     read_profile,
     write_atomically,
 )
-from launcher.profile.links import link_times, node_part
-from launcher.profile.measuring import ROUNDS, kinds, measure
-from launcher.profile.power import device_watts
+from launcher.plan.profile.links import link_times, node_part
+from launcher.plan.profile.power import device_watts
 from launcher.progress import LineProgress
 from launcher.run.request import Request
 from launcher.run.runtime import Node, Runner, RunResult

@@ -13,7 +13,7 @@ from ga.auto import Auto
 from launcher.config.load import load_cluster
 from launcher.plan.devices import devices_of
 from launcher.plan.planner import Planner
-from launcher.profile.choice import (
+from launcher.plan.profile.choice import (
     Choice,
     Decided,
     candidates,
@@ -22,15 +22,15 @@ from launcher.profile.choice import (
     ranked,
     shape,
 )
-from launcher.profile.file import (
+from launcher.plan.profile.file import (
     NodeEntry,
     NodeIdentity,
     NodeTimes,
     ProfileFile,
     write_atomically,
 )
-from launcher.profile.links import node_part
-from launcher.profile.use import profile_file
+from launcher.plan.profile.links import node_part
+from launcher.plan.profile.use import profile_file
 from launcher.progress import open_progress
 from partition.errors import PartitionError
 from partition.measured.profiles import NodeProfile

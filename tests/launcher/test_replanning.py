@@ -21,6 +21,7 @@ from launcher.errors import BadInputError, LauncherError
 from launcher.plan.batch_size import QUICK
 from launcher.plan.devices import devices_of
 from launcher.plan.planner import Planner
+from launcher.plan.profile.file import ProfileCache
 from launcher.plan.replanning import (
     NotBetterError,
     Replanner,
@@ -29,7 +30,6 @@ from launcher.plan.replanning import (
     UnwantedError,
 )
 from launcher.plan.settings import read_model
-from launcher.profile.file import ProfileCache
 from launcher.progress import LineProgress
 from launcher.run.background import Background, IsWanted
 from nodes.protocol.messages import PROTOCOL, Deployed, Welcome

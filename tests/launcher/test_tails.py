@@ -14,7 +14,7 @@ import yaml
 
 from launcher.commands.launch import main
 from launcher.commands.partition import main as partition
-from launcher.profile.file import read_profile
+from launcher.plan.profile.file import read_profile
 from tests.cnn.models import save
 from tests.cnn.tails import detector, detector_frames
 from tests.launcher_runtime.clusters import daemons

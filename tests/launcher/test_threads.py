@@ -24,10 +24,10 @@ from launcher.plan.boards import figures_wanted, thread_shares, with_boards
 from launcher.plan.devices import NO_FACTS, Facts, devices_of
 from launcher.plan.files import cluster_text
 from launcher.plan.planner import Planner
+from launcher.plan.profile.file import NodeEntry, NodeIdentity, NodeTimes, ProfileFile
+from launcher.plan.profile.links import identities
+from launcher.plan.profile.use import facts_of
 from launcher.plan.replanning import Replanner
-from launcher.profile.file import NodeEntry, NodeIdentity, NodeTimes, ProfileFile
-from launcher.profile.links import identities
-from launcher.profile.use import facts_of
 from launcher.progress import LineProgress
 from launcher.results.report import NodeReport
 from launcher.run.request import Request

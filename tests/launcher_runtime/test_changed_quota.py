@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.core.speeds import in_stream
-from launcher.profile.file import NodeTimes
+from launcher.plan.profile.file import NodeTimes
 from launcher.run.request import Request
 from launcher.streaming.job import launch
 from nodes.host.control_groups import group_folders

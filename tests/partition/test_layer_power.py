@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import cnn
 from cnn.rewrite.rewrites import Slices
-from launcher.profile.power import MOST_PIECES, power_pieces
+from launcher.plan.profile.power import MOST_PIECES, power_pieces
 from partition.devices import Device
 from partition.planner import make_plan, plan_solution
 from partition.prediction.timing import device_energies_j, energy_j

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from launcher.errors import BadInputError
 from launcher.files import cannot_write, read_json, read_small, user_cache, write_whole
-from launcher.profile.choice import Choice
+from launcher.plan.profile.choice import Choice
 from nodes.protocol.messages import EngineChoice
 from partition.measured.profiles import (
     CHANGED,

@@ -14,8 +14,8 @@ from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster
 from launcher.errors import BadInputError
 from launcher.plan.devices import Facts
-from launcher.profile.file import NodeIdentity, ProfileFile, read_profile
-from launcher.profile.links import node_part
+from launcher.plan.profile.file import NodeIdentity, ProfileFile, read_profile
+from launcher.plan.profile.links import node_part
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.measured.profiles import Profile, measured_costs, profiled_devices

@@ -1,8 +1,8 @@
 """Identifies the nodes, and measures the links between them by running tiny networks on them.
 
 The networks are those of `cnn.built_in`, one for each link and size of a tensor. All are deployed
-at once, and `launcher.profile.survey` decides which of them get frames. A channel across a link
-holds one frame, so a frame leaves only after the credit for the previous one has returned: the
+at once, and `launcher.plan.profile.survey` decides which of them get frames. A channel across a
+link holds one frame, so a frame leaves only after the credit for the previous one has returned: the
 period is the time of one tensor there, of a few bytes back, and of the two layers. The agents have
 measured the layers' time while they warmed up, and it is subtracted. The rest is linear in bytes
 (`partition.pricing.linear_models`): half its constant part is the latency, its slope the inverse of
@@ -32,10 +32,9 @@ from launcher.config.cluster import NodeConfig
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.devices import threads_of
 from launcher.plan.machines import THIS_MACHINE, machine_of
-from launcher.plan.subnet_files import cut_subnets
-from launcher.profile.bench import Bench
-from launcher.profile.file import LinkTimes, NodeIdentity, NodePart, ProfileCache
-from launcher.profile.survey import (
+from launcher.plan.profile.bench import Bench
+from launcher.plan.profile.file import LinkTimes, NodeIdentity, NodePart, ProfileCache
+from launcher.plan.profile.survey import (
     COUNT,
     SIZES_BYTES,
     SURVEY_S,
@@ -44,6 +43,7 @@ from launcher.profile.survey import (
     Test,
     tournament,
 )
+from launcher.plan.subnet_files import cut_subnets
 from launcher.run.feed import Feed
 from launcher.run.runtime import Array, PushedNetwork
 from nodes.protocol.messages import HOST, EngineChoice, Welcome

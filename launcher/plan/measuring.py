@@ -2,12 +2,12 @@
 
 Only what the cache does not have is measured. Where `cluster.yaml` leaves a node's engine open, its
 agent's engines are compared, and the best one is used for everything else
-(`launcher.profile.engines`). Layers come first, one by one and node after node, so that nodes of
-one machine do not disturb each other; then firings of several frames, if nodes are to compute
+(`launcher.plan.profile.engines`). Layers come first, one by one and node after node, so that nodes
+of one machine do not disturb each other; then firings of several frames, if nodes are to compute
 batches; then links between machines; then subnets as the engine fuses them. These are the subnets
 of a given plan, or of the best few plans that the cluster's strategy finds with the times that are
-known by then. Searching and measuring are repeated in a few rounds, because the choice
-depends on the times of fused subnets (`launcher.profile.choice`).
+known by then. Searching and measuring are repeated in a few rounds, because the choice depends on
+the times of fused subnets (`launcher.plan.profile.choice`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from launcher.plan.devices import Facts, devices_of, nodes_of
 from launcher.plan.engines import engines_of, with_declared_memory
 from launcher.plan.files import SavedPlan
 from launcher.plan.planner import Planner, configured, watched
-from launcher.profile.bench import Bench, bench_options, whole_copy
-from launcher.profile.choice import (
+from launcher.plan.profile.bench import Bench, bench_options, whole_copy
+from launcher.plan.profile.choice import (
     Choice,
     Shape,
     candidates,
@@ -39,8 +39,8 @@ from launcher.profile.choice import (
     ranked,
     shape,
 )
-from launcher.profile.engines import EngineComparison
-from launcher.profile.file import (
+from launcher.plan.profile.engines import EngineComparison
+from launcher.plan.profile.file import (
     ComparedEngines,
     LinkEntry,
     NodeEntry,
@@ -49,8 +49,8 @@ from launcher.profile.file import (
     ProfileCache,
     ProfileFile,
 )
-from launcher.profile.links import identities, kept_links, measure_machines
-from launcher.profile.power import device_watts, idle_watts, layer_watts
+from launcher.plan.profile.links import identities, kept_links, measure_machines
+from launcher.plan.profile.power import device_watts, idle_watts, layer_watts
 from launcher.progress import ProgressDisplay
 from launcher.run.runner import Runtime, real_runtime
 from launcher.scratch import scratch_folder

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 
 from cnn.model import Model
 from launcher.errors import LauncherError
-from launcher.profile.bench import Bench, whole_copy
-from launcher.profile.file import ComparedEngines, NodeIdentity, ProfileCache
+from launcher.plan.profile.bench import Bench, whole_copy
+from launcher.plan.profile.file import ComparedEngines, NodeIdentity, ProfileCache
 from launcher.run.runtime import Node
 from nodes.core.engines import EngineLackingError, resolve
 from nodes.protocol.messages import EngineChoice, EngineOffer
@@ -45,7 +45,7 @@ class EngineComparison:
     """Compares engines on the nodes of `bench`.
 
     After a failure, `renew` returns a bench whose agents are there again. Nodes of one kind
-    (`launcher.profile.measuring.kinds`) share their measurements.
+    (`launcher.plan.measuring.kinds`) share their measurements.
     """
 
     model: Model

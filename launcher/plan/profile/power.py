@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from cnn.model import Model
 from cnn.network import Network
 from launcher.config.cluster import NodeConfig
-from launcher.profile.bench import Bench
-from launcher.profile.links import tiny_plan
+from launcher.plan.profile.bench import Bench
+from launcher.plan.profile.links import tiny_plan
 from nodes.protocol.messages import Stats
 from partition.devices import Device
 from partition.measured.layer_phases import as_one, useful_layers
