@@ -1,16 +1,22 @@
 """Exports what a package needs to add a kind of source or sink."""
 
-from launcher.config.kinds import FileName, Secret
-from launcher.errors import BadInputError
-from launcher.sinks.base import FrameResult, ResultRefusedError, Sink, SinkConfig, SinkLostError
-from launcher.sinks.result_json import result_as_json
-from launcher.sources.base import (
+from launcher.config.ends.sink import (
+    FrameResult,
+    ResultRefusedError,
+    Sink,
+    SinkConfig,
+    SinkLostError,
+)
+from launcher.config.ends.source import (
     FrameRefusedError,
     Source,
     SourceConfig,
     SourceFrame,
     SourceLostError,
 )
+from launcher.config.kinds import FileName, Secret
+from launcher.errors import BadInputError
+from launcher.sinks.result_json import result_as_json
 
 __all__ = [
     "BadInputError",

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launcher.sinks.base import FrameResult, Sink, SinkConfig, SinkLostError
+from launcher.config.ends.sink import FrameResult, Sink, SinkConfig, SinkLostError
 
 TAKEN_S = 1_700_000_000.0
 """When frame 0 was taken; each further one is taken 0.1 s later."""

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from launcher.config.ends.source import Source, SourceConfig, SourceFrame, SourceLostError
 from launcher.errors import LauncherError
-from launcher.sources.base import Source, SourceConfig, SourceFrame, SourceLostError
 
 FRAMES = 5
 """How many frames the source of each test gives."""

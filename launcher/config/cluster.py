@@ -22,15 +22,15 @@ from pydantic import (
 )
 
 from launcher.config.bounds import MOST_FRAMES, MOST_SEED
+from launcher.config.ends.looks import is_source
+from launcher.config.ends.sink_kinds import Sinks
+from launcher.config.ends.source_kinds import SourceValue
 from launcher.config.pace import Overload, Pace
 from launcher.config.reconnect import ReconnectConfig
 from launcher.config.run import RecoveryConfig, RunConfig, StrictModel
 from launcher.config.serve import ServeConfig
 from launcher.config.task import TaskConfig
 from launcher.config.units import BatchSize, Bytes, Duration, LinkRate, Share, Speed, brief
-from launcher.sinks.kinds import Sinks
-from launcher.sources.kinds import SourceValue
-from launcher.sources.looks import is_source
 from nodes.core.engines import AUTO
 from nodes.core.slots import MOST_SLOTS
 from nodes.protocol.addresses import MOST_PORT, slot_ports

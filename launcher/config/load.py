@@ -32,6 +32,9 @@ from launcher.config.cluster import (
     RunsTuning,
     VerticalTuning,
 )
+from launcher.config.ends.looks import is_source
+from launcher.config.ends.sink_kinds import SINKS
+from launcher.config.ends.source_kinds import SOURCES
 from launcher.config.kinds import file_names, key_names
 from launcher.config.mistakes import problem_text, suggestion
 from launcher.config.reconnect import ReconnectConfig
@@ -42,9 +45,6 @@ from launcher.config.source import Location, ParsedFile, read_source
 from launcher.config.task import TaskConfig
 from launcher.config.units import brief
 from launcher.errors import BadInputError
-from launcher.sinks.kinds import SINKS
-from launcher.sources.kinds import SOURCES
-from launcher.sources.looks import is_source
 from nodes.protocol.messages import EngineMemory
 from partition.objective import WITHIN_PERIOD
 

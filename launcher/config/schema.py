@@ -12,9 +12,9 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from launcher.config.cluster import ClusterConfig, InputConfig, ModelConfig
+from launcher.config.ends.sink_kinds import SINKS
+from launcher.config.ends.source_kinds import SOURCES
 from launcher.config.task import TaskConfig
-from launcher.sinks.kinds import SINKS
-from launcher.sources.kinds import SOURCES
 
 
 def cluster_schema() -> dict[str, Any]:

@@ -16,12 +16,12 @@ from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import replace
 
 from launcher.clock import now_s
+from launcher.config.ends.sink import FrameResult, Sink, SinkConfig
 from launcher.config.load import Cluster
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import FullError, LauncherError, RunFailedError, shortened
 from launcher.progress import Say
 from launcher.serve.tensors import Array
-from launcher.sinks.base import FrameResult, Sink, SinkConfig
 from launcher.sinks.opening import open_sinks
 from launcher.streaming.delivery import Delivery
 from launcher.tasks.base import Task

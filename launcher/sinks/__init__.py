@@ -1,1 +1,1 @@
-"""Deliver results to files, brokers, web servers and videos (`launcher.sinks.base`)."""
+"""Deliver results to files, brokers, web servers and videos (`launcher.config.ends.sink`)."""

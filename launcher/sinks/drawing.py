@@ -12,7 +12,7 @@ import math
 import cv2
 import numpy as np
 
-from launcher.sinks.base import Array, FrameResult, ResultRefusedError
+from launcher.config.ends.sink import Array, FrameResult, ResultRefusedError
 from launcher.tasks.predictions import (
     NO_CLASS,
     ClassMap,

@@ -18,11 +18,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from launcher.config.ends.sink import ResultRefusedError, SinkConfig, SinkLostError
 from launcher.config.kinds import FileName
 from launcher.config.units import Bytes
 from launcher.errors import LauncherError, RunFailedError
 from launcher.files import cannot_write, whole_file
-from launcher.sinks.base import ResultRefusedError, SinkConfig, SinkLostError
 
 _FOR_EVER = (
     errno.EACCES,

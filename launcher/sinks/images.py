@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from launcher.config.ends.sink import FrameResult
 from launcher.config.kinds import imported
 from launcher.files import plain_name
-from launcher.sinks.base import FrameResult
 from launcher.sinks.files import FrameFilesConfig, FrameFolder
 
 

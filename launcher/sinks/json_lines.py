@@ -19,10 +19,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
+from launcher.config.ends.sink import FrameResult, ResultRefusedError, SinkConfig
 from launcher.config.kinds import FileName
 from launcher.config.units import Bytes
 from launcher.errors import RunFailedError
-from launcher.sinks.base import FrameResult, ResultRefusedError, SinkConfig
 from launcher.sinks.files import UNBOUNDED, NumberedFiles, write_all, writing
 from launcher.sinks.result_json import result_line
 

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from launcher.config.kinds import FileName, Secret, imported
-from launcher.errors import BadInputError, RunFailedError, reason
-from launcher.sinks.base import (
+from launcher.config.ends.sink import (
     FrameResult,
     ResultRefusedError,
     SinkConfig,
     SinkLostError,
     from_environment,
 )
+from launcher.config.kinds import FileName, Secret, imported
+from launcher.errors import BadInputError, RunFailedError, reason
 from launcher.sinks.result_json import result_text
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from launcher.config.ends.sink import Array, FrameResult
 from launcher.files import file_suffixes
 from launcher.inputs.arrays import npy_header
-from launcher.sinks.base import Array, FrameResult
 from launcher.sinks.files import FrameFilesConfig, FrameFolder
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from launcher.config.ends.sink import Sink, SinkConfig
 from launcher.config.load import Cluster
 from launcher.errors import BadInputError
-from launcher.sinks.base import Sink, SinkConfig
 from launcher.sinks.stdout import StdoutConfig
 
 

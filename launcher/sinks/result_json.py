@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from launcher.config.ends.sink import Array, FrameResult, ResultRefusedError
 from launcher.errors import reason
-from launcher.sinks.base import Array, FrameResult, ResultRefusedError
 
 MOST_VALUES = 1000
 """Values of a result's outputs that are written out."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from launcher.sinks.base import FrameResult, SinkConfig, SinkLostError
+from launcher.config.ends.sink import FrameResult, SinkConfig, SinkLostError
 from launcher.sinks.result_json import result_line
 
 PATIENCE_S = 1.0

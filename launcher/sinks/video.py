@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
+from launcher.config.ends.sink import Array, FrameResult, ResultRefusedError, SinkConfig
 from launcher.config.kinds import FileName, imported
 from launcher.config.units import Bytes
 from launcher.errors import reason
-from launcher.sinks.base import Array, FrameResult, ResultRefusedError, SinkConfig
 from launcher.sinks.files import UNBOUNDED, NumberedFiles, own_folder, write_all, writing
 
 if TYPE_CHECKING:

@@ -26,15 +26,15 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from launcher.config.kinds import FileName, imported
-from launcher.errors import BadInputError, reason
-from launcher.sinks.base import (
+from launcher.config.ends.sink import (
     FrameResult,
     ResultRefusedError,
     SinkConfig,
     SinkLostError,
     from_environment,
 )
+from launcher.config.kinds import FileName, imported
+from launcher.errors import BadInputError, reason
 from launcher.sinks.result_json import result_text
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Take frames from cameras, videos, folders and pipes (`launcher.sources.base`)."""
+"""Take frames from cameras, videos, folders and pipes (`launcher.config.ends.source`)."""

@@ -36,10 +36,10 @@ from av.video.stream import VideoStream
 
 from cnn.reading.regular_files import open_regular
 from launcher.clock import now_s
+from launcher.config.ends.source import Array, FrameRefusedError, SourceFrame, SourceLostError
 from launcher.config.redaction import is_address
 from launcher.errors import BadInputError, LauncherError, reason
 from launcher.inputs.images import MOST_PIXELS
-from launcher.sources.base import Array, FrameRefusedError, SourceFrame, SourceLostError
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -91,7 +91,7 @@ class Opening:
 
 
 class VideoSource:
-    """Frames of one video; implements `launcher.sources.base.Source`.
+    """Frames of one video; implements `launcher.config.ends.source.Source`.
 
     Each frame of a video that is not live is yielded or refused once: behind a refused one, another
     call of `frames` continues, and else it decodes from the beginning and passes over what it gave.

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 
 from launcher.clock import now_s
+from launcher.config.ends.source import SourceFrame
 from launcher.inputs.frames import Inputs
-from launcher.sources.base import SourceFrame
 
 
 class InputFiles:

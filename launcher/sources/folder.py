@@ -23,13 +23,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from launcher.clock import now_s
-from launcher.config.kinds import FileName
-from launcher.errors import BadInputError
-from launcher.inputs.arrays import SUFFIXES as ARRAY_SUFFIXES
-from launcher.inputs.arrays import read_arrays
-from launcher.inputs.images import SUFFIXES as IMAGE_SUFFIXES
-from launcher.inputs.images import read_pixels
-from launcher.sources.base import (
+from launcher.config.ends.source import (
     Array,
     FrameRefusedError,
     Source,
@@ -37,6 +31,12 @@ from launcher.sources.base import (
     SourceFrame,
     SourceLostError,
 )
+from launcher.config.kinds import FileName
+from launcher.errors import BadInputError
+from launcher.inputs.arrays import SUFFIXES as ARRAY_SUFFIXES
+from launcher.inputs.arrays import read_arrays
+from launcher.inputs.images import SUFFIXES as IMAGE_SUFFIXES
+from launcher.inputs.images import read_pixels
 from launcher.sources.interrupt import Interrupt
 
 After = Literal["keep", "delete", "move"]
@@ -95,7 +95,7 @@ _Identity = tuple[int, ...]
 
 
 class FolderSource:
-    """Frames from the files of a folder; implements `launcher.sources.base.Source`."""
+    """Frames from the files of a folder; implements `launcher.config.ends.source.Source`."""
 
     is_live = False
 

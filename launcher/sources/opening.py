@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from launcher.config.cluster import InputConfig
+from launcher.config.ends.source import Source
 from launcher.errors import BadInputError
-from launcher.sources.base import Source
 
 
 def open_source(config: InputConfig, folder: Path, where: str) -> Source:

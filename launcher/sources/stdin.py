@@ -17,10 +17,10 @@ from typing import ClassVar
 import numpy as np
 
 from launcher.clock import now_s
+from launcher.config.ends.source import Array, FrameRefusedError, Source, SourceConfig, SourceFrame
 from launcher.errors import BadInputError, reason
 from launcher.inputs.arrays import MOST_BYTES, read_array
 from launcher.inputs.images import MOST_FILE_BYTES, decoded_from
-from launcher.sources.base import Array, FrameRefusedError, Source, SourceConfig, SourceFrame
 from launcher.sources.interrupt import Interrupt
 
 _NPY, _JPEG = b"\x93NUMPY", b"\xff\xd8"
@@ -50,7 +50,7 @@ class StdinConfig(SourceConfig):
 
 
 class PipeSource:
-    """Frames from a descriptor, which stays open; implements `launcher.sources.base.Source`."""
+    """Frames from a descriptor, which stays open: a `launcher.config.ends.source.Source`."""
 
     is_live = False
 

@@ -11,11 +11,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from launcher.config.ends.looks import is_device
+from launcher.config.ends.source import Source, SourceConfig
 from launcher.config.kinds import imported
 from launcher.config.redaction import is_address, without_password
 from launcher.errors import BadInputError
-from launcher.sources.base import Source, SourceConfig
-from launcher.sources.looks import is_device
 
 
 class VideoConfig(SourceConfig):

@@ -11,11 +11,11 @@ import threading
 from dataclasses import dataclass
 
 from launcher.clock import StreamClock
+from launcher.config.ends.sink import FrameResult, ResultRefusedError, Sink, SinkLostError
 from launcher.config.pace import Overload
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import RunFailedError
 from launcher.progress import Say
-from launcher.sinks.base import FrameResult, ResultRefusedError, Sink, SinkLostError
 from launcher.streaming.overload import OverloadQueue
 from launcher.streaming.reading import MOST_REPORTED
 from launcher.view.frames import FINE_BOUNDS_S, Latencies

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from cnn.errors import CnnError
 from ga.auto import HURRIED, Auto
 from launcher.config.cluster import RANDOM, JournalConfig
+from launcher.config.ends.looks import is_source, is_video_file
+from launcher.config.ends.source_kinds import parsed_source
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.run import RunConfig
 from launcher.config.units import parse_batch, parse_duration, parsed_option
@@ -105,8 +107,6 @@ from launcher.run.runtime import (
 )
 from launcher.run.tracing import check_trace_file
 from launcher.scratch import scratch_folder
-from launcher.sources.kinds import parsed_source
-from launcher.sources.looks import is_source, is_video_file
 from launcher.streaming.batches import stream_in_batches
 from launcher.streaming.streamed_files import StreamedFiles
 from nodes.core.engines import described as described_offers

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from cnn.model import Model
+from launcher.config.ends.sink import Sink, SinkConfig
+from launcher.config.ends.source import Source
 from launcher.config.load import Cluster
 from launcher.results.networks import run_inputs
 from launcher.run.request import Request
-from launcher.sinks.base import Sink, SinkConfig
 from launcher.sinks.opening import open_sinks
-from launcher.sources.base import Source
 from launcher.sources.files import InputFiles
 from launcher.sources.opening import open_source
 from launcher.tasks.base import Task

@@ -6,10 +6,10 @@ import threading
 from dataclasses import dataclass
 
 from launcher.clock import StreamClock
+from launcher.config.ends.source import FrameRefusedError, Source, SourceFrame, SourceLostError
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.progress import Say
-from launcher.sources.base import FrameRefusedError, Source, SourceFrame, SourceLostError
 from launcher.streaming.gaps import GapLog, Gaps
 from launcher.streaming.overload import OverloadQueue
 

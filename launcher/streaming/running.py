@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from cnn.model import Model
+from launcher.config.ends.sink import FrameResult, Sink, SinkConfig
 from launcher.config.load import Cluster
 from launcher.config.pace import Overload
 from launcher.config.reconnect import ReconnectConfig
@@ -27,7 +28,6 @@ from launcher.results.page.recording import RunRecorder
 from launcher.results.report import NonFiniteResults
 from launcher.run.request import Request
 from launcher.signals import stopping_on_signals
-from launcher.sinks.base import FrameResult, Sink, SinkConfig
 from launcher.streaming import job
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.in_flight import frames_in_flight

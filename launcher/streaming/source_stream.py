@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from launcher.clock import StreamClock
+from launcher.config.ends.sink import FrameResult
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.inputs.placement import ImagePlacement
 from launcher.run.runtime import Array
-from launcher.sinks.base import FrameResult
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.reading import NumberedFrame, Reader
 from launcher.tasks.base import Task

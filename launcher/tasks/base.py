@@ -1,4 +1,4 @@
-"""Defines what a task does before and behind the network, and the predictions that it makes.
+"""Defines what a task does before and behind the network.
 
 A task fits an image to the network's input and remembers how (`ImagePlacement`), so that what the
 network finds can be given in pixels of the source's image. All boxes and points are in such pixels:
@@ -12,17 +12,10 @@ from typing import Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
+from launcher.config.ends.sink import Predictions
 from launcher.inputs.placement import ImagePlacement
 
 Array: TypeAlias = NDArray[Any]
-
-
-class Predictions(Protocol):
-    """What a network's outputs mean."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the predictions as JSON values; every number is finite."""
-        ...
 
 
 class Task(Protocol):

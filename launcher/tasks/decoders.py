@@ -8,9 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
+from launcher.config.ends.sink import Predictions
 from launcher.errors import RunFailedError
 from launcher.inputs.placement import ImagePlacement
-from launcher.tasks.base import Array, Predictions
+from launcher.tasks.base import Array
 from launcher.tasks.classes import top_classes
 from launcher.tasks.heads import Candidates, Head, read
 from launcher.tasks.masks import classes_in_source, mask_in

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from cnn.model import Model
 from launcher.config.cluster import Resize
+from launcher.config.ends.sink import Predictions
 from launcher.config.load import Cluster
 from launcher.config.task import FINDS_PLACES, TaskConfig
 from launcher.errors import BadInputError
 from launcher.inputs.fitting import ImageFormat, fit, image_format
 from launcher.inputs.placement import ImagePlacement
-from launcher.tasks.base import Array, Predictions, Task
+from launcher.tasks.base import Array, Task
 from launcher.tasks.classes import is_classifier, read_labels
 from launcher.tasks.decoders import Decoder
 from launcher.tasks.metadata import model_facts, printable

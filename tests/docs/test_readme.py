@@ -25,12 +25,12 @@ from launcher.config.cluster import (
     RunsTuning,
     VerticalTuning,
 )
+from launcher.config.ends.sink_kinds import SINKS
 from launcher.config.load import validated
 from launcher.config.reconnect import ReconnectConfig
 from launcher.config.serve import ServeConfig
 from launcher.config.source import parse_source
 from launcher.config.task import TaskConfig
-from launcher.sinks.kinds import SINKS
 from tests.architecture.source import PACKAGES, sources
 from tests.docs import markdown
 

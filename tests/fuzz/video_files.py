@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 import imageio_ffmpeg
 import numpy as np
 
+from launcher.config.ends.source import FrameRefusedError
 from launcher.errors import BadInputError, LauncherError
-from launcher.sources.base import FrameRefusedError
 from launcher.sources.stdin import PipeSource
 from launcher.sources.video import VideoConfig
 from tests.fuzz import input_files

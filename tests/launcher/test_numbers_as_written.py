@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from launcher.config.cluster import ClusterConfig, NodeConfig
+from launcher.config.ends.sink_kinds import SINKS
+from launcher.config.ends.source_kinds import SOURCES
 from launcher.config.kinds import key_names
 from launcher.config.load import validated
 from launcher.config.source import parse_source, source_text
 from launcher.config.units import parse_bytes, parse_duration, parse_link, parse_share, parse_speed
 from launcher.errors import BadInputError
-from launcher.sinks.kinds import SINKS
-from launcher.sources.kinds import SOURCES
 
 Path = tuple[str, ...]
 

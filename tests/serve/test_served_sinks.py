@@ -20,11 +20,11 @@ from tests.serve.test_connections import connected, good, post, received
 
 pytest.importorskip("aiohttp", reason="needs the extra serve")
 pytest.importorskip("grpc", reason="needs the extra serve")
+from launcher.config.ends.sink import FrameResult
 from launcher.config.load import load_cluster
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError, FullError
 from launcher.serve.served_sinks import ServedSinks, open_served_sinks
-from launcher.sinks.base import FrameResult
 from launcher.sinks.stdout import StdoutConfig
 
 HEAD = f"model: {DIGITS / 'digits.onnx'}\nnodes: [{{name: a}}]\n"

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from csdf_edge.testing.sink_contract import SinkContract, made_result
-from launcher.sinks.base import FrameResult, ResultRefusedError, SinkConfig
+from launcher.config.ends.sink import FrameResult, Predictions, ResultRefusedError, SinkConfig
 from launcher.sinks.drawing import annotated, color_of, encoded
 from launcher.sinks.images import ImagesConfig
-from launcher.tasks.base import Array, Predictions
+from launcher.tasks.base import Array
 from launcher.tasks.predictions import (
     NO_CLASS,
     ClassMap,

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from csdf_edge.testing.sink_contract import TAKEN_S, SinkContract, made_result
+from launcher.config.ends.sink import ResultRefusedError, SinkConfig, SinkLostError
 from launcher.errors import RunFailedError
 from launcher.results.outputs import OutputFolder
-from launcher.sinks.base import ResultRefusedError, SinkConfig, SinkLostError
 from launcher.sinks.files import OWNER, FrameBound, FrameFolder
 from launcher.sinks.npy import NpyConfig, NpySink
 from tests.sinks.disks import full_disk

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from csdf_edge.testing.sink_contract import SinkContract, made_result
-from launcher.sinks.base import SinkLostError
+from launcher.config.ends.sink import SinkLostError
 from tests.launcher.test_full_disk import why_not
 from tests.sinks import test_drawing, test_frame_files, test_json_lines, test_video_sink
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from csdf_edge.testing.sink_contract import SinkContract, made_result
+from launcher.config.ends.sink import FrameResult, ResultRefusedError, SinkConfig, SinkLostError
 from launcher.errors import RunFailedError
 from launcher.sinks import stdout
-from launcher.sinks.base import FrameResult, ResultRefusedError, SinkConfig, SinkLostError
 from launcher.sinks.json_lines import JsonLinesConfig, JsonLinesSink
 from launcher.sinks.result_json import result_line
 from launcher.sinks.stdout import StdoutConfig, StdoutSink

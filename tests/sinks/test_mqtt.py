@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from csdf_edge.testing.sink_contract import SinkContract, made_result
+from launcher.config.ends.sink import ResultRefusedError, SinkConfig, SinkLostError
 from launcher.config.load import load_cluster
 from launcher.errors import BadInputError, RunFailedError
-from launcher.sinks.base import ResultRefusedError, SinkConfig, SinkLostError
 from launcher.sinks.mqtt import MOST_HANGUPS, MqttConfig
 from launcher.sinks.opening import open_sinks
 from tests.sinks.brokers import (

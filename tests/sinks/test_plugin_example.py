@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from csdf_edge.testing.sink_contract import made_result
+from launcher.config.ends.sink import SinkLostError
 from launcher.config.load import load_cluster
-from launcher.sinks.base import SinkLostError
 from launcher.sinks.opening import open_sinks
 from tests.docs import markdown, plugin
 from tests.sinks.disks import full_disk

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from csdf_edge.testing.sink_contract import made_result
-from launcher.sinks.base import FrameResult, ResultRefusedError
+from launcher.config.ends.sink import FrameResult, ResultRefusedError
 from launcher.sinks.result_json import MOST_VALUES, result_as_json, result_line
 
 

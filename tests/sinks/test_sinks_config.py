@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from launcher.config.ends.sink_kinds import SINKS
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError
 from launcher.progress import LineProgress
 from launcher.run.request import Request
-from launcher.sinks.kinds import SINKS
 from launcher.sinks.opening import open_sinks
 from launcher.streaming.job import launch
 from tests.launcher.in_process import InProcess
@@ -29,7 +29,7 @@ sinks:
 
 PLUGIN = """
 from typing import ClassVar
-from launcher.sinks.base import SinkConfig
+from launcher.config.ends.sink import SinkConfig
 
 class Loud(SinkConfig):
     kind: ClassVar[str] = "loud"
@@ -141,7 +141,8 @@ def test_reading_a_cluster_imports_no_library_of_a_sink(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(CLUSTER + "  - {kind: stdout}")
     code = (
         "import sys; from pathlib import Path; from launcher.config.load import load_cluster;"
-        "from launcher.sinks.kinds import SINKS; [SINKS.find(kind) for kind in SINKS.built_in];"
+        "from launcher.config.ends.sink_kinds import SINKS;"
+        "[SINKS.find(kind) for kind in SINKS.built_in];"
         f"load_cluster(Path({str(tmp_path / 'cluster.yaml')!r}));"
         "assert not {'av', 'cv2', 'paho', 'urllib3'} & set(sys.modules)"
     )

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from csdf_edge.testing.sink_contract import TAKEN_S, SinkContract, made_result
+from launcher.config.ends.sink import FrameResult, ResultRefusedError, SinkConfig, SinkLostError
 from launcher.errors import RunFailedError
 from launcher.sinks import video
-from launcher.sinks.base import FrameResult, ResultRefusedError, SinkConfig, SinkLostError
 from launcher.sinks.video import VideoSinkConfig
 from tests.sinks.disks import full_disk
 

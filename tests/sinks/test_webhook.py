@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from csdf_edge.testing.sink_contract import SinkContract, made_result
+from launcher.config.ends.sink import ResultRefusedError, SinkConfig, SinkLostError
 from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
-from launcher.sinks.base import ResultRefusedError, SinkConfig, SinkLostError
 from launcher.sinks.opening import open_sinks
 from launcher.sinks.webhook import MOST_ANSWER_BYTES, WebhookConfig, WebhookSink
 from tests.sinks.web_server import Answer, Handler, WebServer, accept, hang_up, raw, status

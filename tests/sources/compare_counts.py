@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+from launcher.config.ends.source import FrameRefusedError
 from launcher.errors import LauncherError
-from launcher.sources.base import FrameRefusedError
 from launcher.sources.video import VideoConfig
 from tests.sources.media import FFMPEG, write_video
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from csdf_edge.testing import FRAMES, SourceContract
-from launcher.sources.base import SourceConfig, SourceFrame
+from launcher.config.ends.source import SourceConfig, SourceFrame
 from launcher.sources.folder import FolderConfig
 from launcher.sources.stdin import StdinConfig
 from launcher.sources.video import VideoConfig

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from launcher.config.ends.source import FrameRefusedError, Source, SourceFrame, SourceLostError
 from launcher.errors import BadInputError
-from launcher.sources.base import FrameRefusedError, Source, SourceFrame, SourceLostError
 from launcher.sources.folder import FolderConfig
 
 

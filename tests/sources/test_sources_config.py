@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from launcher.config.cluster import InputConfig
+from launcher.config.ends.source_kinds import SOURCES
 from launcher.config.load import Cluster, load_cluster
 from launcher.config.redaction import without_password
 from launcher.errors import BadInputError
 from launcher.plan.files import cluster_text
 from launcher.run.request import Request
-from launcher.sources.kinds import SOURCES
 from launcher.sources.opening import open_source
 from launcher.streaming.job import load_target
 
@@ -23,7 +23,7 @@ CLUSTER = "model: builtin:yolov2\nnodes: [{name: a}]\n"
 
 PLUGIN = """
 from typing import ClassVar
-from launcher.sources.base import SourceConfig
+from launcher.config.ends.source import SourceConfig
 
 class Sky(SourceConfig):
     kind: ClassVar[str] = "sky"
@@ -234,7 +234,7 @@ def test_reading_a_cluster_imports_no_library_of_a_source(tmp_path: Path) -> Non
     (tmp_path / "cluster.yaml").write_text(f"{CLUSTER}input: rtsp://camera/a\n")
     code = (
         "import sys; from pathlib import Path; from launcher.config.load import load_cluster;"
-        "from launcher.sources.kinds import SOURCES;"
+        "from launcher.config.ends.source_kinds import SOURCES;"
         "[SOURCES.find(kind) for kind in SOURCES.built_in];"
         f"load_cluster(Path({str(tmp_path / 'cluster.yaml')!r}));"
         "assert not {'av', 'cv2'} & set(sys.modules)"

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from launcher.config.ends.source import FrameRefusedError, SourceFrame
 from launcher.errors import BadInputError, LauncherError
-from launcher.sources.base import FrameRefusedError, SourceFrame
 from launcher.sources.stdin import PipeSource
 from tests.sources.media import FFMPEG, bars, number_in
 

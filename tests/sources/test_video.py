@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from launcher.config.ends.source import FrameRefusedError, SourceFrame, SourceLostError
 from launcher.errors import BadInputError, LauncherError
 from launcher.inputs.images import MOST_PIXELS
-from launcher.sources.base import FrameRefusedError, SourceFrame, SourceLostError
 from launcher.sources.video import VideoConfig
 from tests.sources import compare_counts
 from tests.sources.media import (
@@ -169,7 +169,7 @@ def test_the_size_that_a_video_claims_is_checked_before_memory_is_used(
     code = (
         "import resource, sys; from pathlib import Path; import av;"
         "from launcher.errors import BadInputError;"
-        "from launcher.sources.base import FrameRefusedError;"
+        "from launcher.config.ends.source import FrameRefusedError;"
         "from launcher.sources.video import VideoConfig\n"
         "source = VideoConfig(url=sys.argv[1]).open(Path())\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"

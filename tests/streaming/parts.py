@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from launcher.clock import StreamClock
+from launcher.config.ends.sink import FrameResult, ResultRefusedError, SinkLostError
+from launcher.config.ends.source import FrameRefusedError, SourceFrame, SourceLostError
 from launcher.config.pace import Overload
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError
-from launcher.sinks.base import FrameResult, ResultRefusedError, SinkLostError
-from launcher.sources.base import FrameRefusedError, SourceFrame, SourceLostError
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.overload import OverloadQueue
 from launcher.streaming.reading import NumberedFrame, Reader

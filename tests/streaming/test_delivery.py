@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.config.ends.sink import FrameResult
 from launcher.config.pace import Overload
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import RunFailedError
-from launcher.sinks.base import FrameResult
 from launcher.streaming.delivery import SinkCounts
 from launcher.view.history import quantile_s
 from tests.streaming.parts import (

@@ -15,13 +15,13 @@ import onnxruntime as ort
 import pytest
 
 from launcher.config.cluster import InputConfig
+from launcher.config.ends.sink import FrameResult, Sink, SinkConfig
+from launcher.config.ends.source import Source, SourceFrame
 from launcher.config.run import RecoveryConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.plan.settings import read_model
 from launcher.progress import LineProgress
 from launcher.run.request import Request
-from launcher.sinks.base import FrameResult, Sink, SinkConfig
-from launcher.sources.base import Source, SourceFrame
 from launcher.streaming import job
 from launcher.streaming.opening import Ends
 from launcher.streaming.report import StreamReport

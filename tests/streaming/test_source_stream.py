@@ -14,14 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from launcher.config.ends.sink import FrameResult, Predictions
+from launcher.config.ends.source import SourceFrame
 from launcher.config.pace import Overload
 from launcher.config.reconnect import ReconnectConfig
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.inputs.placement import ImagePlacement
-from launcher.sinks.base import FrameResult
-from launcher.sources.base import SourceFrame
 from launcher.streaming.source_stream import CLOSING_S, STOPPING_S, SourceStream, Submit
-from launcher.tasks.base import Predictions
 from tests.streaming.parts import (
     WAIT_S,
     Answer,

@@ -6,9 +6,9 @@ from typing import Annotated, TypeAlias
 
 from pydantic import PlainSerializer, PlainValidator
 
+from launcher.config.ends.looks import source_mapping
+from launcher.config.ends.source import GROUP, SourceConfig
 from launcher.config.kinds import Kinds
-from launcher.sources.base import GROUP, SourceConfig
-from launcher.sources.looks import source_mapping
 
 SOURCES = Kinds(
     "source",

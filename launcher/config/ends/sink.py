@@ -22,7 +22,6 @@ from pydantic import Field
 from launcher.config.pace import Overload
 from launcher.config.run import StrictModel
 from launcher.errors import BadInputError, LauncherError
-from launcher.tasks.base import Predictions
 
 Array: TypeAlias = NDArray[Any]
 
@@ -36,6 +35,14 @@ class SinkLostError(LauncherError):
 
 class ResultRefusedError(LauncherError):
     """This result can never be delivered, while others may be; it is counted, and left out."""
+
+
+class Predictions(Protocol):
+    """What a network's outputs mean."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the predictions as JSON values; every number is finite."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

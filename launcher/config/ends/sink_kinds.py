@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import PlainSerializer, PlainValidator
 
+from launcher.config.ends.sink import GROUP, SinkConfig
 from launcher.config.kinds import Kinds
-from launcher.sinks.base import GROUP, SinkConfig
 
 SINKS = Kinds(
     "sink",

@@ -1,0 +1,1 @@
+"""Declares what the ends of a stream are: sources and sinks, their kinds, and their keys."""
