@@ -130,7 +130,7 @@ zoo: setup
 	$(if $(ZOO_PYTHON),$(ZOO_PYTHON) -m benchmarks.zoo.export || true)
 	$(BIN)/python -m benchmarks.zoo $(ZOO)
 
-# All that docs/results.md shows, into build/session: an hour and a half on a machine left alone; needs
+# Most of what docs/results.md shows, into build/session: an hour and a half on a machine left alone; needs
 # root. BENCH="--minutes 30" measures the most important in half an hour, BENCH=--list tells.
 bench: setup
 	$(BIN)/python -m benchmarks.session $(BENCH)

@@ -17,6 +17,7 @@ import os
 import platform
 import shlex
 import statistics
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -103,16 +104,16 @@ def report(
     settings: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     tables: Sequence[Table] = (),
-    pictures: Mapping[str, str] | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The object. `settings` is what was chosen, `notes` sentences for the page, `pictures`
-    say what is to be seen on files beside the object's own, `data` is raw and not drawn."""
+    """The object. `settings` is what was chosen, `notes` are sentences that are needed to read the
+    figures, `data` is raw. The page shows the figures with bounds and the first table, if short."""
     return {
         "benchmark": benchmark,
         "title": title,
         "command": command(),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "version": _commit(),
         "machine": facts(),
         "settings": dict(settings or {}),
         "rows": [
@@ -121,7 +122,6 @@ def report(
         ],
         "notes": list(notes),
         "tables": [asdict(one) for one in tables],
-        "pictures": dict(pictures or {}),
         "data": dict(data or {}),
     }
 
@@ -196,6 +196,17 @@ def facts() -> dict[str, Any]:
         **{name: _version(name) for name in PACKAGES},
         "load": round(os.getloadavg()[0], 1),
     }
+
+
+def _commit() -> str:
+    """The commit of this checkout, with `-dirty` if files differ from it; else the version."""
+    command = ("git", "describe", "--always", "--dirty", "--exclude=*")
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        said = subprocess.check_output(
+            command, cwd=Path(__file__).parent, stderr=subprocess.DEVNULL, text=True
+        )
+        return said.strip()
+    return _version("csdf-edge")
 
 
 def _version(package: str) -> str:

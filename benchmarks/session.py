@@ -1,4 +1,4 @@
-"""Measures all figures of `docs/results.md` in one session: `make bench`, on an idle machine.
+"""Measures most figures of `docs/results.md` in one session: `make bench`, on an idle machine.
 
     python -m benchmarks.session [--minutes 90] [--folder build/session] [--only NAME …] [--list]
 
@@ -7,7 +7,7 @@ Runs one benchmark after the other, the most important first. Each one's object 
 do not suffice is omitted, and one whose file exists is not repeated, so a session may be
 interrupted and restarted. A benchmark that takes much longer than expected is interrupted.
 
-    cp build/session/*.json build/session/*.svg benchmarks/results/ && make results
+    cp build/session/*.json benchmarks/results/ && make results
 
 then makes the page from it. Most benchmarks need root. `peers` includes torch if $TORCH_PYTHON
 names a Python that has it.
@@ -137,7 +137,7 @@ def is_there(file: Path) -> bool:
 def measure(one: Measurement, file: Path) -> int:
     """Its exit code. Figures that miss what was asked are a result as well."""
     folder, part = file.parent / "log", file.with_suffix(".part")
-    if one.arguments[0] == "benchmarks.table3":  # draws a picture beside its file
+    if one.arguments[0] == "benchmarks.table3":  # writes its file itself, from a log
         log = folder / f"{one.name}.jsonl"
         files: tuple[str, ...] = ("--resume", "--log", str(log), "--output", str(file))
     else:

@@ -93,7 +93,7 @@ def main() -> int:
     what = ", the broker stopped" * options.broker + ", the source cut" * options.cut_source
     data = report(
         "streaming",
-        f"A camera over three agents for {options.minutes:g} minutes{what}",
+        f"A camera over three agents: {options.minutes:g} minutes{what}",
         figures,
         settings={"minutes": options.minutes, "rate": options.rate, "nodes": len(NODES)},
         notes=[

@@ -34,11 +34,11 @@ from typing import Any
 import onnxruntime as ort
 
 from benchmarks.boards.cells import KNOWLEDGE, NETWORKS, SETTINGS, Cell, Kind
-from benchmarks.boards.figures import figures, table
+from benchmarks.boards.figures import figures
 from benchmarks.boards.session import Extent, fill
 from benchmarks.boards.turn import Refused, Turn, from_json
 from benchmarks.lab import machine
-from benchmarks.report import Figure, Table, print_json, report
+from benchmarks.report import Table, report, show
 from benchmarks.turn_log import TurnLog, origin
 from benchmarks.undisturbed import undisturbed
 from launcher.config.units import parse_link
@@ -78,18 +78,8 @@ def main() -> int:
     data = _report(options, turns, refused, how, complete=complete)
     if options.output is not None:
         options.output.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    if options.json:
-        print_json(data)
-    else:
-        for one in map(_figure, data["rows"]):
-            asked = {None: "", True: "  (holds)", False: "  (DOES NOT HOLD)"}[one.holds]
-            note = f"  {one.note}" if one.note else ""
-            print(f"{one.what}: {one.measured:.4g} {one.unit}{asked}{note}")
+    show(data, as_json=options.json)
     return 0
-
-
-def _figure(row: dict[str, Any]) -> Figure:
-    return Figure(**row)
 
 
 def _report(
@@ -127,7 +117,7 @@ def _report(
             *((f"The full profile took: {took}.",) if took else ()),
             *(() if complete else ("Not all was measured yet: --resume continues.",)),
         ],
-        tables=[table(turns), *((failed,) if refused else ())],
+        tables=[failed] if refused else [],
         data={"turns": [turn.as_json() for turn in turns]},
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from benchmarks.boards.cells import KNOWLEDGE, LOCAL, SETTINGS, Cell, Kind
 from benchmarks.boards.turn import Launched, Turn
-from benchmarks.report import Figure, Table
+from benchmarks.report import Figure
 from benchmarks.table3.paper import BOTH
 from partition.objective import WITHIN
 
@@ -157,13 +157,6 @@ def figures(turns: Sequence[Turn]) -> list[Figure]:
 def predicted(found: Launched) -> float:
     """The period predicted when streaming begins ÷ that measured."""
     return found.period_predicted_s / found.period_measured_s
-
-
-def table(turns: Sequence[Turn]) -> Table:
-    """A row for each turn."""
-    columns = ("cell", "launch", "plan", "frames/s", "planned, predicted ÷ measured period",
-               "busy", "first result", "others")  # fmt: skip
-    return Table("Every launch", columns, tuple(map(row, turns)))
 
 
 def row(turn: Turn) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks.papers import batches, exact, segments, stages, vertical
@@ -52,17 +51,10 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def _report(sections: Sequence[Section], seconds: float) -> dict[str, object]:
-    figures = []
-    for paper in dict.fromkeys(section.paper for section in sections):
-        rows = [row for section in sections if section.paper == paper for row in section.rows]
-        counts = Counter(row.kind for row in rows)
-        shown = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        figures.append(Figure(f"{paper}: rows", len(rows), note=shown))
-    figures.append(Figure("the whole command", round(seconds), "s"))
     return report(
         "papers",
         "The tables of five papers, ours beside theirs",
-        figures,
+        [Figure("the whole command", round(seconds), "s")],
         notes=[
             "Published figures are taken from the papers that docs/papers.md names; it also says "
             "what each verdict means. The number of rows is not a score: most rows of some papers "

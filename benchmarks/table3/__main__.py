@@ -11,7 +11,7 @@ The saving is relative to one board that holds the whole network in a plan of on
 
 Groups of cells (a network on n boards) and turns within a group come in random order; each turn is
 appended to a log as soon as it is done, from which `--resume` continues. The object with all
-figures goes to `--output`, a plot beside the paper's curves next to it. It needs root; see
+figures goes to `--output`. It needs root; see
 docs/laboratory.md for what emulation leaves out.
 """
 
@@ -33,7 +33,6 @@ from benchmarks.report import arguments, report, show
 from benchmarks.table3.log import Log
 from benchmarks.table3.order import cells_of
 from benchmarks.table3.paper import NETWORKS, PAPER, VGG16_LARGEST_LAYER_PERCENT
-from benchmarks.table3.plot import picture
 from benchmarks.table3.session import fill
 from benchmarks.table3.summary import Summary, summaries
 from benchmarks.table3.table import figures, tables
@@ -99,7 +98,6 @@ def main() -> int:
     data = _report(options, boards, found, refused, notes, how)
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.with_suffix(".svg").write_text(picture(found), "utf-8")
         options.output.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", "utf-8")
     show(data, as_json=options.json)
     return 0
@@ -127,12 +125,6 @@ def _report(
         },
         notes=notes,
         tables=tables(found, refused),
-        pictures={}
-        if options.output is None
-        else {
-            options.output.with_suffix(".svg").name: "speed-up and memory saved beside the "
-            "paper's curves"
-        },
         data={"cells": [asdict(one) for one in found]},
     )
 
@@ -145,9 +137,10 @@ def _title(options: argparse.Namespace) -> str:
     both = "both" in objectives
     each = "" if options.cpu is None else f" of {options.cpu:g} core"
     first = ", both columns" if both else f", {' or '.join(sorted(objectives))} first"
+    networks = [Path(name).stem for name in options.networks]
     known = ", with a profile" if options.profiled else ""
     return (
-        f"Table 3 of Tang & Stefanov (2021) in the laboratory: {', '.join(options.networks)} on "
+        f"Table 3 of Tang & Stefanov (2021) in the laboratory: {', '.join(networks)} on "
         f"{count}{kind} boards{each}{first}{known}"
     )
 
@@ -168,15 +161,6 @@ def _notes(found: Sequence[Summary], boards: Boards, *, complete: bool) -> list[
         f"{'any rate' if boards.link is None else f'{boards.link * 8 / 1e9:g} Gbit/s'}. Weights "
         "are drawn at random (He-normal, seeded): the architectures are the paper's. Accelerator "
         "boards compute on CPUs of their own, if their slices fit onto fewer than there are.",
-        "Efficiency: pipeline ÷ as many replicas of the whole model, all computing at once in the "
-        "same slices, before and after it; speed-up: that times n. Planned: the cost model's "
-        "speed-up. Machine: how busy all CPUs of this machine were; near 100 % the boards compute "
-        "less than their quota lets them, and the figures are the machine's (choose less with "
-        "--cpu). Predicted: simulated from what the agents measured while they warmed up.",
-        "The paper's saving of memory is by Eq. 2, which knows neither channels nor the engine. "
-        "Memory above idle: the largest peak of an agent since it began to load its part, "
-        "less what it held when idle; saved against one board with the whole network, measured "
-        "the same way. Anonymous and file-backed: what is resident at the end, idle included.",
         *((VGG16_NOTE,) if any(one.cell.network == "vgg16" for one in found) else ()),
         f"The worst result is {worst:.1e} of the largest value away from the whole model's.",
         *(() if complete else ("Not all of the table was measured yet: --resume continues.",)),
@@ -221,7 +205,7 @@ def _options() -> argparse.Namespace:
     add("--log", type=Path, help="a line for each turn; build/NAME.jsonl, NAME as of the output")
     add("--resume", action="store_true", help="continue an existing log")
     add("--minutes", type=float, help="begin no turn that would end later")
-    add("--output", type=Path, help="a file for the object with all figures; a plot beside it")
+    add("--output", type=Path, help="a file for the object with all figures")
     options = parser.parse_args()
     for key, value in (QUICK if options.quick else USUAL).items():
         if getattr(options, key) is None:

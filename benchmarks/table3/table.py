@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 from benchmarks.report import Figure, Table
 from benchmarks.table3.paper import (
@@ -16,16 +19,16 @@ from benchmarks.table3.paper import (
     Asked,
 )
 from benchmarks.table3.summary import Spread, Summary
-from benchmarks.table3.turn import Refused
+from benchmarks.table3.turn import Cell, Refused
 
-SPEED = (
-    *("n", "strategy", "frames/s", "n replicas", "efficiency", "spread", "speed-up", "paper"),
-    *("planned", "predicted frames/s", "latency s", "predicted s", "MB/frame", "planned MB"),
-    *("phases", "busiest slice", "machine", "turns"),
+COLUMNS = (
+    *("network", "boards", "strategy", "frames/s (predicted)", "efficiency", "speed-up (paper's)"),
+    *("memory saved", "by Eq. 2 (paper's)"),
 )
-MEMORY = (
-    *("n", "strategy", "Eq. 2 MB", "saved %", "paper %", "peak above idle MB", "saved %", "spread"),
-    *("anonymous MB", "file-backed MB", "peak ÷ prediction", "limit %"),
+TITLE = (
+    "Both columns of the paper's table, beside the paper's. Efficiency: the pipeline's rate ÷ that "
+    "of as many whole models in the same slices; the speed-up is that times the boards. Memory "
+    "saved: on the fullest board, above its idle agent, against one board with the whole network"
 )
 
 
@@ -92,14 +95,8 @@ def _figure(
 
 
 def tables(found: Sequence[Summary], refused: Sequence[Refused]) -> list[Table]:
-    """Two for each network: speed and memory; and what could not be measured."""
-    made = []
-    for network in dict.fromkeys(one.cell.network for one in found):
-        own = [one for one in found if one.cell.network == network]
-        made.append(Table(f"{network}: speed", SPEED, tuple(map(_speed, own))))
-        made.append(
-            Table(f"{network}: memory of the fullest board", MEMORY, tuple(map(_memory, own)))
-        )
+    """Return both columns of every cell, and what could not be measured."""
+    made = [both_columns([asdict(one) for one in found])]
     if refused:
         rows = tuple(
             (one.cell.network, str(one.cell.devices), one.cell.how, one.refused) for one in refused
@@ -108,44 +105,33 @@ def tables(found: Sequence[Summary], refused: Sequence[Refused]) -> list[Table]:
     return made
 
 
-def _speed(one: Summary) -> tuple[str, ...]:
-    published = PAPER.get(one.cell.network, {}).get(one.cell.devices)
-    return (
-        str(one.cell.devices),
-        one.cell.how,
-        f"{one.rate.median:.2f}",
-        f"{one.replicas.median:.2f}",
-        f"{one.efficiency.median:.3f}",
-        f"{one.efficiency.low:.3f}–{one.efficiency.high:.3f}",
-        f"{one.speedup:.2f}×",
-        "" if published is None else f"{published.speedup:.1f}×",
-        f"{one.planned.speedup:.2f}×",
-        f"{one.foreseen_rate:.2f}",
-        f"{one.latency_s.median:.2f}",
-        f"{one.foreseen_latency_s:.2f}",
-        f"{one.sent_bytes_per_frame / 1e6:.1f}",
-        f"{one.planned.bytes_per_frame / 1e6:.1f}",
-        str(one.planned.phases),
-        f"{one.busiest_slice:.0%}",
-        f"{one.machine_use:.0%}",
-        str(one.turns),
-    )
+def both_columns(cells: Sequence[Mapping[str, Any]], most: int | None = None) -> Table:
+    """Return a row for each cell of several boards; `cells` are summaries as `asdict` makes them.
+
+    If there are more than `most`, only those of 2, 4, 6, 8 and 10 boards, of 4 and 10, or of 10.
+    """
+    several = [one for one in cells if one["cell"]["devices"] > 1]
+    for counts in ((2, 4, 6, 8, 10), (4, 10), (10,)):
+        if most is not None and len(several) > most:
+            several = [one for one in several if one["cell"]["devices"] in counts]
+    return Table(TITLE, COLUMNS, tuple(map(_both, several)))
 
 
-def _memory(one: Summary) -> tuple[str, ...]:
-    published = PAPER.get(one.cell.network, {}).get(one.cell.devices)
-    saving = one.saving_percent
+def _both(one: Mapping[str, Any]) -> tuple[str, ...]:
+    cell = Cell(**one["cell"])
+    published = PAPER.get(cell.network, {}).get(cell.devices)
+    paper = ("–", "–")
+    if published is not None:
+        paper = (f"{published.speedup:.1f}×", f"{published.saving_percent:.1f}")
+    saved, by_eq2 = one["saving_percent"], one["eq2_saving_percent"]
+    efficiency = one["efficiency"]["median"]
     return (
-        str(one.cell.devices),
-        one.cell.how,
-        f"{one.eq2_bytes / 1e6:.1f}",
-        "" if one.eq2_saving_percent is None else f"{one.eq2_saving_percent:.1f}",
-        "" if published is None else f"{published.saving_percent:.1f}",
-        f"{one.above_idle.median / 1e6:.1f}",
-        "" if saving is None else f"{saving.median:.1f}",
-        "" if saving is None else f"{saving.low:.1f}–{saving.high:.1f}",
-        f"{one.anonymous / 1e6:.1f}",
-        f"{one.file_backed / 1e6:.1f}",
-        f"{one.of_prediction.median:.3f}",
-        f"{100 * (1 - 1 / one.cell.devices):.1f}",
+        Path(cell.network).stem,
+        str(cell.devices),
+        cell.how,
+        f"{one['rate']['median']:.2f} ({one['foreseen_rate']:.2f})",
+        f"{efficiency:.3f}",
+        f"{efficiency * cell.devices:.2f}× ({paper[0]})",
+        "–" if saved is None else f"{saved['median']:.1f} %",
+        "–" if by_eq2 is None else f"{by_eq2:.1f} ({paper[1]}) %",
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.lab.turns import steady_rate
+from benchmarks.results import FOLDER
 from benchmarks.table3.log import Log
 from benchmarks.table3.order import FEWEST_RESULTS, cells_of, groups_of, guess_s, results_of
 from benchmarks.table3.paper import PAPER, VGG16, VGG16_LARGEST_LAYER_PERCENT
-from benchmarks.table3.plot import picture
 from benchmarks.table3.summary import summaries
-from benchmarks.table3.table import figures, tables
+from benchmarks.table3.table import both_columns, figures, tables
 from benchmarks.table3.turn import AgentMemory, Boards, Cell, Planned, Refused, Turn
 from benchmarks.turn_log import origin
 from cnn.model import read
@@ -219,23 +221,38 @@ def test_of_hybrid_on_the_other_networks_at_least_085_is_asked() -> None:
     assert figures([found], "cpu") == []
 
 
-def test_the_tables_show_the_paper_beside_the_measurement() -> None:
+def test_the_table_shows_the_paper_beside_the_measurement() -> None:
     found = summaries([turn(), alone(peak_mb=140)])
     refused = [Refused(replace(CELL, strategy="tiles"), BOARDS, "no prefix can be tiled")]
-    speed, memory, not_measured = tables(found, refused)
-    assert "1.9×" in speed.rows[-1]
-    assert "48.1" in memory.rows[-1]
+    both, not_measured = tables(found, refused)
+    assert both.rows == (
+        ("resnet50", "2", "auto", "1.90 (1.95)", "0.950", "1.90× (1.9×)", "40.0 %", "0.0 (48.1) %"),
+    )
     assert not_measured.rows[0][-1] == "no prefix can be tiled"
 
 
-@pytest.mark.slow
-def test_the_picture_shows_the_paper_beside_the_measurement_and_is_always_the_same() -> None:
-    found = summaries([turn(), alone(peak_mb=140)])
-    drawn = picture(found)
-    assert drawn.startswith("<svg")
-    assert "Tang &amp; Stefanov 2021" in drawn
-    assert ">auto, measured<" in drawn
-    assert drawn == picture(found)
+@pytest.mark.parametrize(
+    ("most", "counts"),
+    [(9, range(2, 11)), (8, (2, 4, 6, 8, 10)), (4, (4, 10)), (1, (10,))],
+)
+def test_a_short_table_has_fewer_numbers_of_boards(most: int, counts: Sequence[int]) -> None:
+    cells = [
+        asdict(one) for one in summaries([turn(replace(CELL, devices=n)) for n in range(2, 11)])
+    ]
+    shown = both_columns(cells, most).rows
+    assert [row[1] for row in shown] == list(map(str, counts))
+
+
+def test_stored_tables_have_what_their_commands_measure() -> None:
+    """A strategy without an objective has the default one, which may have changed since."""
+    for path in FOLDER.glob("table3*.json"):
+        stored = json.loads(path.read_text("utf-8"))
+        words = stored["command"].split()
+        given = words[words.index("--strategies") + 1 :]
+        strategies = list(takewhile(lambda word: not word.startswith("--"), given))
+        for cell in stored["data"]["cells"]:
+            found = Cell(**cell["cell"])
+            assert found.devices == 1 or found.how in strategies, path.name
 
 
 def test_a_slow_pipeline_has_turns_no_longer_than_the_replicas() -> None:

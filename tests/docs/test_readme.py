@@ -202,7 +202,7 @@ def test_benchmarks_whose_results_are_saved_have_no_figures_beside_them() -> Non
         for line in BENCHMARKS.read_text(encoding="utf-8").splitlines()
         if (found := re.match(r"\| `python -m benchmarks\.(\w+)", line))
     }
-    for result in results.read_all():
+    for result in results.read_all().values():
         found = re.search(r"-m benchmarks\.(\w+)", result["command"])
         if found:
             assert rows[found[1]] == "[results](results.md)", found[1]
