@@ -126,8 +126,8 @@ def _section(runs: Mapping[str, Mapping[str, Any]], newest: str, same: Mapping[s
     subject = first["title"].partition(": ")[0] if others else first["title"]
     parts = [f"## {subject}", _purpose(first["command"])]
     for name, result in runs.items():
-        if others:
-            parts.append(f"### {result['title'].removeprefix(f'{subject}: ')}")
+        if (way := result["title"].removeprefix(f"{subject}: ")) != subject:
+            parts.append(f"### {way}")
         parts.append(_ran(name, result, newest, same))
         if asked := _asked(figures_of(result)):
             parts.append(_table(COLUMNS, asked))
