@@ -265,12 +265,18 @@ class Lab:
         perform(plans.start(self.layout, place))
         self._settle((place,))
 
-    def renew(self, keep: Collection[int] = ()) -> None:
-        """End all processes on the boards except `keep`, and start every agent again."""
+    def renew(
+        self, keep: Collection[int] = (), meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """End all processes on the boards except `keep`, and start every agent again.
+
+        `meanwhile` is called while no agent runs.
+        """
         places = tuple(self.layout.places.values())
         for place in places:
             while pids := processes(self.layout, place) - set(keep):
                 end(pids)
+        meanwhile()
         for place in places:
             place.log.write_bytes(b"")
             perform(plans.start(self.layout, place))
