@@ -1,8 +1,8 @@
 """Finds the tensors between subnets that engines may exchange in blocks of channels.
 
-On processors with vector units, engines compute convolutions in a layout of their own: [N, C, H, W]
-in blocks of 8 or 16 channels. Where the subnets on both sides of a border compute so, a tensor can
-cross it as it is. Elsewhere it would have to be converted on one side, or even on both.
+On processors with vector units, engines compute convolutions in their own layout: [N, C, H, W] in
+blocks of 8 or 16 channels. Where the subnets on both sides of a border use this layout, a tensor
+can cross it unchanged. Elsewhere it would have to be converted on one side, or even on both.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def borders_in_blocks(graph: Path) -> frozenset[str]:
 
     They are float32 of four axes; whether their channels fill whole blocks depends on the
     processor. A subnet without a convolution, or with operators that have graphs inside, has none,
-    and neither has a file that is no subnet.
+    and neither has a file that is not a subnet.
     """
     try:
         content = onnx.load(graph, load_external_data=False).graph
-    except DecodeError:  # what is no ONNX model is for the engine to refuse
+    except DecodeError:  # the engine refuses files that are not ONNX models
         return frozenset()
     operators = {node.op_type for node in content.node}
     has_bodies = any(each.type in _BODIES for node in content.node for each in node.attribute)

@@ -1,6 +1,6 @@
 """Read a network from an ONNX file, rewrite it, and cut subnets out of it.
 
-`read` is a sequence of steps, each in a module of its own: `source` finds and parses the file,
+`read` is a sequence of steps, each in its own module: `source` finds and parses the file,
 `interface` applies the outputs and constants that the user chose, `inputs` fixes the input shapes,
 `fill` draws weights that the file leaves out, `simplify` folds constants and fuses operators,
 `shapes` infers every tensor's shape and dtype, and `layers` groups operators into layers. The
@@ -51,10 +51,10 @@ class Model:
     `digest` (SHA-256, hexadecimal) identifies the network: it changes with the file, its external
     data, the input shapes, the seed of drawn weights, the chosen outputs and constants, and the
     layers that simplification yields. `filled_seed` is the seed of drawn weights, or None if the
-    file has weights of its own. `parts` are the models that this one was merged from (`cnn.merge`);
-    it is empty for a model that was read. `constant_outputs` are the outputs that depend on no
-    input; the network does not contain them. `metadata` are the texts that the exporter put into
-    the file, by key; a merged model has none.
+    file has its own weights. `parts` are the models that this one was merged from (`cnn.merge`); it
+    is empty for a model that was read. `constant_outputs` are the outputs that depend on no input;
+    the network does not contain them. `metadata` are the texts that the exporter put into the file,
+    by key; a merged model has none.
     """
 
     network: Network
@@ -97,7 +97,7 @@ class Model:
         outputs: Sequence[str],
         directory: Path,
     ) -> Subnet:
-        """Write the named layers as an ONNX model of their own into `directory`.
+        """Write the named layers as a separate ONNX model into `directory`.
 
         The model has `inputs`, followed by the state that the layers read, and `outputs`, in these
         orders. Files are named by their content (see `cnn.subnet`), so cutting the same layers

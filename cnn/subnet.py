@@ -1,6 +1,6 @@
 """Write ONNX models to files that are named by the SHA-256 of their content.
 
-All large weights of a model lie in one file beside it, at aligned offsets, so that an engine can
+All large weights of a model lie in one file next to it, at aligned offsets, so that an engine can
 map them into memory instead of reading them. Tensors below 1 KiB stay in the graph, where engines
 look for shapes and scales while they load. Weights are written one tensor at a time.
 """
@@ -64,8 +64,8 @@ def write(
 
     The file states the least versions of the format and of ONNX's operator set that its operators
     need, because engines refuse newer ones than they know by their number alone. The same arguments
-    yield the same files. Needs no more memory than one tensor beside what the caller holds. Creates
-    `directory` if it is absent.
+    yield the same files. Needs no more memory than one tensor in addition to what the caller holds.
+    Creates `directory` if it is absent.
     """
     directory.mkdir(parents=True, exist_ok=True)
     _state_least_versions(model)

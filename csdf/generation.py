@@ -16,7 +16,7 @@ CYCLES = (1, 2, 3, 4, 6, 8, 12, 24)
 """How often actors fire their phases in an iteration."""
 
 Capacities = Literal["none", "roomy", "tight"]
-"""What channels hold: anything, what an iteration moves, or little more than a live graph needs."""
+"""Capacities of channels: unbounded, an iteration's tokens, or little more than liveness needs."""
 
 
 def generate(

@@ -1,4 +1,4 @@
-"""Start the console scripts: `csdf-edge COMMAND`, and the commands that have a script of their own.
+"""Start the console scripts: `csdf-edge COMMAND`, and the commands that have their own script.
 
 This module imports only the standard library before the command is known, since the import of a
 command takes 0.2 s. Until then Ctrl-C ends the process at once: as an exception it would not,

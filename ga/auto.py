@@ -64,7 +64,7 @@ _PROGRESS_STEPS = 100
 
 @dataclass(frozen=True)
 class _Candidate:
-    """What a strategy has chosen.
+    """A strategy's choice.
 
     `shortest_s` is the shortest period that it found, if its choice depends on that.
     """

@@ -9,7 +9,7 @@ the network is within the tolerance of them, the fastest that divides it, and pl
 `NEARLY` longer, may be taken instead. They must take at most (1 + `Problem.within`)² times as long
 as the copies.
 
-To start an engine takes more than a small subnet does, so many plans are equal in that. Of these,
+An engine's start takes longer than a small subnet does, so many plans are equal in that. Of these,
 those with the fewest bytes of weights, activations and channels on their fullest device come first.
 Differences of up to `ALIKE` are smaller than the error of the prediction, so they do not count: of
 plans that are so alike, the one with the shortest period is taken.
@@ -92,7 +92,7 @@ def divides(plan: Plan) -> bool:
 
 
 def shortest(found: Iterable[Columns], known: Shortest = UNKNOWN) -> Shortest:
-    """Return the shortest periods of `found` and of what is `known` besides."""
+    """Return the shortest periods of `found` and `known`."""
     divided_s, copied_s = known.divided_s, known.copied_s
     for each in found:
         if each.divides:
@@ -121,8 +121,8 @@ def longest_s(within: float, known: Shortest) -> float:
 def order(problem: Problem, found: Sequence[Columns], known: Shortest = UNKNOWN) -> list[int]:
     """Return the indices of `found`, the best for the objective `both` or `paper` first.
 
-    `known` are the shortest periods known besides. Plans beyond the tolerance come last, the
-    shortest period first.
+    `known` are the shortest periods that are known otherwise. Plans beyond the tolerance come last,
+    the shortest period first.
 
     >>> from cnn.network import Layer, Network, Tensor
     >>> from partition.devices import Device

@@ -6,8 +6,8 @@ itself, engines fuse it with the layer before it, and cutting in front of it sel
 bytes. So ResNet50 has 54 genes instead of 123. Layers pinned to different devices never share a
 gene.
 
-Every tensor leads from a gene to the same or a higher-numbered one, so the genes form a network of
-their own, which `CostModel` prices like any other.
+Every tensor leads from a gene to the same or a higher-numbered one, so the genes form a network
+themselves, which `CostModel` prices like any other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from partition.pricing.cost import CostModel
 from partition.strategies.base import Problem
 
 LIGHT_WEIGHT_BYTES = 65536
-"""A layer with more bytes of weights than this is a gene of its own."""
+"""A layer with more bytes of weights than this is a separate gene."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ T, with probability exp(−rise / T). Scores are logarithms of costs, so T is a 
 falls from `start` (a few per cent) to nothing. After every `epoch` steps the worst quarter of the
 chains restarts from the best quarter.
 
-**Descent** looks at all moves that relieve a fullest device: each of its genes goes to every other
+**Descent** examines all moves that relieve a fullest device: each of its genes goes to every other
 device, alone and in exchange for every gene there. The best of these neighbours replaces the state
 until none is better. With many devices, random moves seldom hit the device that limits the score.
 

@@ -82,7 +82,8 @@ def smooth_maximum(values: Floats, axis: int, exponent: float = EXPONENT) -> Flo
 
 
 WORK = 0.9
-"""The weight of the busiest device's layers beside the period in the default compromise."""
+"""The weight of the busiest device's layers, relative to the period's, in the default compromise.
+"""
 
 NEGLIGIBLE = 0.01
 """The part of all weights and the largest activation below which weights need not be balanced."""

@@ -58,7 +58,7 @@ def move_run(
 ) -> Population:
     """In each row, move a run of consecutive genes to another device; short runs are likelier.
 
-    In the share `SHIFTS` of the rows a boundary shifts: the run lies beside it and goes to the
+    In the share `SHIFTS` of the rows a boundary shifts: the run lies next to it and goes to the
     device across. In the others any run goes to any device. In two rows of five, a gene of the
     receiving device returns in exchange, which keeps the balance. Pinned genes stay.
     """

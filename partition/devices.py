@@ -10,7 +10,9 @@ from typing import Literal, TypeAlias
 from partition.errors import PartitionError
 
 CacheSpill: TypeAlias = Literal["bytes", "layers"]
-"""What stays outside a full cache: bytes or whole layers; see `partition.pricing.spill`."""
+"""The unit of what stays outside a full cache: bytes or whole layers; see
+`partition.pricing.spill`.
+"""
 
 _NOT_NEGATIVE = {
     "firing_s": "seconds",
@@ -47,8 +49,8 @@ ONNX_RUNTIME = EngineOverhead()
 
 @dataclass(frozen=True, slots=True)
 class LayerRates:
-    """What a board has measured of the parts of layers, in seconds per multiply-accumulate and per
-    byte (`partition.pricing.compute_time`).
+    """The measured costs of the parts of layers on a board, in seconds per multiply-accumulate and
+    per byte (`partition.pricing.compute_time`).
 
     `pointwise` are convolutions of 1 × 1 and products of matrices, `depthwise` are convolutions of
     one channel each, and `dense` is everything else. `integer` is a dense convolution of 8 bits;
@@ -90,19 +92,19 @@ class Device:
     `cut_s_per_byte` is what a byte of a tensor that enters or leaves a phase costs the engine
     (`partition.prediction.timing`). The default is the time of six multiply-accumulates, as
     measured for ONNX Runtime on x86-64: 0.11 ns where ResNet50 takes 75 ms. `run_s` is what each
-    run of a phase costs the engine besides its layers and cutting. A profile finds it
+    run of a phase costs the engine in addition to its layers and cutting. A profile finds it
     (`partition.measured.subnet_fit`); the default of 0 leaves it to `firing_s`.
 
     `firing_s`, `wire_s_per_message` and `wire_s_per_byte` are processor time: what the agent spends
-    on a phase besides the engine, and what each tensor and each byte sent or received costs. The
+    on a phase outside the engine, and what each tensor and each byte sent or received costs. The
     defaults are for an x86-64 core: a byte from 14 MB over loopback TCP taking about 14 ms on both
     sides together; a firing from boards of the laboratory, whose caches are cold when it begins,
     with what the engine takes for each run where that is not measured (`run_s`); a message is an
     assumption. With `wire_is_free` the wire's cost does not delay the layers, because an
     accelerator computes while the processor serves the network.
 
-    `cache_bytes` is the room for weights beside the processor (the 8 MiB of an Edge TPU); weights
-    that do not fit are fetched anew for each frame, at `cache_s_per_byte`, as in Eq. 8 of Yin et
+    `cache_bytes` is the room for weights next to the processor (the 8 MiB of an Edge TPU); weights
+    that do not fit are fetched again for each frame, at `cache_s_per_byte`, as in Eq. 8 of Yin et
     al. (2022). None: no such cache. The default of 2 GB/s follows from Tables 3 and 7 of
     Villarrubia et al. (2025), for Edge TPUs behind PCIe. With `cache_spill` "layers" whole layers
     are fetched, and inputs take room in the cache too, as their compiler has it
@@ -114,8 +116,8 @@ class Device:
 
     `encode_s_per_byte` is the time in which its processor converts a byte of a float32 tensor to
     half precision; other encodings take multiples of it (`partition.wire`). The default was
-    measured on an x86-64 core. `engine_overhead` is what its engine takes besides tensors, and
-    `threads` is the number of threads that it computes with, at the speed given here.
+    measured on an x86-64 core. `engine_overhead` is what its engine takes in addition to tensors,
+    and `threads` is the number of threads that it computes with, at the speed given here.
     """
 
     name: str
@@ -177,7 +179,7 @@ class Device:
 
 
 def machines(devices: Sequence[Device]) -> tuple[tuple[int, ...], ...]:
-    """Group the numbers of `devices` by machine; a device without a host has one of its own.
+    """Group the numbers of `devices` by machine; a device without a host is a machine by itself.
 
     >>> machines([Device("a", host="pc"), Device("b"), Device("c", host="pc")])
     ((0, 2), (1,))

@@ -2,7 +2,7 @@
 
 A plan follows from a network (with the strategy's rewrites), devices and an assignment of layers to
 devices, and from nothing else: phases, channels, capacities, proofs and predictions are derived
-(`partition.planner`). If the assignment of a saved plan is edited, all of them are derived anew.
+(`partition.planner`). If the assignment of a saved plan is edited, all of them are derived again.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class MemoryPrediction:
 
 @dataclass(frozen=True, slots=True)
 class LayerCosts:
-    """What a layer takes: seconds on each of the plan's devices, and bytes of its weights.
+    """The costs of a layer: seconds on each of the plan's devices, and bytes of its weights.
 
     Weights that layers share count for the first of them only.
     """

@@ -23,17 +23,19 @@ from partition.devices import Device
 Encoding: TypeAlias = Literal["raw", "lossless", "fp16", "bf16", "int8"]
 
 Wire: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "lossless", "auto"]
-"""What the user may ask for; `fp32` is `raw`, `auto` leaves the choice to the planner."""
+"""The encodings that the user may ask for; `fp32` is `raw`, `auto` leaves the choice to the
+planner.
+"""
 
 LOSSY: frozenset[str] = frozenset({"fp16", "bf16", "int8"})
-"""What changes the values of tensors."""
+"""The encodings that change the values of tensors."""
 
 LOSSLESS_DEVIATION = 1e-4
 """The relative difference that is allowed if the user gives no tolerance: nothing beyond the usual
 rounding errors, so that only lossless encodings are used."""
 
 FEWEST_IN_GROUP = 16
-"""The fewest values of a channel that get a scale of their own (`nodes.protocol.encodings`)."""
+"""The fewest values of a channel that get their own scale (`nodes.protocol.encodings`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,9 @@ SPARSE_RATIO, DENSE_RATIO = 0.55, 0.9
 """The size of a lossless encoding relative to the raw tensor, with many zeros and without."""
 
 _BY_LENGTH: tuple[Wire, ...] = ("int8", "fp16", "bf16", "lossless", "fp32")
-"""What two ends may ask for, the shortest first; of equal length, the more precise first."""
+"""The encodings that two ends may ask for, the shortest first; of equal length, the more precise
+first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,8 @@ def encoded_bytes(encoding: Encoding, tensor: Tensor, operator: str = "") -> int
 
 def shortest_bytes(wire: WireChoice, network: Network) -> dict[str, int]:
     """Return the expected bytes of each tensor of a network that would get shorter between two
-    devices without a word of their own, in the shortest encoding that `wire` allows there."""
+    devices that specify no encoding, in the shortest encoding that `wire` allows there.
+    """
     found = {}
     if wire.everywhere != "fp32":
         choices = wire.allowed if wire.everywhere == "auto" else (encoding_of(wire.everywhere),)

@@ -144,7 +144,7 @@ class _Merging:
                 self._readers.setdefault(name, set()).add(layer.name)
 
     def layer(self, group: Sequence[Layer]) -> Layer:
-        """Merge `group`, given in topological order; state is no input of the merged layer."""
+        """Merge `group`, given in topological order; state is not an input of the merged layer."""
         inside = {layer.name for layer in group}
         made = [name for layer in group for name in layer.outputs]
         read = dict.fromkeys(name for layer in group for name in layer.inputs)

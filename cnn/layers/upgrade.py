@@ -1,7 +1,7 @@
 """Convert layers from an older operator set of ONNX to a newer one.
 
 A subnet has a single operator set, so networks that share devices must use the same one
-(`cnn.merge`). ONNX's version converter converts each layer as a model of its own. An attribute that
+(`cnn.merge`). ONNX's version converter converts each layer as a separate model. An attribute that
 the newer set replaces by an input becomes a weight of the layer.
 """
 

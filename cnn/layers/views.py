@@ -1,7 +1,7 @@
 """Views: tensors that no layer makes, assembled from tensors that layers do make.
 
 If a rewrite computes a tensor in parts, the tensor's readers still need the whole, and a part may
-need only a region of it. Neither justifies a layer of its own, which would be a stop on the way
+need only a region of it. Neither justifies a separate layer, which would be a stop on the way
 between devices. So each layer that reads a view contains the ONNX nodes that assemble it: `Concat`
 for a `Join`, `Slice` for a `Region`, none if the view is exactly one part. Each node is named after
 the tensor that it makes, so two layers in one subnet share it.

@@ -1,1 +1,1 @@
-"""What each ONNX operator does with rows and frames, which are supported, and their bodies."""
+"""Describe what ONNX operators do with rows and frames, which are supported, and their bodies."""

@@ -34,7 +34,7 @@ Constants: TypeAlias = Mapping[int, Array]
 """The constants that take the place of inputs, by the inputs' indices."""
 
 BatchRule: TypeAlias = Callable[[Operands, int], Constants]
-"""Checks an operator for a batch of so many frames; raises `NoBatchRuleError`."""
+"""Checks an operator for a batch of the given number of frames; raises `NoBatchRuleError`."""
 
 UNCHANGED: Constants = MappingProxyType({})
 

@@ -58,7 +58,7 @@ class Rows:
 
 
 def bands_of(counts: Sequence[int]) -> tuple[Rows, ...]:
-    """Return bands of so many rows each, one below the other, from row 0.
+    """Return bands of `counts` rows each, one below the other, from row 0.
 
     >>> bands_of([2, 3])
     (Rows(start=0, stop=2), Rows(start=2, stop=5))
@@ -68,7 +68,7 @@ def bands_of(counts: Sequence[int]) -> tuple[Rows, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ReceptiveField:
-    """What a band of output rows reads: input `rows`, with padding `above` and `below`.
+    """The input `rows` that a band of output rows reads, with padding `above` and `below`.
 
     `made` are the output rows that result: those requested, and more where whole blocks are made at
     once or where a window would see nothing but padding.

@@ -246,7 +246,7 @@ def _fan_in(node: onnx.NodeProto, index: int, shape: tuple[int, ...]) -> float:
 def fill(proto: onnx.ModelProto, weights: dict[str, Array], seed: int) -> bool:
     """Add the missing weights of `proto` to `weights`, in place; return whether there were any.
 
-    A model that has weights of its own is not changed.
+    A model that has its own weights is not changed.
     """
     probe = Roles(proto.graph, weights, {})
     if not any(name in probe.missing and role.is_kernel for name, role in probe.found.items()):

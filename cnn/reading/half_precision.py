@@ -33,7 +33,7 @@ _TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type"})
 def write_rounded(graph: Path, folder: Path) -> Path:
     """Write a copy of the model `graph` that rounds each float16 tensor; return its path.
 
-    External weights are copied beside it.
+    External weights are copied next to it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     proto = onnx.load(str(graph), load_external_data=False)

@@ -97,7 +97,7 @@ def _remove_unneeded(graph: onnx.GraphProto) -> None:
 
 
 def _separate_ends(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> None:
-    """List each output once; copy an output that is also an input to a tensor of its own.
+    """List each output once; copy an output that is also an input to a separate tensor.
 
     Otherwise no layer would produce that output.
     """

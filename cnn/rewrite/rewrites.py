@@ -5,8 +5,8 @@ and contiguous partitions need no rewrite. A rewrite is a value, so that a plan 
 the machine that runs the plan can apply it again, with `cnn.model.Model.rewritten`. The rewritten
 network computes what the original computes.
 
-A layer that results from a rewrite has a name of its own, and its `Layer.part_of` names the layer
-of the network as it was read that it is a part of.
+A layer that results from a rewrite has its own name, and its `Layer.part_of` names the layer of the
+network as it was read that it is a part of.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ side. Therefore the network is rewritten before it is cut: then every part is fu
 and what crosses a cut has 8 bits. Where quantisers stand on both sides of an operator, they stay,
 because the operator forms a layer with both (`cnn.layers.grouping`).
 
-Where a dequantised tensor is an output of the network and is read too, its readers get a
-`DequantizeLinear` of their own. Then they read 8 bits, and engines can fuse them.
+Where a dequantised tensor is an output of the network and is also read, its readers get a separate
+`DequantizeLinear`. Then they read 8 bits, and engines can fuse them.
 """
 
 from __future__ import annotations

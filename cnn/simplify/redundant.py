@@ -262,7 +262,7 @@ def _is_inference(graph: OperatorGraph, node: onnx.NodeProto) -> bool:
 
 
 def _neutral(graph: OperatorGraph, node: onnx.NodeProto) -> int | None:
-    """Return the input beside a constant 1 of a product or quotient, 0 of a sum or difference."""
+    """Return the other input of a product or quotient with 1, or of a sum or difference with 0."""
     neutral = 1 if node.op_type in ("Mul", "Div") else 0
     for index, other in ((0, 1), (1, 0)):
         constant = graph.constant(node, other)

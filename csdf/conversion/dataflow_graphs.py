@@ -4,9 +4,9 @@ The **device graph** is the paper's (Tang & Stefanov, 2021, §4.3 and Figure 2):
 device that fires its phases in turn, and one channel c_ij per flow (per target phase, if a flow has
 several). The production sequence U_ij has the number of elements of the tensor in the phase that
 makes it and 0 in the others; the consumption sequence V_ij has it in the phase that reads it. For
-example, U_12 = [187200] and V_12 = [187200, 0]. In the **phase graph** every phase is an actor of
-its own, so the order in which a device fires its phases is open: what holds for this graph holds
-for every order that the devices may choose at run time.
+example, U_12 = [187200] and V_12 = [187200, 0]. In the **phase graph** every phase is a separate
+actor, so the order in which a device fires its phases is open: what holds for this graph holds for
+every order that the devices may choose at run time.
 
 The host is two actors, `SOURCE` and `SINK`, because it feeds and collects independently. They have
 one phase each, or one per frame of a cycle in which frames are dealt out to copies.

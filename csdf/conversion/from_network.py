@@ -195,7 +195,7 @@ class Converter:
         """Return what `convert` does."""
         layers = self._network.layers
         devices = self._devices(partition)
-        # Networks side by side get phases of their own, as if each had devices of its own.
+        # Networks side by side get separate phases, as if each had its own devices.
         places = list(zip(devices, self._network.component, strict=True))
         numbering = {place: number for number, place in enumerate(dict.fromkeys(places))}
         groups = group(list(self._edges.values()), [numbering[place] for place in places])

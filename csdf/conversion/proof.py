@@ -13,15 +13,14 @@ remained and nothing ran, then by (3) no phase could fire. But which firings are
 depend on their order, and the live graph always has one. ∎
 
 This covers the work-conserving order of the agents, in which a device runs the ready phase of the
-oldest frame. Where a producer has places of its own (`Pipeline.unsent_frames`), a transfer to the
+oldest frame. Where a producer has its own places (`Pipeline.unsent_frames`), a transfer to the
 consumer's places lies between two phases. It takes place as soon as there is one, so phases wait
 for one another exactly as with one channel of all these places: the k-th firing of the producer for
-the transfer of frame k − p, and that for the reader's firing k − p − q. For phases whose
-graph is acyclic, capacities of one frame suffice; the proof does not assume that but executes the
-graph. Two static orders are proved as well, as CSDF graphs with one
-actor per device that fires its phases in turn: frame by frame, and **retimed**. In the latter, a
-channel starts with as many frames as the skews of its ends differ by, and so it reaches the period
-of the busiest device.
+the transfer of frame k − p, and that for the reader's firing k − p − q. For phases whose graph is
+acyclic, capacities of one frame suffice; the proof does not assume that but executes the graph. Two
+static orders are proved as well, as CSDF graphs with one actor per device that fires its phases in
+turn: frame by frame, and **retimed**. In the latter, a channel starts with as many frames as the
+skews of its ends differ by, and so it reaches the period of the busiest device.
 
 **Bounded**: every channel has a capacity, so no execution holds more than their sum.
 

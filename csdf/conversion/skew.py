@@ -43,10 +43,10 @@ class Pipeline:
     `skew` has the skew in periods of every phase, `SOURCE` (0) and `SINK`. `capacity_frames` has
     the capacity of every flow by name, and `buffer_bytes` is the sum of all capacities.
 
-    Frames of the flows in `unsent_frames` are held at one end or the other: so many of the flow's
-    capacity are places of the producer, from the start of the firing that makes a frame until it
-    has left, and the others of the consumer, from when it is sent. Of every other flow a frame has
-    a place at either end from the start of that firing.
+    Frames of the flows in `unsent_frames` are held at one end or the other: this part of the flow's
+    capacity is places of the producer, from the start of the firing that makes a frame until it has
+    left, and the others of the consumer, from when it is sent. Of every other flow a frame has a
+    place at either end from the start of that firing.
     """
 
     skew: Mapping[str, int]

@@ -21,7 +21,7 @@ cycle of them has a positive sum. So the least capacity of a flow, given all oth
 where L(φ, ψ) is the longest path from φ to ψ, but at least the span, since the static order starts
 with that many frames in the flow.
 
-The producer of a flow may have p places of its own, and the consumer the other q = c − p
+The producer of a flow may have p places itself, and the consumer the other q = c − p
 (`Pipeline.unsent_frames`). A frame then takes a place of the producer until it has arrived, and one
 of the consumer when it is sent, which delays it by x(f) more. As the wire sends whatever has a
 place, the constraints are
@@ -84,7 +84,7 @@ def with_least_capacities(
     """Return `pipeline` with the least capacities that keep `period_s`.
 
     Flows from and to the host keep the capacities that `pipeline` has, and those in `roomy` (names)
-    keep them at least. Producers have places of their own where they have some in `pipeline`.
+    keep them at least. Producers have their own places where they have some in `pipeline`.
 
     Where frames are dealt out to copies of the network, `period_s` is the average over a cycle.
     Returns None if no capacities keep the period in the static order of `pipeline`, because of the
@@ -206,7 +206,7 @@ class _Copy:
         return _Places(max(1, least - unsent, self._frames(read_s, margin)), unsent)
 
     def _frames(self, taken_s: float, margin: float) -> int:
-        """Return how many frames have places that are taken for so long."""
+        """Return how many frames have places that are taken for `taken_s`."""
         return math.ceil(taken_s / self._period_s + margin - _ROUNDING)
 
     def _bound(self, flow: Flow, places: _Places) -> None:

@@ -260,6 +260,8 @@ class _Periods:
 
 
 def _held(arc: Arc, source_firings: int, target_firings: int) -> int:
-    """Return the tokens in `arc` after so many firings of its ends, which may be negative."""
+    """Return the tokens in `arc`, possibly negative, after the given numbers of firings of its
+    ends.
+    """
     put = moved(arc.production, source_firings)
     return arc.tokens + put - moved(arc.consumption, target_firings)

@@ -83,7 +83,7 @@ class Platform:
     - A processor that was idle takes the time in `wakes` to begin a firing.
     - `ahead` is how many firings a processor chooses while another still runs, as an agent does to
       keep its executor busy. These firings consume their tokens at once, and what they produce for
-      actors of the same processor is there at once too.
+      actors of the same processor arrives at once as well.
     - A firing takes more or less time than its actor's by up to `spread` (a share from 0 to 1),
       drawn at random from `seed`. Without spread, firings fall into a lockstep that does not occur
       in practice.

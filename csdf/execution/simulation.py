@@ -1,9 +1,9 @@
 """Simulate some iterations of a graph on processors, with exact times.
 
-Every actor fires as soon as its tokens and places are there and its processor is free. A processor
-(a device, or a link) runs one firing at a time. If several actors could fire on it, the one with
-the oldest iteration goes first, as on the agents, then the one named first in the graph; or the
-processor follows a static order. Actors without a processor wait only for tokens and places.
+Every actor fires as soon as its tokens and places have arrived and its processor is free. A
+processor (a device, or a link) runs one firing at a time. If several actors could fire on it, the
+one with the oldest iteration goes first, as on the agents, then the one named first in the graph;
+or the processor follows a static order. Actors without a processor wait only for tokens and places.
 
 A link is an actor too: `with_links` puts one into a channel. It carries the tokens of each firing
 in one transfer, which takes time on a processor that several channels may share.

@@ -103,8 +103,8 @@ def ordered(graph: Graph, orders: Orders) -> Ordered:
     Each list is for one period, so an actor is in it as often as it fires in an iteration, or, if
     its entries name a phase, as often as that phase fires. Along the list, the offset of an actor's
     entries may fall by one, once, since its firings stay in order: `A@1, A` is the second firing of
-    the previous iteration and then the first of this one. Actors and phases in no list have a
-    processor of their own.
+    the previous iteration and then the first of this one. Actors and phases in no list have their
+    own processor.
 
     Raises `CsdfError` if a list does not fit, `DeadlockError` if the entries never get past their
     offsets, `InconsistentGraphError`, and `TooLargeError`.

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from csdf.model.lowered import Lowered
 
 Rates = Sequence[tuple[int, int]]
-"""What one firing consumes or produces, as (arc, tokens) without zero rates."""
+"""The tokens that one firing consumes or produces, as (arc, tokens) without zero rates."""
 
 NOTHING = (-1, 0)
 """The value of `awaited` for an actor that awaits no arc."""

@@ -1,10 +1,10 @@
 """Bring a graph into the state after initial phases, which its actors fire once, before the cycle.
 
-The K-Iter tool writes them before a semicolon (`4,4;1,2,1`). What they put into a channel is there
-afterwards and what they take is not, so the graph without them starts with these tokens instead.
-It is live if the initial phases can be fired (other actors may have to fire phases of their cycles
-in between) and if it is live itself; and in the long run it is as fast. It is the initial state
-that differs: what happens before it, as the latency of the first iteration, is lost.
+The K-Iter tool writes them before a semicolon (`4,4;1,2,1`). The tokens that they put into a
+channel stay there and those that they take are gone, so the graph without them starts with these
+tokens instead. It is live if the initial phases can be fired (other actors may have to fire phases
+of their cycles in between) and if it is live itself; and in the long run it is as fast. It is the
+initial state that differs: what happens before it, as the latency of the first iteration, is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from csdf.errors import GraphError
 from csdf.model.graph import Channel, Graph
 
 Ends = tuple[Sequence[int], Sequence[int]]
-"""What the initial phases of a channel's source produce, and those of its target consume."""
+"""The rates of the initial phases of a channel's source, and of its target."""
 
 STEP_LIMIT = 1_000_000
 """Firings, and waits for others, after which the search for an order of firings ends."""

@@ -68,7 +68,7 @@ def joined(parts: Sequence[Integers]) -> Integers:
 
 
 class Origin(Enum):
-    """What an arc stands for."""
+    """The part of a graph that an arc stands for."""
 
     TOKENS = "tokens"
     SPACE = "space"

@@ -2,9 +2,9 @@
 
 Each state of the machine has a scenario, and each scenario a graph. In a run of the machine every
 state executes one iteration of its scenario's graph. Iterations follow each other without a
-barrier: tokens that one leaves in a channel are there for the next, and keep their order. So
-channels of the same name have the same initial tokens and capacity in all graphs, and actors the
-same concurrency. Everything else may differ.
+barrier: the next one finds the tokens that one leaves in a channel, in their order. So channels of
+the same name have the same initial tokens and capacity in all graphs, and actors the same
+concurrency. Everything else may differ.
 
 Source: M. Geilen, S. Stuijk, "Worst-case performance analysis of synchronous dataflow scenarios",
 CODES+ISSS 2010.

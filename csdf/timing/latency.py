@@ -247,13 +247,13 @@ class _Memory:
     ) -> int | None:
         """Return how many iterations ago all that matters was the same; None if it never was."""
         state: list[int] = []
-        # No firing starts before 0. That, too, is a lower bound whose y falls with time.
+        # No firing starts before 0. That is a lower bound as well, and its y falls with time.
         others: int | None = -iteration * self._turn if self._turn else None
         least: int | None = None
         for firing, back in enumerate(lookback):
             for k in range(max(1, back)):
                 start = recent[-1 - k][firing]
-                assert start is not None  # noqa: S101 (nothing looks back to before the prologue)
+                assert start is not None  # noqa: S101 (nothing refers to times before the prologue)
                 y = start * self._scale - self._potentials[firing] - (iteration - k) * self._turn
                 if not held[firing]:
                     others = y if others is None else max(others, y)

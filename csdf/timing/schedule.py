@@ -7,7 +7,7 @@ self-timed execution, and needs no more room in any channel than its capacity
 
 If firings may overtake each other, there may be no such schedule. But what self-timed execution
 repeats in the long run (`csdf.timing.selftimed`) is a schedule of several iterations, which can be
-kept from the first iteration on if its initial tokens are there early enough.
+kept from the first iteration on if its initial tokens arrive early enough.
 """
 
 from __future__ import annotations

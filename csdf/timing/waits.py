@@ -71,7 +71,7 @@ class _Arc:
 class Waits:
     """The waits of one iteration of a graph whose firings cannot overtake each other.
 
-    `edges` counts the waits; each improvement of a policy looks at all of them.
+    `edges` counts the waits; each improvement of a policy visits all of them.
     """
 
     def __init__(

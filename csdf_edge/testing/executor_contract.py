@@ -1,4 +1,4 @@
-"""What every executor must do, as classes of tests that each engine's own test class inherits.
+"""The contract of executors, as classes of tests that each engine's own test class inherits.
 
 `EngineContract` is for an engine that can be opened as a plugin is; `ExecutorContract` is its part
 that needs an executor only.

@@ -40,7 +40,7 @@ def model(
 
 
 def save(proto: onnx.ModelProto, folder: Path) -> Path:
-    """As a node has it: two files named by their digests, the weights beside the graph."""
+    """Save `proto` as a node does: two files named by digest, the weights next to the graph."""
     folder.mkdir(parents=True, exist_ok=True)
     own = onnx.ModelProto()
     own.CopyFrom(proto)  # saving empties a model of its weights
@@ -148,7 +148,7 @@ def mean_of_all() -> onnx.ModelProto:
 
 
 def passes_through() -> onnx.ModelProto:
-    """same = x, and a constant beside it: what optimisers like to leave without any node."""
+    """Return a model with same = x and a constant output; optimisers may leave it no node."""
     return model(
         "passes",
         [

@@ -1,4 +1,4 @@
-"""What every meter must do, as a class of tests that each meter's own test class inherits."""
+"""The contract of meters, as a class of tests that each meter's own test class inherits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every sink must do, as a class of tests that each sink's own test class inherits.
+"""The contract of sinks, as a class of tests that each sink's own test class inherits.
 
 `launcher.streaming` relies on it: it tries a lost result again with the same sink, and never asks
 whether it was delivered.

@@ -1,4 +1,4 @@
-"""What every source must do, as a class of tests that each source's own test class inherits.
+"""The contract of sources, as a class of tests that each source's own test class inherits.
 
 `launcher.streaming` relies on it: it reads a source in one thread, closes it in another, and calls
 `frames` again when the source was lost.
@@ -28,7 +28,7 @@ PATIENCE_S = 30.0
 """How long a test waits for what must happen."""
 
 CLOSE_S = 1.0
-"""How long `frames` may go on after `close`."""
+"""The time in which `frames` must end after `close`."""
 
 
 class SourceContract:
@@ -42,15 +42,18 @@ class SourceContract:
 
     @abstractmethod
     def config(self, place: Path) -> SourceConfig:
-        """Return the keys of a source that gives `FRAMES` frames, and then ends, waits or goes on.
+        """Return the keys of a source that gives `FRAMES` frames, and then ends, waits or
+        continues.
 
         It is called once in a test.
         """
 
     @abstractmethod
     def number(self, frame: SourceFrame) -> int:
-        """Return which frame it is, from 0 on, as its content shows; a live one's may begin anew
-        when the source connects again."""
+        """Return the frame's index, from 0 on, as its content shows.
+
+        The index of a live source may start again from 0 when it reconnects.
+        """
 
     def outage(self, place: Path) -> AbstractContextManager[None]:
         """Within the context, the source of `config` is lost; afterwards it gives frames again."""
@@ -157,7 +160,7 @@ class _Reading:
         self.source = source
 
     def take(self, count: int) -> list[SourceFrame]:
-        """Call `frames` and return so many."""
+        """Call `frames` and return its first `count` frames."""
         found: list[SourceFrame] = []
         frames: Any = self.source.frames()
         with closing(frames):
@@ -168,7 +171,7 @@ class _Reading:
         raise AssertionError(f"it ended behind {len(found)} frames")
 
     def insist(self, count: int) -> list[SourceFrame]:
-        """As `take`; a source that is lost is tried again, as `launcher.streaming` does."""
+        """Return what `take` does, but try a lost source again, as `launcher.streaming` does."""
         until_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < until_s:
             with suppress(SourceLostError):
@@ -177,7 +180,7 @@ class _Reading:
 
 
 class _Thread(threading.Thread):
-    """Reads a source in a thread of its own until it ends."""
+    """Reads a source in a separate thread until it ends."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(name="contract", daemon=True)
@@ -190,7 +193,7 @@ class _Thread(threading.Thread):
         try:
             for frame in self._source.frames():
                 self._frames.put(frame)
-        except Exception as error:  # noqa: BLE001 - it is what the test looks at
+        except Exception as error:  # noqa: BLE001 - the test examines it
             self.error = error
 
     def frame(self) -> SourceFrame:

@@ -9,7 +9,7 @@ strategy divides such layers, and only such layers, by channels or by rows.
    starts from runs and necklaces (`ga.hybrid.moves`).
 3. The best states are converted to rewrites and a device for every part, and priced exactly as any
    plan is.
-4. The best one calibrates the estimates, and the search goes on near it, until neither improves.
+4. The best one calibrates the estimates, and the search continues near it, until neither improves.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ front.
 period, the fullest device's memory and the bytes sent. Then every chain starts again from a state
 that is good by its own allowance, whichever chain found it.
 
-Memory is what devices hold beside the idle engine, relative to their limits if they have any. The
-floor that starting an engine sets does not count, because all small plans are equal on it. For the
-objective `paper` it is Eq. 2 of Tang and Stefanov (2021) instead.
+Memory is what devices hold in addition to the idle engine, relative to their limits if they have
+any. The floor that starting an engine sets does not count, because all small plans are equal on it.
+For the objective `paper` it is Eq. 2 of Tang and Stefanov (2021) instead.
 
 Source of the method: V. Chankong, Y. Haimes, "Multiobjective Decision Making", 1983.
 """
@@ -36,14 +36,16 @@ from partition.pricing.paper_equations import beta_bytes
 from partition.pricing.traffic import Floats
 
 STEEPNESS = 10.0
-"""The cost of exceeding the allowance. The mean over devices counts besides the maximum, so that
-relieving one of several busy devices pays."""
+"""The cost of exceeding the allowance. The mean over devices counts as well as the maximum, so that
+relieving one of several busy devices pays.
+"""
 
 _TINY = np.finfo(float).tiny
 
 TIME, TRAFFIC = 0.03, 0.01
-"""What a per cent of the period, or of the bytes sent, is worth in per cent of memory, within the
-allowance."""
+"""The per cent of memory that a per cent of the period, or of the bytes sent, is worth within the
+allowance.
+"""
 
 HEAT = 0.1
 """The temperature of the first round; later rounds begin cooler."""
@@ -91,7 +93,7 @@ def allowances(within: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """What the search compares.
+    """The figures that the search compares.
 
     `busy_s` [individuals, devices] are the busy seconds of devices, `memory` [individuals] is a
     smooth maximum; `fitness` [individuals, 4] is as for `ga.nsga.evolve`.

@@ -1,7 +1,7 @@
 """The strategy `runs`: a few runs of layers on each device, for a short period and little memory.
 
 A device that computes a run of early layers and a run of late ones has its share of the work and of
-the weights with two phases. The search (`ga.runs.search`) looks at assignments in which each device
+the weights with two phases. The search (`ga.runs.search`) examines assignments in which each device
 has a few runs (`ga.runs.moves`) of genes (`ga.genes`), and finds a front of the period and the
 fullest device's memory. The best candidates become plans, whose exact figures decide: for the
 objectives `both` and `paper` by `ga.both`, for others by `ga.ranking`.

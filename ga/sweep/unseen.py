@@ -26,8 +26,9 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True)
 class UnseenGain:
-    """What new parameters cost relative to the present ones: means, and standard errors, of each
-    objective over `searches` searches."""
+    """The cost of new parameters relative to the present ones: means, and standard errors, of each
+    objective over `searches` searches.
+    """
 
     value_names: tuple[str, ...]
     means: tuple[float, ...]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 Point = tuple[int, float]
-"""(frames, seconds): what a firing of so many frames took."""
+"""(frames, seconds): the time that a firing of that number of frames took."""
 
 
 def seconds_at(points: Sequence[Point], frames: int) -> float:

@@ -15,7 +15,7 @@ from partition.devices import Device
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase
 
 MOST_LAYERS = 64
-"""The most layers of a piece. Each layer loads an engine session of its own, of a few MB."""
+"""The most layers of a piece. Each layer loads its own engine session, of a few MB."""
 
 
 def useful_layers(network: Network) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ def pieces(
     """Yield `layers`, in the network's order, as runs that are measured together.
 
     A run has at most `most_layers` layers and at most `most_bytes` bytes of weights and tensors. A
-    layer with more bytes than that is a run of its own.
+    layer with more bytes than that is a separate run.
     """
     wanted = set(layers)
     piece: list[str] = []
@@ -52,7 +52,7 @@ def pieces(
 
 
 def one_by_one(network: Network, model_digest: str, device: Device, piece: Sequence[str]) -> Plan:
-    """Return the plan that computes each layer of `piece` on `device` as a phase of its own.
+    """Return the plan that computes each layer of `piece` on `device` as a separate phase.
 
     `piece` lists some of `useful_layers` in the network's order, so the plan is live. The plan
     predicts nothing: its times and memory are 0.

@@ -74,13 +74,14 @@ class SubnetTime:
 
 
 Batch = tuple[int, float]
-"""(frames, seconds): the time that so many frames took, one after the other."""
+"""(frames, seconds): the time that this number of frames took, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchTimes:
-    """What firings of `frames` frames took on a device: seconds of layers, run one by one, and of
-    fused subnets. Layers may be missing."""
+    """The times of firings of `frames` frames on a device: seconds of layers, run one by one, and
+    of fused subnets. Layers may be missing.
+    """
 
     frames: int
     layer_s: Mapping[str, float]
@@ -325,10 +326,10 @@ def profiled_devices(
     Devices in `own_link` and `own_watts` keep the rates and the watts that the user gave them. A
     device's interface is as fast as the fastest of its links, where one too fast to measure counts
     as assumed; devices of one host have no link between them. The two ends of a message share its
-    processor time, and that of its bytes. What a firing costs besides its layers is a share of a
-    message's cost (`partition.pricing.run_costs`), and at least the device's previous
-    `firing_s`: messages are measured while caches are warm, and by threads that a limit on the
-    computing thread does not affect.
+    processor time, and that of its bytes. The cost of a firing without its layers is a share of a
+    message's cost (`partition.pricing.run_costs`), and at least the device's previous `firing_s`:
+    messages are measured while caches are warm, and by threads that a limit on the computing thread
+    does not affect.
     """
     host = {device.name: device.host for device in devices}
     found = []
@@ -356,7 +357,7 @@ def profiled_devices(
 
 
 def _firing_s(node: NodeProfile) -> float:
-    """Return the processor seconds of a firing besides its layers; 0 if not measured."""
+    """Return the processor seconds of a firing without its layers; 0 if not measured."""
     if not node.message_s:
         return 0.0
     costs = ThreadCosts.measured(node.message_s)

@@ -65,16 +65,18 @@ DEVIATING, WITHOUT_MACS, ALONE, FUSED = 0.2, 0.7, 0.12, 0.05
 """Standard deviations of logarithms; see the module's docstring."""
 
 FIGURES = (0.5, 0.7, 0.7, 0.7, 1.0)
-"""Those of a device's seconds per multiply-accumulate, per byte of weights, per byte touched and
-per byte cut, and of its seconds per run."""
+"""Figures for a device's seconds per multiply-accumulate, per byte of weights, per byte touched and
+per byte cut, and for its seconds per run.
+"""
 
 ALONE_TOGETHER = 0.5
 """That of the factor by which layers alone are too slow."""
 
 RUN_MACS = 1.2e7
-"""A run costs the time of about so many multiply-accumulates, where the device has no `run_s`. On
-boards of 0.08 core, which take 0.1 ns for each, the fit finds 1.0 ms (least squares without
-deviations of layers: 1.6 to 2.5 ms). Of 0.8, 1.2, 1.6 and 2 times 10⁷ it foresaw best."""
+"""The multiply-accumulates whose time a run costs, where the device has no `run_s`. On boards of
+0.08 core, which take 0.1 ns for each, the fit finds 1.0 ms (least squares without deviations of
+layers: 1.6 to 2.5 ms). Of 0.8, 1.2, 1.6 and 2 times 10⁷ it foresaw best.
+"""
 
 FREE = 1e-3
 """A layer that is estimated to cost nothing counts as this part of the mean layer. Its time when it

@@ -1,9 +1,9 @@
 """Chooses the encoding of each channel of a plan, where the user leaves that to the planner.
 
 The choice is greedy. As long as a link is what the period waits for, of the channels that load it
-in its busier direction the one that gains most bytes is encoded. A channel may be encoded anew
-later, and more tightly. Encodings that change results more are tried only once the others have not
-sufficed, so a fast link causes no deviation at all, and a slow one no more than it needs.
+in its busier direction the one that gains most bytes is encoded. The encoding of a channel may
+change later, to a shorter one. Encodings that change results more are tried only once the others
+have not sufficed, so a fast link causes no deviation at all, and a slow one no more than it needs.
 """
 
 from __future__ import annotations

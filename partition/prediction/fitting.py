@@ -75,7 +75,7 @@ def _with_unsent_frames(dataflow: Dataflow, pipeline: Pipeline) -> Pipeline:
 
 
 def is_long(flow: Flow) -> bool:
-    """Return whether the producer of a flow has places of its own."""
+    """Return whether the producer of a flow has its own places."""
     is_sent = not flow.is_local and flow.source_device != HOST
     return is_sent and not flow.tensor.varies and flow.tensor.bytes >= LONG_BYTES
 

@@ -5,13 +5,13 @@ are pages of files but are read for every frame, and the code that runs. Agents 
 without code (`nodes.host.usage`). It is the sum of four upper bounds, so a device with less memory
 may still suffice:
 
-- **Weights** count once per device. Engines lay them out anew or pack them, but then they drop the
-  original. A CPU has no arithmetic for half precision, so it holds such weights, and activations,
-  as float32.
+- **Weights** count once per device. Engines change their layout or pack them, but then they drop
+  the original. A CPU has no arithmetic for half precision, so it holds such weights, and
+  activations, as float32.
 - **Activations** are the largest live set of any phase, because all phases of a device share the
   engine's arena and one phase runs at a time. Activation functions and sums write into the tensor
   that they read, if nothing else reads it. A phase's own inputs and outputs count here although
-  their frames lie in channels, because engines copy them into a layout of their own.
+  their frames lie in channels, because engines copy them into their own layout.
 - **Channels**: a frame is claimed before the firing that makes it and freed after the last firing
   that reads it. Meanwhile it is at the producer, at the consumer, or (while it is sent) at both. Of
   long tensors, either end holds at most its own places (`csdf.conversion.skew.Pipeline`), of others
@@ -22,10 +22,10 @@ may still suffice:
   to engine (`partition.devices.EngineOverhead`).
 
 **Packing** happens before all that. While a phase is loaded, the engine packs the weights of its
-matrices one after the other, and for a moment holds both the original and the copy, beside the code
-that loading runs, but no other weights and no tensors. So packing counts only where one matrix is
-larger than everything else together (34 of 54 MB in the last layer of a character recogniser).
-Packed integer weights stay in memory, because they are not written into a file.
+matrices one after the other, and for a moment holds both the original and the copy, in addition to
+the code that loading runs, but no other weights and no tensors. So packing counts only where one
+matrix is larger than everything else together (34 of 54 MB in the last layer of a character
+recogniser). Packed integer weights stay in memory, because they are not written into a file.
 """
 
 from __future__ import annotations

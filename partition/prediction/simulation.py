@@ -21,11 +21,11 @@ graph, one firing per frame each, are:
 - the host's source and sink. If frames are dealt out to copies of the network, these have a phase
   for each frame of a cycle, and tokens go only to and from the copy whose turn it is.
 
-- *released*: a frame of a channel whose producer has places of its own has one of the consumer's.
+- *released*: a frame of a channel whose producer has its own places has one of the consumer's.
 
 Capacities are the plan's: a place is claimed when the firing that fills it begins, and free again
-when the credit has come back. Where producers have places of their own, a firing claims one of
-these, which is free again when the frame has left.
+when the credit has arrived. Where producers have their own places, a firing claims one of these,
+which is free again when the frame has left.
 """
 
 from __future__ import annotations

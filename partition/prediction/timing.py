@@ -2,16 +2,17 @@
 
 **Phases.** A phase takes the seconds of its layers and three costs of dividing the network:
 
-- *Cutting.* An engine fuses layers and keeps tensors in a layout of its own. A tensor that enters
+- *Cutting.* An engine fuses layers and keeps tensors in its own layout. A tensor that enters
   or leaves a phase breaks a fusion, is converted and leaves the caches. It costs its bytes times
   the device's `cut_s_per_byte`, once for each device that reads it (in the phase that reads it
   first) and once where it is made. Of the terms tried (a constant per phase, per tensor, per byte)
   only the one per byte is needed where one process runs all phases in turn: ONNX Runtime 1.31 on
   five networks in 1 to 259 phases takes 0.11 ns per byte, which leaves 2 ms (rms) of the cost of
   cutting unexplained, where whole networks take 8 to 292 ms.
-- *Runs.* On a board each run of a phase costs its `run_s` besides: 1.0 ms on boards of 0.08 core,
-  0.08 ms of processor time. Profiles find it (`partition.measured.subnet_fit`); it is 0 without.
-- *Cache.* Weights beyond a device's cache are fetched anew for each frame
+- *Runs.* On a board each run of a phase costs its `run_s` in addition: 1.0 ms on boards of 0.08
+  core, 0.08 ms of processor time. Profiles find it (`partition.measured.subnet_fit`); it is 0
+  without.
+- *Cache.* Weights beyond a device's cache are fetched again for each frame
   (`Device.cache_s_per_byte`); its phases share that time by their weights.
 
 **Period.** In the steady state every device fires each of its phases once per period, and phases of

@@ -11,7 +11,7 @@ that part does not shrink with the device's share.
 **Transfers.** Velasco-Montero et al. (2023, §III-C, Fig. 6) found the time in which a tensor
 reaches the next processor to be proportional to its bytes, and added it to the time of the
 receiving stage. Here a message may also have a fixed cost. Measurements are of **processor** time,
-which delays a device's layers, or of time on the **wire**, which the link needs beside them.
+which delays a device's layers, or of time on the **wire**, which the link needs in addition.
 """
 
 from __future__ import annotations

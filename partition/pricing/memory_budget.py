@@ -61,7 +61,7 @@ def engine_bytes(phases: int, layers: int = 0, engine: EngineOverhead = ONNX_RUN
 
 
 def engines_bytes(devices: Sequence[Device], phases: Floats) -> Floats:
-    """Return `engine_bytes` for so many phases of each device, without layers: [devices, …]."""
+    """Return `engine_bytes` for `phases` of each device, without layers: [devices, …]."""
     idle, subnet = (
         np.array([getattr(device.engine_overhead, key) for device in devices], dtype=np.float64)
         for key in ("idle_bytes", "subnet_bytes")
@@ -109,7 +109,7 @@ def room_bytes(devices: Sequence[Device]) -> Floats:
 
 
 def fair_memory(devices: Sequence[Device]) -> Floats:
-    """Return each device's room beside its engine, relative to the mean: float64 [devices].
+    """Return each device's room without its engine, relative to the mean: float64 [devices].
 
     >>> fair_memory([Device("a"), Device("b")])
     array([1., 1.])

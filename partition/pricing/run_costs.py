@@ -1,4 +1,4 @@
-"""The costs of a run besides its layers: processor time of threads, messages and bytes.
+"""The costs of a run without its layers: processor time of threads, messages and bytes.
 
 `ThreadCosts` are those of one device or of the host, `Site` is a machine with the devices on it.
 The defaults were measured on an x86-64 core (`python -m benchmarks.prediction`).
@@ -129,10 +129,10 @@ class RunCosts:
 
         `host` names the machine that the launcher runs on. `cpus` are the CPUs that a device (or
         the launcher, as `HOST`) is bound to; the others use all CPUs of their machine. A device
-        without a `host` has a machine of its own with one CPU. `message_s` and `byte_s` are by
-        device name; where an agent has not measured them, both ends of a message take what the
-        device takes for one (`Device.wire_s_per_message`). Those of the launcher are taken to be
-        the mean of those measured on its machine.
+        without a `host` is a machine by itself with one CPU. `message_s` and `byte_s` are by device
+        name; where an agent has not measured them, both ends of a message take what the device
+        takes for one (`Device.wire_s_per_message`). Those of the launcher are taken to be the mean
+        of those measured on its machine.
         """
         bound = {name: tuple(map(str, own)) for name, own in (cpus or {}).items() if own}
         machines: dict[str | None, list[Device]] = {host: []}

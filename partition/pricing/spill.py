@@ -4,10 +4,11 @@
 
 **layers**: the rule of the Edge TPU's compiler, as Villarrubia et al. (2025, §4.2) found it. Layers
 are placed in topological order; one that does not fit stays with the host as a whole. Two things
-take room beside weights. A segment keeps the tensors that it reads from elsewhere in the cache: of
-their Table 4, two layers of 2.82 MiB fit beside inputs of 2.23 MiB, and two of 3.13 MiB do not fit
-beside 2.35 MiB. And where inputs are small, at least `RESERVED_BYTES` are not for weights: in Table
-2, 7.73 of 8 MiB are the most that any network has on the device, and 7.79 MiB no longer fit.
+take room in addition to weights. A segment keeps the tensors that it reads from elsewhere in the
+cache: of their Table 4, two layers of 2.82 MiB fit together with inputs of 2.23 MiB, and two of
+3.13 MiB do not fit with 2.35 MiB. And where inputs are small, at least `RESERVED_BYTES` are not for
+weights: in Table 2, 7.73 of 8 MiB are the most that any network has on the device, and 7.79 MiB no
+longer fit.
 """
 
 from __future__ import annotations

@@ -33,11 +33,12 @@ between devices hold the first of them only where the period needs it
 
 
 LONG_BYTES = 1 << 18
-"""The producers of tensors of this length or more have places of their own in channels between
-devices (`partition.prediction.fitting`). Shorter ones are copied when they are sent."""
+"""The producers of tensors of this length or more have their own places in channels between devices
+(`partition.prediction.fitting`). Shorter ones are copied when they are sent.
+"""
 
 UNSENT_FRAMES = 2
-"""So many, where times are not known: a frame that leaves, and one that is made."""
+"""A producer's places where times are not known: for a frame that leaves, and one that is made."""
 
 MARGIN = 0.15
 """Periods. In simulated runs of ResNet50 on 4 and 10 devices whose phases take up to 30 % more or
@@ -54,8 +55,8 @@ def frames_between_devices(slack_frames: int) -> int:
     """Return the frames that a channel between two devices usually holds at either end if its ends
     are one level apart.
 
-    One frame leaves or has come while another is made or read: two frames, and the slack beyond the
-    first frame of it.
+    One frame leaves or has arrived while another is made or read: two frames, and the slack beyond
+    the first frame of it.
 
     >>> frames_between_devices(slack_frames=1)
     2

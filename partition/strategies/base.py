@@ -173,8 +173,9 @@ class Problem:
 
     @cached_property
     def wire_bytes(self) -> Mapping[str, int]:
-        """The expected bytes between devices of each tensor that is encoded there, if no device has
-        a word of its own; those that the planner may encode count as if it did."""
+        """The expected bytes between devices of each tensor that is encoded there, if no device
+        specifies its own encoding; tensors that the planner may encode count as if it did.
+        """
         return shortest_bytes(self.wire, self.network)
 
     @cached_property

@@ -7,7 +7,7 @@ speed and room, and no layer can be divided.
 devices, Σ y_d busy_d ≥ Σ_l min_d y_d s_ld, and the left side is at most the period times the sum of
 the prices (linear programming duality). Two choices of prices are tried: equal ones, and each
 device's speed, which makes the bound exact for devices whose times are proportional. Devices of one
-machine with fewer cores than devices count as so many devices as it has cores.
+machine with fewer cores than devices count as one device per core.
 
 **Latency** and **energy** sum over layers, each of which costs at least what its best device asks.
 **Memory** holds every weight at least once, and the engine on each device that is used.

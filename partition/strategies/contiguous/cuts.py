@@ -26,7 +26,7 @@ MAX_WORK = 5e8
 (half a second)."""
 
 TRANSITION = 23_000
-"""The cost of a transition besides its segments, in segments."""
+"""The cost of a transition in addition to its segments, in segments."""
 
 
 def best_cuts(

@@ -20,10 +20,10 @@ costs by itself. The explanation says which was done, and whether seconds of lay
 cuts by depth (Algorithm 1, `partition.strategies.balancing`). While a device reports that it has no
 room for its segment, its cut moves. The report is a function, so a compiler's report or a
 measurement can replace the default, which predicts weights and inputs beyond the cache (Tables 4
-and 6 show that an Edge TPU keeps a segment's inputs beside its weights) and the memory of the agent
-beyond its limit. Where devices have unequal room (caches, else memory limits) or layers are pinned,
-dynamic programming over every order of the devices minimises the heaviest segment relative to its
-room. It also finds a cut that the refinement has missed, if there is one.
+and 6 show that an Edge TPU keeps a segment's inputs together with its weights) and the memory of
+the agent beyond its limit. Where devices have unequal room (caches, else memory limits) or layers
+are pinned, dynamic programming over every order of the devices minimises the heaviest segment
+relative to its room. It also finds a cut that the refinement has missed, if there is one.
 
 `sequential-count` and `sequential-balanced` ignore the problem's objective.
 """

@@ -19,9 +19,10 @@ linear in bytes as they measured them (`Device.wire_s_per_message` and `wire_s_p
 machine share its cores. `CostModel` prices the best of them again.
 
 Their Algorithm 2, Dynamic Two-Stage Network Partitioning, moves the cut of a running pipeline,
-layer by layer, towards shorter measured stage times. It is no strategy here: `launcher.core.speeds`
-measures the stage times while frames stream (with a median in place of the moving average that α
-controls), and the strategy searches anew instead of taking a step to the next cut (decision 019).
+layer by layer, towards shorter measured stage times. It is not a strategy here:
+`launcher.core.speeds` measures the stage times while frames stream (with a median in place of the
+moving average that α controls), and the strategy searches again instead of taking a step to the
+next cut (decision 019).
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def count_cuts(units: int, stages: int) -> int:
 def device_orders(
     kinds: Sequence[Sequence[int]], stages: int, *, again: bool
 ) -> Iterator[tuple[int, ...]]:
-    """Yield every order of devices for so many stages, up to exchanging devices of one kind.
+    """Yield every order of devices for `stages` stages, up to exchanging devices of one kind.
 
     >>> [*device_orders([(0, 1), (2,)], 2, again=False)]
     [(0, 1), (0, 2), (2, 0)]

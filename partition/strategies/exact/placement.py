@@ -7,7 +7,7 @@ last, which makes an edge an implication per stage and keeps the linear relaxati
 *vertical* partition any layer may be in any stage.
 
 The device of a stage matters only if devices differ. In a contiguous partition it is then a
-decision of its own. If devices share machines, and in a vertical partition, stage k is device k.
+separate decision. If devices share machines, and in a vertical partition, stage k is device k.
 
 Source: J. Yin, Z. Zhang, C. Yu, "Exact memory- and communication-aware scheduling of DNNs on
 pipelined edge TPUs", IEEE/ACM Symposium on Edge Computing, 2022, Eq. 1–4 and 14.
@@ -132,7 +132,7 @@ class Placement:
         """Exclude what no contiguous partition with stage loads of at most `most` can contain.
 
         `loads` [layers] is the least that each layer adds to its stage. The layers that must
-        precede a layer need stages of their own (the stage windows of assembly line balancing).
+        precede a layer need separate stages (the stage windows of assembly line balancing).
         """
         if not self._until or most <= 0:
             return

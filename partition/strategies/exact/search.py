@@ -1,6 +1,6 @@
 """The goals of the exact strategy, and the minimisation of each with OR-Tools CP-SAT.
 
-A minimisation returns a solution, a bound and a status. It runs in a thread of its own while the
+A minimisation returns a solution, a bound and a status. It runs in a separate thread while the
 caller's thread waits, so that Ctrl-C ends it and progress is reported while it runs. The goals are
 minimised in lexicographic order:
 

@@ -9,7 +9,7 @@ The bands may end wherever a single tensor passes, with the rest on one device o
 contiguous segments on several. Rows are dealt out so that all devices are busy for the same time,
 halo and rest included (`partition.strategies.rows.tilings`). The best candidates by a quick
 estimate are rewritten and priced by the cost model. Then it is also decided who cuts rows out of
-the input: each device from an input of its own, or one device for all.
+the input: each device from its own input, or one device for all.
 
 Source: Z. Zhao, K. M. Barijough, A. Gerstlauer, "DeepThings: distributed adaptive deep learning
 inference on resource-constrained IoT edge clusters", 2018, the data partitioning of Tang & Stefanov

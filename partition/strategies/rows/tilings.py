@@ -154,7 +154,7 @@ FEW = 0.25
 """The share of the mean number of rows below which a band hardly pays."""
 
 ROUNDS = 3
-"""The number of times that rows are divided anew for the cost of each band's halo."""
+"""The number of times that rows are divided again for the cost of each band's halo."""
 
 
 @dataclass(frozen=True)
