@@ -1,1 +1,1 @@
-"""What runs on a device: the agent daemon, its FIFOs and its executors."""
+"""The agent, which runs on a device: the daemon, its FIFOs and its executors."""

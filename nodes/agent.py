@@ -64,8 +64,10 @@ log = logging.getLogger("node-agent")
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """What `node-agent --json` prints about an agent that has stopped; memory as in `Stats`, the
-    peak since the agent's start."""
+    """The report that `node-agent --json` prints about an agent that has stopped.
+
+    Memory is as in `Stats`, the peak since the agent's start.
+    """
 
     name: str
     why: str
@@ -346,7 +348,7 @@ class Shell:
                 self._why = why
                 self.is_restarting = True
 
-    # ------------------------------------------------------------ who looks at the agent
+    # ------------------------------------------------------------ metrics and announcements
 
     @property
     def run_name(self) -> str:

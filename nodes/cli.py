@@ -167,7 +167,7 @@ def _answering(metrics: MetricsServer | None, shell: Shell) -> Iterator[None]:
 def _say(options: argparse.Namespace, text: str, level: int) -> None:
     """Write a line to standard error, whichever levels are logged; as JSON if that is wanted."""
     if options.log_format == "json":
-        if not logging.getLogger().handlers:  # there is no shell yet
+        if not logging.getLogger().handlers:  # no shell exists yet
             begin_json_log(_level(options), lambda: {"node": options.name})
         log.handle(log.makeRecord(log.name, level, __file__, 0, text, (), None))
         return

@@ -20,7 +20,7 @@ DEFAULT_TENSOR_BYTES = 256 << 20
 
 PORTS = 2
 OTHER_DESCRIPTORS = 256
-"""File descriptors besides the connections of the ports: links, files, and those of ZeroMQ."""
+"""File descriptors other than the connections of the ports: links, files, and those of ZeroMQ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def allow_descriptors(connections: int) -> None:
     """Raise this process's limit of file descriptors to what its ports may need.
 
     Without descriptors, ZeroMQ stops accepting connections, and files cannot be opened. Raises
-    `NodeError` if the system does not allow so many.
+    `NodeError` if the system does not allow that.
     """
     needed = descriptors_needed(connections)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -107,7 +107,7 @@ class BlobStore:
         """Return those of `digests` that are absent or damaged, in order, without repetitions.
 
         The others are marked as just used. Blobs that are not read within `LOOK_UP_S` seconds count
-        as intact, until `verify`. Raises CacheError for what is no digest, or if the disk fails.
+        as intact, until `verify`. Raises CacheError if one is not a digest, or if the disk fails.
         """
         paths = {digest: self._blob_path(digest) for digest in digests}
         until_s = time.monotonic() + LOOK_UP_S
@@ -153,7 +153,7 @@ class BlobStore:
     def _is_intact(self, digest: str, path: Path, until_s: float = math.inf) -> bool:
         """Return whether a blob is present and intact; remove it if it is damaged.
 
-        Returns True, too, if it could not be read by `until_s`.
+        Also returns True if it could not be read by `until_s`.
         """
         try:
             identity = _Identity.of(path.stat())

@@ -26,7 +26,7 @@ from pathlib import Path
 from nodes.host.private_files import PrivateFile, left_behind, make_file, private_name
 
 MAX_FILES = 1 << 14
-"""The most blobs and entries that are kept, because small files fill a disk, too."""
+"""The most blobs and entries that are kept, because small files fill a disk as well."""
 
 PARTIAL = "partial"
 """The prefix of an entry's folder while it is made; its bytes are those reserved for it."""

@@ -100,7 +100,7 @@ class LoadPhases:
 
 @dataclass(frozen=True, slots=True)
 class PrepareSubnets:
-    """Prepare the subnets of a deployment that may follow, while the present one goes on.
+    """Prepare the subnets of a deployment that may follow, while the present one runs.
 
     If it `loads`, load and rehearse them too, where the engine and the memory allow that; the
     deployment's `LoadPhases` then takes them over. The answer is `SubnetsPrepared`.

@@ -56,9 +56,9 @@ class Ports:
 
 
 class FairShares:
-    """How much of the executor's time each network has had, in seconds of a common virtual time.
+    """Shares the executor's time between networks, in seconds of a common virtual time.
 
-    A network that has had no ready phase for a while goes on from the time of the one that was
+    A network that has had no ready phase for a while resumes at the time of the network that was
     served last, so it cannot make up for the time that it did not need. A firing counts from its
     dispatch on with the seconds that the phase took the last time, and is corrected at its end.
     """

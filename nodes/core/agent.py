@@ -94,7 +94,7 @@ CLOSED_PEERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What this agent reports of itself in `Welcome`."""
+    """The facts that this agent reports about itself in `Welcome`."""
 
     name: str
     version: str
@@ -111,7 +111,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class AgentFigures:
-    """What an agent shows of itself, and the statistics of its deployment."""
+    """The figures that an agent shows: its identity, its state and its deployment's statistics."""
 
     identity: Identity
     has_session: bool

@@ -61,7 +61,7 @@ def payload_bounds(channel: ChannelSpec) -> str:
 
 
 def is_payload_length(channel: ChannelSpec, size_bytes: int) -> bool:
-    """Return whether a frame of the channel, as it is encoded, may have so many bytes."""
+    """Return whether a frame of the channel, as it is encoded, may have `size_bytes` bytes."""
     if channel.encoding == "raw":
         return size_bytes == tensor_bytes(channel)
     return is_length(channel.encoding, channel.shape, size_bytes)

@@ -23,8 +23,9 @@ from nodes.protocol.messages import (
 AUTO = "auto"
 
 BUILT_IN_MEMORY = {"openvino": EngineMemory(subnet_bytes=1_000_000, layer_bytes=75_000)}
-"""What built-in engines take besides tensors where that is not what ONNX Runtime takes
-(decision 054). Launchers know it before agents have reported it."""
+"""Memory of built-in engines without tensors, where it differs from ONNX Runtime's (decision 054).
+Launchers know it before agents have reported it.
+"""
 
 
 class EngineLackingError(NodeError):

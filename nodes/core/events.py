@@ -22,7 +22,7 @@ Link = bytes | str
 that this agent has dialled."""
 
 Purpose = Literal["start", "stats", "stop"]
-"""What a measurement of the process is for: the beginning of an epoch, `Stats`, or its end."""
+"""The purpose of a measurement of the process: an epoch's beginning, `Stats`, or its end."""
 
 
 class LinkChange(Enum):
@@ -45,7 +45,7 @@ AUTHENTICATION_FAILURES = (
     LinkChange.KEY_REFUSED,
     LinkChange.KEYS_ON_ONE_END,
 )
-"""Both ends are there but cannot authenticate each other, or do not agree on encryption."""
+"""Both ends run but cannot authenticate each other, or do not agree on encryption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class DataReceived:
 
 @dataclass(frozen=True, slots=True)
 class ControlMalformed:
-    """What the peer sent to the control port is not a message; the core cuts the peer off."""
+    """The peer sent bytes that are not a message to the control port; the core disconnects it."""
 
     peer: Peer
     reason: str
@@ -96,7 +96,7 @@ class ControlMalformed:
 
 @dataclass(frozen=True, slots=True)
 class DataMalformed:
-    """What came in on a data connection is not a message; the core cuts the link off."""
+    """A data connection received something that is not a message; the core closes the link."""
 
     link: Link
     reason: str
@@ -159,7 +159,7 @@ class ChunkFailed:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """The thread that computes has loaded `done` of `total` phases; `what` goes on now."""
+    """The executor thread has loaded `done` of `total` phases; `what` it does now."""
 
     epoch: int
     done: int
@@ -268,7 +268,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed; the shell hands it in when the core's `deadline_s` has come."""
+    """Time has passed; the shell hands it in when the core's `deadline_s` has passed."""
 
 
 Event = (

@@ -10,7 +10,7 @@ of that frame has ended. This is the bounded channel of CSDF (a reverse channel 
 and neither end can have more than `capacity` of anything. A peer that violates this causes a
 `RemoteProtocolError`, a bug on this side a `LocalProtocolError`.
 
-Channels of long tensors between nodes have `unsent` places of their own at the producer. A firing
+Channels of long tensors between nodes have `unsent` separate places at the producer. A firing
 claims one of these, its frame waits there for a credit, and the place is free again when the frame
 has left. So a frame occupies a place of the consumer from when it is sent, not from the start of
 the firing that makes it, and the two ends together hold `unsent` + `capacity` frames.
@@ -41,7 +41,7 @@ class HeldBytes:
         self._ended = {number: [0] * readers for number, readers in channels.items()}
 
     def put(self, number: int, size_bytes: int) -> None:
-        """Count one more frame of the channel, which has so many bytes."""
+        """Count one more frame of the channel, which has `size_bytes` bytes."""
         self._frames[number].append(size_bytes)
         self.now_bytes += size_bytes
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)

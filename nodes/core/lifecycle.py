@@ -62,7 +62,7 @@ class Stage(Enum):
 class Tally:
     """The number of messages ignored because of their epoch, and of those that broke the protocol.
 
-    A message without a session counts as stale, too.
+    A message without a session also counts as stale.
     """
 
     stale_messages: int = 0

@@ -36,7 +36,7 @@ START_S = 120.0
 """How long an agent may take to become ready; engines for GPUs take seconds."""
 
 CALM_S = 60.0
-"""An agent that ran for so long did not crash at its start."""
+"""An agent that ran for this time did not crash at its start."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """The pause after the second crash in a row, and the longest one."""
@@ -45,8 +45,10 @@ STOP_S = 6.0
 """How long agents may take to end after they were asked to, before they are killed."""
 
 LATE_S = 2.0
-"""A tick that comes so much too late shows that this process was stopped, and the agents maybe,
-too; that time does not count."""
+"""A later tick shows that this process was stopped, and perhaps the agents as well.
+
+That time does not count.
+"""
 
 FAILED = 1
 """The exit code if the first agent was ended by a signal before it was ready."""
@@ -107,7 +109,7 @@ class StopWanted:
 
 @dataclass(frozen=True, slots=True)
 class TimeIsUp:
-    """The `deadline_s` of `Slots` has come."""
+    """The `deadline_s` of `Slots` has passed."""
 
 
 Event: TypeAlias = PortsOpened | Called | Said | AgentEnded | KeysChanged | StopWanted | TimeIsUp
@@ -156,8 +158,11 @@ Action: TypeAlias = StartAgent | Signal | Ready | LogLine | NodeEnded
 
 @dataclass(slots=True)
 class _Slot:
-    """`since_s` is when its agent was started, `heard_s` when it was last heard; `crashes` counts
-    those in a row."""
+    """One slot and its agent.
+
+    `since_s` is when the agent was started, `heard_s` when its last message arrived; `crashes`
+    counts those in a row.
+    """
 
     number: int
     state: SlotState = SlotState.ASLEEP

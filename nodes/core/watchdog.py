@@ -26,11 +26,12 @@ MAX_STEP_S = 2.0
 """The most time that one check adds."""
 
 FIRING_AT_LEAST_S, FIRING_TIMES = 20.0, 50.0
-"""The limit of a firing: so many times its rehearsal, and at least `FIRING_AT_LEAST_S`."""
+"""The limit of a firing: `FIRING_TIMES` times its rehearsal, and at least `FIRING_AT_LEAST_S`."""
 
 UNLOADING_AT_LEAST_S, UNLOADING_TIMES = 10.0, 10.0
-"""The limit of unloading: so many times the rehearsal of the longest phase, because engines can be
-interrupted only between two layers, and at least `UNLOADING_AT_LEAST_S`."""
+"""The limit of unloading: `UNLOADING_TIMES` times the rehearsal of the longest phase, because
+engines can be interrupted only between two layers, and at least `UNLOADING_AT_LEAST_S`.
+"""
 
 UNLOADING_UNLOADED_S = 120.0
 """The limit of unloading if no subnet was loaded yet: the agent may be reading a large file of its

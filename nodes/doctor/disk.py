@@ -16,7 +16,7 @@ LEAST_BYTES = 64 << 20
 """Free bytes below which hardly any network can be stored."""
 
 LEAST_FILES = 1000
-"""Free inodes below which a cache cannot be used; it has a file per subnet and some beside each."""
+"""Free inodes below which a cache cannot be used; it has a few files per subnet."""
 
 _OTHERS_WRITE = 0o002
 

@@ -1,7 +1,7 @@
 """Checks the engine of an agent: which engines can be used, and whether one computes correctly.
 
-The engine computes in a process of its own (`nodes.doctor.engine_trial`), because a broken driver
-may crash or hang it.
+The engine computes in a separate process (`nodes.doctor.engine_trial`), because a broken driver may
+crash or hang it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ PACKAGES = {
     "tensorrt": "csdf-edge[tensorrt]",
     "tvm": "csdf-edge[tvm]",
 }
-"""What installs an engine."""
+"""The pip requirement that installs each engine."""
 
 
 def _install(engine: str, found: Sequence[EngineOffer]) -> str:

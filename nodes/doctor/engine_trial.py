@@ -1,4 +1,4 @@
-"""Has an engine compute a network of one layer, in a process of its own.
+"""Has an engine compute a network of one layer, in a separate process.
 
 `python -m nodes.doctor.engine_trial ENGINE DEVICE PRECISION` prints a JSON line:
 `{"failure": sentence}`, with an empty sentence if the result is right.

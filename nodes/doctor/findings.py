@@ -57,7 +57,7 @@ class Check(Generic[Subject]):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What one check found on one `machine`, and how long it took."""
+    """The findings of one check on one `machine`, and how long it took."""
 
     machine: str
     check: str
@@ -112,7 +112,7 @@ class Examination:
         }
 
     def text(self) -> str:
-        """Return the report for people; every remedy is on a line of its own after `$`."""
+        """Return the report for people; every remedy is on a separate line after `$`."""
         lines = []
         for machine, facts in self.facts.items():
             described = ", ".join(f"{name} {value}" for name, value in facts.items())

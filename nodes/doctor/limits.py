@@ -28,7 +28,7 @@ def read_descriptors() -> DescriptorReading:
 
 
 def judge_descriptors(reading: DescriptorReading, needed: int) -> list[Finding]:
-    """Return what is wrong with limits for a process that may need so many file descriptors.
+    """Return what is wrong with limits for a process that may need `needed` file descriptors.
 
     A process may raise its soft limit up to the hard one itself, and agents do.
     """

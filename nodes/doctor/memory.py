@@ -11,11 +11,12 @@ from nodes.doctor.findings import Finding, Severity
 from nodes.host.control_groups import group_folders
 
 LEAST_BYTES = 128_000_000
-"""What an agent needs besides what it has: an engine (34 MB with ONNX Runtime), and a small network
-that is prepared in another process (46 MB when idle) at the same time."""
+"""The memory that an agent needs in addition to what it has: an engine (34 MB with ONNX Runtime),
+and a small network that is prepared in another process (46 MB when idle) at the same time.
+"""
 
 TIGHT_BYTES = 400_000_000
-"""What preparing a network of 100 MB of weights takes at its peak, with what stays of it."""
+"""The peak memory of preparing a network of 100 MB of weights, with what stays of it."""
 
 _UNLIMITED = 1 << 60
 """Version 1 of control groups writes about 2⁶³ where there is no limit."""
@@ -36,7 +37,7 @@ class GroupMemory:
 
     @property
     def free_bytes(self) -> int:
-        """What its processes can still allocate."""
+        """The bytes that its processes can still allocate."""
         return max(0, self.limit_bytes - self.used_bytes)
 
 

@@ -22,7 +22,7 @@ FEW_PACKETS = 10_000
 class NetworkInterface:
     """A network interface that is up, as in /sys/class/net.
 
-    `speed_mbit` and `duplex` are None and empty where there is no such thing (WLAN, virtual ones).
+    `speed_mbit` and `duplex` are None and empty where the interface has none (WLAN, virtual ones).
     """
 
     name: str
@@ -61,7 +61,7 @@ def read_interfaces(sys: Path = Path("/sys")) -> tuple[NetworkInterface, ...]:
 def _text(path: Path) -> str:
     try:
         return path.read_text("ascii", "replace").strip()
-    except OSError:  # the file is there, but this kind of interface has no such value
+    except OSError:  # the file exists, but this kind of interface has no such value
         return ""
 
 

@@ -1,8 +1,8 @@
 """Checks whether something slows the processors down: quotas, heat, voltage, power modes.
 
-The counters that the kernel and the firmware keep grow since the last boot. A board that was hot
-once is no finding for ever, so they are read twice, before and after a fraction of a second in
-which this process computes. A quota that stops it shows then, too.
+The counters that the kernel and the firmware keep grow since the last boot. Counters of past heat
+must not remain a finding for ever, so they are read twice, before and after a fraction of a second
+in which this process computes. A quota that stops it shows then as well.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Frequency:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorReading:
-    """What can slow the processors down.
+    """Readings of everything that can slow the processors down.
 
     `hot` counts the processors' thermal throttling events while the probe computed. `cooled` are
     the cooling devices of processors that are in use now. `firmware` is `vcgencmd get_throttled`,

@@ -36,7 +36,7 @@ class VersionsReading:
 
 
 def read_versions(running: str) -> VersionsReading:
-    """Read the versions of what is installed beside this code, which has the version `running`."""
+    """Read the versions of what is installed with this code, which has the version `running`."""
     try:
         new_pair()
         has_curve = True

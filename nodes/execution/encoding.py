@@ -2,7 +2,7 @@
 
 `nodes.protocol.encodings` lists the encodings and bounds their sizes. The executor thread encodes
 after a firing and decodes before one, so frames wait encoded in their channels. NumPy releases the
-interpreter meanwhile; the I/O thread goes on.
+interpreter meanwhile; the I/O thread continues.
 
 - `fp16` and `bf16` round to nearest, ties to even. Finite values outside the range saturate: an
   infinity would spread through the layers behind it and look like a fault of the node that made it.

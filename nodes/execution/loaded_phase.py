@@ -48,7 +48,7 @@ class LoadedPhase:
             channel.tensor: np.dtype(channel.dtype)
             for channel in (*self.inputs.values(), *outgoing)
         }
-        """Of all inputs and outputs, by tensor."""
+        """The dtypes of all inputs and outputs, by tensor."""
         self.static_outputs = [
             (channel.tensor, self.dtypes[channel.tensor], channel.shape)
             for channel in outgoing
@@ -59,7 +59,7 @@ class LoadedPhase:
         self.sent = {channel.tensor for channel in remote}
         """Outputs that other nodes read."""
         self.sent_raw = {channel.tensor for channel in remote if channel.encoding == "raw"}
-        """Those of them that a node reads as they are."""
+        """Outputs that another node reads unencoded."""
         self.encoded: dict[tuple[str, Encoding], list[int]] = {}
         """Outputs and the encodings in which nodes read them, with the numbers of the channels."""
         for channel in remote:
@@ -135,7 +135,7 @@ class LoadedPhase:
             )
 
     def begin(self, payloads: Mapping[str, object]) -> BegunFiring:
-        """Bind the tensors that have come from other nodes as they are, while other phases fire."""
+        """Bind the unencoded tensors that arrived from other nodes, while other phases fire."""
         came = {
             tensor: as_array(payload, self.dtypes[tensor], self.inputs[tensor].shape)
             for tensor, payload in payloads.items()

@@ -1,8 +1,8 @@
 """Loads the subnets of a deployment as phases, and rehearses them.
 
 Usually the executor thread does both before a deployment starts. Before a change of plans they
-happen *ahead*: in a thread of their own, while the phases of the present deployment fire. The
-executor thread then takes the phases over, and the change need not wait for them.
+happen *ahead*: in a separate thread, while the phases of the present deployment fire. The executor
+thread then takes the phases over, and the change need not wait for them.
 """
 
 from __future__ import annotations
@@ -119,10 +119,10 @@ class LoadedAhead:
         loopback: Callable[[], Loopback] | None,
         costs: WireCosts,
     ) -> None:
-        """Load and rehearse the phases; without a `loopback`, messages are said to cost `costs`.
+        """Load and rehearse the phases; without a `loopback`, messages are taken to cost `costs`.
 
-        Raises `NodeError`, with nothing loaded, if the phases cannot be loaded beside others or are
-        dropped meanwhile.
+        Raises `NodeError`, with nothing loaded, if the phases cannot be loaded in addition to
+        others or are dropped meanwhile.
         """
         self.executor = executor
         if not isinstance(executor, LoadsBesideRuns):

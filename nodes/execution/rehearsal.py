@@ -6,10 +6,11 @@ stream none of this holds. So a rehearsal runs the phases in turn. While a subne
 sends to itself the tensors that this subnet needs from other nodes and those that the previous
 subnet makes for them (only a part of large ones).
 
-The cost of messages is fitted to the processor time that such rounds take besides the subnets', and
-to the time of a single small message after a round without messages, when little of the agent's
-code is in the cache. The model: the first message of a round costs `message_s`; each further one
-costs a part of it (`MORE`), because no thread has to be woken; and every byte costs `byte_s`.
+The cost of messages is fitted to the processor time that such rounds take in addition to the
+subnets', and to the time of a single small message after a round without messages, when little of
+the agent's code is in the cache. The model: the first message of a round costs `message_s`; each
+further one costs a part of it (`MORE`), because no thread has to be woken; and every byte costs
+`byte_s`.
 
 A CPU quota is a property of the device, so times are measured under it. For phases that is the
 quota of the thread that computes, for messages that of the process, which may differ.
@@ -52,7 +53,8 @@ LARGE_BYTES = 64 * SMALL_BYTES
 
 MOST_BYTES = 1024 * SMALL_BYTES
 """The most bytes of a phase's tensors that move in each direction: enough to measure their cost,
-and little beside what the stream holds."""
+and little compared to what the stream holds.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,16 @@
-"""Loads subnets, rehearses them and fires phases in a thread of its own, one job after another.
+"""Loads subnets, rehearses them and fires phases in a separate thread, one job after another.
 
 The executor thread never waits for the I/O thread between firings, because the core keeps one
-firing queued behind the one that runs. The I/O thread binds what has come for that one meanwhile,
-if the engine can bind ahead: whatever Python does between two firings keeps an accelerator waiting,
-and takes long, because its code has left the processor's caches. Tensors between two phases of this
-node never leave the executor thread: they are in a store until the last phase that reads them has
-run. The thread also encodes and decodes the tensors of channels that are not raw. Before a change
-of plans, a thread beside it prepares the subnets of the next deployment, and may load and rehearse
-them.
+firing queued behind the one that runs. The I/O thread meanwhile binds the tensors that have arrived
+for the queued one, if the engine can bind ahead: whatever Python does between two firings keeps an
+accelerator waiting, and takes long, because its code has left the processor's caches. Tensors
+between two phases of this node never leave the executor thread: they are in a store until the last
+phase that reads them has run. The thread also encodes and decodes the tensors of channels that are
+not raw. Before a change of plans, another thread prepares the subnets of the next deployment, and
+may load and rehearse them.
 
 The thread has a name that is visible outside the process, so that tools can distinguish its CPU
-time from that of other threads. Another thread prepares subnets while the executor thread waits.
+time from that of other threads.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ TRIM_PERIOD_S = 60.0
 """How often a worker that computes gives the heap's free memory back.
 
 When the machine is busy for a moment, channels fill and tensors lie in the heap that usually do not
-exist at once. Without this, an agent would hold that memory to its end. Tensors that come anew make
-the kernel map pages again, which takes some milliseconds."""
+exist at once. Without this, an agent would hold that memory to its end. New tensors then make the
+kernel map pages again, which takes some milliseconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Worker:
         self._dropped: set[int] = set()
         self._ahead: LoadedAhead | None = None
         self._costs: WireCosts | None = None
-        """What messages cost in the last rehearsal that measured it."""
+        """The costs of messages in the last rehearsal that measured them."""
         self._epoch: int | None = None
         self._phases: list[LoadedPhase] = []
         self._store: dict[tuple[str, int], tuple[Array, int]] = {}
@@ -211,8 +212,8 @@ class Worker:
     def fire(self, firing: Fire) -> None:
         """Queue a firing. Reports `FiringEnded` or `FiringFailed`.
 
-        What has come from other nodes is bound here, while the executor thread still computes the
-        firing before.
+        Tensors that have arrived from other nodes are bound here, while the executor thread still
+        computes the firing before.
         """
         try:
             begun: BegunFiring | Exception = self._phases[firing.phase].begin(firing.inputs)
@@ -300,10 +301,10 @@ class Worker:
     def _load_ahead(
         self, ahead: LoadedAhead, executor: Executor, options: LoadOptions, graphs: Sequence[Path]
     ) -> None:
-        """Load and rehearse phases beside those that fire.
+        """Load and rehearse phases in addition to those that fire.
 
-        The processor time of messages could not be told from that of firings, so what they cost in
-        an earlier rehearsal is taken over if there was one.
+        The processor time of messages could not be separated from that of firings, so their costs
+        come from an earlier rehearsal, if there was one.
         """
         known = self._costs
         loopback = self._loopback if known is None and self._epoch is None else None

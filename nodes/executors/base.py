@@ -3,7 +3,7 @@
 An `Engine` says whether it is installed and what it offers, and opens executors. An `Executor` is
 one engine on one device of this machine. It prepares subnets (costly, at most once per subnet and
 machine), loads them, and a `LoadedSubnet` runs one. Subnets are ONNX files whose weights may lie in
-other files beside them; all their input shapes are static.
+other files next to them; all their input shapes are static.
 
 An implementation needs these three classes, a name for the engine (`nodes.executors.registry`), and
 a subclass of the contract tests (`csdf_edge.testing.executor_contract`). `InputCheck` and
@@ -19,7 +19,7 @@ allows it (`LoadsBesideRuns`).
 **Errors.** A method raises ExecutorError for whatever makes an engine or a subnet unusable: a
 missing library, a broken file, an unsupported operator, a wrong input, a failure in the engine. Its
 text is one sentence that names the subnet, says what is wrong, and says what the user can do; it is
-shown as it is. The agent survives any other exception, too, but reports it with its type. An engine
+shown as it is. The agent also survives any other exception, but reports it with its type. An engine
 that crashes ends the agent, so whatever may crash on a file should happen in a child process first.
 
 **Files.** A launcher sends the files, so they are not trusted. An implementation must examine each
@@ -142,7 +142,7 @@ class LoadedSubnet(Protocol):
         ...
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Compute all outputs from one frame's inputs. Blocks until they are there.
+        """Compute all outputs from one frame's inputs. Blocks until they are computed.
 
         `inputs` must map exactly the names of `self.inputs` to arrays of exactly those dtypes and
         shapes. They may be read-only, not contiguous (contiguous ones are not copied) and not
@@ -222,7 +222,7 @@ class ThreadTimes:
     waited_s: float | None
 
     def plus(self, computed_s: float, waited_s: float) -> ThreadTimes:
-        """Return the times after so many more seconds."""
+        """Return the times with these seconds added."""
         waits_s = None if self.waited_s is None else self.waited_s + waited_s
         return ThreadTimes(self.computed_s + computed_s, waits_s)
 
@@ -264,8 +264,9 @@ class LoadsUnprepared(Protocol):
 
 @runtime_checkable
 class ComputesInBlocks(Protocol):
-    """An executor whose subnets can take and make tensors in blocks of so many channels
-    (`LoadOptions.in_blocks`); 1 where this processor has no such blocks."""
+    """An executor whose subnets can take and make tensors in blocks of several channels
+    (`LoadOptions.in_blocks`); 1 where this processor has no such blocks.
+    """
 
     @property
     def block(self) -> int:
@@ -319,7 +320,7 @@ class Executor(Protocol):
         ...
 
     def load(self, graph: Path, options: LoadOptions) -> LoadedSubnet:
-        """Load the ONNX file `graph`, whose external weights lie beside it.
+        """Load the ONNX file `graph`, whose external weights lie next to it.
 
         Prepares the graph first if the cache lacks its result, or the result is damaged or from
         another version of the engine. The files must stay unchanged until the subnet is closed:
@@ -360,14 +361,15 @@ class Engine(Protocol):
     Agents ask every engine what it offers when they start. So a module with such a class must be
     cheap to import, and every method but `open` must neither import the engine nor take memory.
 
-    An engine that takes more or less memory than ONNX Runtime besides tensors says so by an
+    An engine that takes more or less memory than ONNX Runtime, tensors excluded, says so by an
     attribute `memory` (`nodes.protocol.messages.EngineMemory`), on which planners count. If that
     depends on the device, as with the driver of a GPU, a method `memory_on(device)` returns it.
     """
 
     options: tuple[OptionOffer, ...]
-    """What `LoadOptions.engine_options` may have: names, and their values as far as they can be
-    stated. The launcher refuses others before it deploys anything."""
+    """The options that `LoadOptions.engine_options` may have: names, and their values as far as
+    they can be stated. The launcher refuses others before it deploys anything.
+    """
 
     def missing(self) -> str | None:
         """Return why the engine cannot be used here and what to install; None if it can.

@@ -9,14 +9,13 @@ inputs are arrays that exist or that earlier steps made, and its outputs are wri
      "inputs": {"x": ["in/0.npy", [[1, 0, 8]]]}, "outputs": {"y": "chain/4.npy"}}
 
 File names are relative to FOLDER/FRAME/. The bounds [axis, start, stop] after an input's file
-select the elements that are fed; an empty list selects all. `outputs` may name tensors inside the
-graph, too; a name that the graph does not have is ignored. `moved` m moves every element of
+select the elements that are fed; an empty list selects all. `outputs` may also name tensors inside
+the graph; a name that the graph does not have is ignored. `moved` m moves every element of
 floating-point inputs by m times its magnitude, and zeros by m times the largest magnitude (1 if all
-are zero).
-`how` gives the directions. `alike`: all elements move up. `mixed`: half of them, always the same
-ones, move down, because a network that normalises its input hardly notices a scaled one. `evenly`:
-all move up by as much as zeros do. Only one graph is loaded at a time. For each step it prints a
-JSON line.
+are zero). `how` gives the directions. `alike`: all elements move up. `mixed`: half of them, always
+the same ones, move down, because a network that normalises its input hardly notices a scaled one.
+`evenly`: all move up by as much as zeros do. Only one graph is loaded at a time. For each step it
+prints a JSON line.
 
 Exit code 0: all steps are computed. 2: one sentence on standard error says what was wrong.
 """
@@ -119,7 +118,7 @@ def moved(array: Array, by: float, how: How) -> Array:
 
 
 def with_outputs(model: bytes, wanted: Iterable[str]) -> bytes:
-    """Return a serialised model with those tensors inside it that are `wanted` as outputs, too.
+    """Return a serialised model with the inner tensors that are `wanted` as further outputs.
 
     Protocol buffers merge a message that comes in two pieces, so outputs can be appended.
     """

@@ -2,7 +2,7 @@
 
 The protocol is that of sd_listen_fds(3), which systemd and others speak: `LISTEN_FDS` counts the
 sockets, which are the file descriptors from 3 on, and `LISTEN_PID` names the process that they are
-for. The starter keeps the listening sockets, too. So their connections wait while no process
+for. The starter also keeps the listening sockets. So their connections wait while no process
 accepts them, and the process may end and be started again without refusing any.
 """
 

@@ -40,8 +40,8 @@ TRIM_PERIOD_S = 5.0
 def keep_one_heap() -> None:
     """Let all threads allocate from one heap (arena), which keeps what they free.
 
-    By default glibc gives each thread an arena of its own: a tensor that the socket's thread has
-    freed would stay resident beside the one that the engine's thread allocates. This takes effect
+    By default glibc gives each thread its own arena: a tensor that the socket's thread has freed
+    would stay resident in addition to the one that the engine's thread allocates. This takes effect
     for threads that have not allocated yet.
     """
     libc = ctypes.CDLL(None)

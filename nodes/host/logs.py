@@ -17,7 +17,7 @@ from typing import TextIO
 TO_SECONDS = "%Y-%m-%dT%H:%M:%S"
 
 Context = Callable[[], Mapping[str, object]]
-"""What every line says besides its message, such as the node's name."""
+"""The fields of every line in addition to its message, such as the node's name."""
 
 
 class JsonFormatter(logging.Formatter):

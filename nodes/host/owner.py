@@ -45,7 +45,7 @@ def has_ended(process: str) -> bool:
 
 
 def _is_gone(pid: int, started: str) -> bool:
-    """Return whether there is no such process, or another one has its PID.
+    """Return whether the process has ended, and maybe another one has its PID.
 
     `/proc` may hide the processes of other users; a signal shows whether they exist.
     """

@@ -172,7 +172,7 @@ def _programs() -> Iterator[AllowedPath]:
     yield AllowedPath(Path(sys.executable), RUN)
     yield AllowedPath(Path(sys.prefix, "pyvenv.cfg"), READ)
     yield AllowedPath(Path(sys.argv[0]), READ)  # to run itself again (`nodes.host.process`)
-    yield AllowedPath(Path(__file__).parents[2], READ_DIR)  # where a child looks for this package
+    yield AllowedPath(Path(__file__).parents[2], READ_DIR)  # where a child finds this package
     for path in _code():
         yield AllowedPath(path, RUN)
     for controller in ("cpu", "memory"):

@@ -1,9 +1,9 @@
 """Run a module as `python -m` does, but never from the current folder.
 
 `python /…/nodes/host/start.py MODULE ARGUMENT…` (`nodes.host.process.python_command`). `python -m`
-looks for modules in the current folder first, which may be a stranger's: a `json.py` there would be
-run. (`python -P` does not, but Python 3.10 does not know it.) The module's package is the one that
-this file is in, also where Python would find another.
+searches the current folder first, which may be a stranger's: a `json.py` there would be run.
+(`python -P` does not, but Python 3.10 does not know it.) The module's package is the one that this
+file is in, also where Python would find another.
 """
 
 import sys

@@ -104,8 +104,9 @@ class PeakMemory:
 
 class _Programs:
     """The resident program pages of this process, which take milliseconds to count: they are
-    counted anew only if the resident pages of files have changed, as they do not while frames
-    stream."""
+    counted again only if the resident pages of files have changed, as they do not while frames
+    stream.
+    """
 
     def __init__(self) -> None:
         self._file_bytes = -1

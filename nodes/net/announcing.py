@@ -1,7 +1,7 @@
 """Announces an agent by multicast DNS while it runs (`node-agent --announce`).
 
-The package `zeroconf` does the work, in a thread of its own. It is imported only here and only if
-asked for: it takes 3.5 MB of an agent's memory (decision 062).
+The package `zeroconf` does the work, in its own thread. It is imported only here and only if asked
+for: it takes 3.5 MB of an agent's memory (decision 062).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ all that follows is encrypted and authenticated with session keys, which both en
 connection closes. Such a connection is called *guarded* here. The dialling end accepts one public
 key only, that of the node which it dials. The listening end has the `Authenticator` check the
 dialling end's key: a ZAP handler (ZeroMQ RFC 27), whose socket is in the agent's one poll instead
-of a thread of its own.
+of a separate thread.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ OVERHEAD_BYTES = 64
 """Encryption makes a message longer by less than this."""
 
 GREETING_BYTES, WELCOME_BYTES, ERROR_BYTES = 64, 170, 12
-"""What a listening end sends before it admits the other end: its greeting, a WELCOME in answer to
-HELLO (which needs the listening end's public key), and an ERROR for a key that is not admitted. An
-admitted end receives READY instead, which is longer."""
+"""Bytes that a listening end sends before it admits the other end: its greeting, a WELCOME in
+answer to HELLO (which needs the listening end's public key), and an ERROR for a key that is not
+admitted. An admitted end receives READY instead, which is longer.
+"""
 
 HANDSHAKE_BYTES = 4096
 """The most bytes that a dialling end may send before it is admitted; agents and launchers send some
@@ -133,7 +134,7 @@ class Context:
     """The ZeroMQ context of one agent or one run; close it after all of its sockets.
 
     With a `keyring`, all TCP connections to its listening sockets are guarded, and the socket of
-    its `authenticator` must be polled, too. A context whose sockets only dial needs no keyring.
+    its `authenticator` must also be polled. A context whose sockets only dial needs no keyring.
     """
 
     def __init__(self, keyring: Keyring | None = None) -> None:
@@ -156,7 +157,7 @@ class Context:
 
 
 def default_keys() -> Path:
-    """Return the folder in which an agent looks for its keys unless `--keys` names another one."""
+    """Return the folder of an agent's keys unless `--keys` names another one."""
     return user_folder("XDG_CONFIG_HOME", ".config") / "csdf-edge" / "keys"
 
 

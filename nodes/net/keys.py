@@ -32,7 +32,7 @@ _OTHERS = 0o077
 _WORLD_WRITES = 0o002
 _ROOT = 0
 LONGEST_FILE_BYTES = 1 << 16
-"""Of a longer file, only the beginning is read."""
+"""Only this much of a longer file is read."""
 
 _is_key = re.compile(r"[0-9a-f]{64}").fullmatch
 

@@ -59,8 +59,9 @@ MAX_CONNECTIONS = 256
 others is a multiple of it (`nodes.net.gate.UNKNOWN_PER_KNOWN`)."""
 
 BACKLOG = 4096
-"""Connections that may wait to be accepted, if the system allows so many. Beyond, a dialling end
-gets no answer and tries again a second later."""
+"""Connections that may wait to be accepted, if the system allows that. Beyond, a dialling end gets
+no answer and tries again a second later.
+"""
 
 
 class Listener:
@@ -115,7 +116,7 @@ class Listener:
         self._closed: list[bytes | str] = []
 
     def receive(self, read: Callable[[bytes, list[Part]], Read]) -> list[Read]:
-        """Return `read(routing id, parts)` for the messages that have come in.
+        """Return `read(routing id, parts)` for the messages that have arrived.
 
         If it returns fewer than `BATCH`, no message is left.
         """

@@ -34,8 +34,8 @@ class Loopback:
     """Two connected ends in one process; a context manager.
 
     It may be created in one thread and then used in another one only. If it is `guarded` and uses
-    TCP, the connection is encrypted with a key pair of its own. Raises `NodeError` if the ends do
-    not connect.
+    TCP, the connection is encrypted with its own key pair. Raises `NodeError` if the ends do not
+    connect.
     """
 
     def __init__(self, address: str, guarded: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Answers `GET /metrics` for Prometheus, in a thread of its own beside the agent's loop.
+"""Answers `GET /metrics` for Prometheus, in a separate thread from the agent's loop.
 
 The thread asks the loop for an `AgentFigures`, which is immutable, and writes it in Prometheus'
 text format. That needs no library, so an agent stays as small as it is; without `--metrics` nothing
@@ -85,7 +85,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
-        """As in the base class, without looking up this machine's name in the DNS."""
+        """Bind as the base class does, without looking up this machine's name in the DNS."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "node-agent", self.server_address[1]
 
@@ -105,7 +105,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away is no news."""
+        """Ignore clients that disconnect: they are not logged."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -161,7 +161,7 @@ def _metrics(figures: AgentFigures) -> Iterator[tuple[str, str, str, float]]:
     yield "has_session", "gauge", "1 if a launcher has this agent.", int(figures.has_session)
     yield "running", "gauge", "1 if frames stream through this agent.", int(figures.is_running)
     yield "resident_memory_bytes", "gauge", "Memory that this agent holds.", stats.rss_bytes
-    counted = "counter"  # those of a deployment begin anew with each
+    counted = "counter"  # counters of a deployment start again at 0 with each
     yield "firings_total", counted, "Firings in this deployment.", sum(stats.firings)
     yield "busy_seconds_total", counted, "Time of these firings.", sum(stats.busy_s)
     waited_s = max(stats.waited_s, default=0.0)

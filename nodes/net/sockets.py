@@ -40,8 +40,9 @@ COPY_BELOW_BYTES = 1 << 18
 thread of pyzmq, that their memory is free again."""
 
 SHARED_BELOW_BYTES = 1 << 13
-"""Payloads up to this length are copied when they arrive: ZeroMQ reads so much at once, and leaves
-several messages in one buffer. A longer one has memory of its own, aligned to 8 bytes."""
+"""Payloads up to this length are copied when they arrive: ZeroMQ reads this much at once, and
+leaves several messages in one buffer. A longer one has separate memory, aligned to 8 bytes.
+"""
 
 MAX_PARTS = 3
 """Parts of a message that are kept. It may have two, a header and a payload; the third shows that
@@ -58,10 +59,11 @@ LINGER_MS = 1_000
 
 HEARTBEAT_MS = 5_000
 SILENCE_MS = 30_000
-"""A connection whose peer answers no heartbeat for so long is closed and dialled again. (The end of
-the peer's process shows at once.) It is long enough for a large tensor on a slow link, behind which
-heartbeats wait. It is needed after a network was down, too: TCP would retransmit only after about
-as long a time as the network was down."""
+"""A connection whose peer answers no heartbeat for this time is closed and dialled again. (The end
+of the peer's process shows at once.) It is long enough for a large tensor on a slow link, behind
+which heartbeats wait. It is also needed after a network was down: TCP would retransmit only after
+about as long a time as the network was down.
+"""
 
 EVENTS: Any = int(zmq.EVENTS)
 READABLE: Any = int(zmq.POLLIN)
@@ -90,7 +92,9 @@ Part: TypeAlias = zmq.Frame
 Read = TypeVar("Read")
 
 Buffer: TypeAlias = bytes | memoryview
-"""What can be sent without conversion; a memoryview must be C-contiguous (as `array.data`)."""
+"""The types that can be sent without conversion; a memoryview must be C-contiguous (as
+`array.data`).
+"""
 
 
 class AddressError(NodeError):
@@ -174,7 +178,7 @@ class Dialler:
             raise AddressError(f"{address!r} cannot be dialled: {error}") from error
 
     def receive(self, read: Callable[[list[Part]], Read]) -> list[Read]:
-        """Return `read(parts)` for the messages that have come in.
+        """Return `read(parts)` for the messages that have arrived.
 
         If it returns fewer than `BATCH`, no message is left.
         """
@@ -196,8 +200,8 @@ class Dialler:
     def _change(self, event: int, value: int) -> LinkChange | None:
         """Return what an event of the monitor means, or None.
 
-        The end of a connection without a complete handshake is not reported: why it failed has an
-        event of its own, and ZeroMQ dials again.
+        The end of a connection without a complete handshake is not reported: its failure has a
+        separate event, and ZeroMQ dials again.
         """
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._is_connected = self._may_deliver = True

@@ -2,9 +2,9 @@
 
 ZeroMQ's own poll checks every socket twice and makes a system call for each, some thirty per
 wake-up of an agent. epoll needs one, which returns the descriptors that are ready. A socket's
-descriptor (`ZMQ_FD`) is edge-triggered, however: it becomes readable once when something has come,
-and any call on the socket may reset it. Before a sleep, every socket that was received from or sent
-on must therefore have reported that it has nothing left (zmq_getsockopt(3), ZMQ_FD).
+descriptor (`ZMQ_FD`) is edge-triggered, however: it becomes readable once when something has
+arrived, and any call on the socket may reset it. Before a sleep, every socket that was received
+from or sent on must therefore have reported that it has nothing left (zmq_getsockopt(3), ZMQ_FD).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import zmq
 
 STREAK = 8
-"""How many times in a row the busy sockets are read before the idle ones are checked, too."""
+"""How many times in a row the busy sockets are read before the idle ones are checked as well."""
 
 BATCH = 64
 """Messages or events taken from one socket before the others get their turn."""
@@ -82,7 +82,7 @@ class Waiter:
         self._due[self._sockets[source]] = None
 
     def add_alarm(self, due_s: Callable[[], float | None], reader: Reader) -> None:
-        """Call `reader` also when the time `due_s()` has come, on the monotonic clock.
+        """Also call `reader` at the time `due_s()`, on the monotonic clock.
 
         `due_s` may return None for never, and another value each time, also during `wait`.
         """

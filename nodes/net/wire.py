@@ -106,7 +106,7 @@ class Wire:
         return port
 
     def schedule_trim(self) -> None:
-        """Return free memory to the system soon, when ZeroMQ's thread has freed its part, too."""
+        """Return free memory to the system soon, when ZeroMQ's thread has also freed its part."""
         self._trimmer.schedule(time.monotonic())
 
     def _trim(self) -> list[ev.Event | Readable]:

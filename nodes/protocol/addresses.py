@@ -103,7 +103,7 @@ def slot_address(address: str, slot: int) -> str:
 
 
 def slot_ports(address: str, slots: int) -> range:
-    """Return the ports that a node with so many slots has at a TCP address.
+    """Return the ports that a node with `slots` slots has at a TCP address.
 
     >>> slot_ports("tcp://192.168.1.21:5500", 2)
     range(5500, 5504)

@@ -1,9 +1,9 @@
-"""What an agent says of itself by multicast DNS, so that `launch discover` finds it.
+"""The announcement of an agent by multicast DNS, by which `launch discover` finds it.
 
 The protocols are those of RFC 6762 and RFC 6763. The service's type is `SERVICE`; its port is the
 control port, and its TXT record holds a few short texts. Anybody on the network can announce
-anything, so what is heard is checked here and is good for one thing: to propose an entry for
-`cluster.yaml`. Whether the agent there is the node that it claims to be, its key proves.
+anything, so announcements are checked here and serve one purpose: to propose an entry for
+`cluster.yaml`. Only an agent's key proves that it is the node that it claims to be.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _cut(text: str) -> str:
 def heard(
     hosts: Iterable[str], port: int, texts: Mapping[bytes, bytes | None]
 ) -> Announcement | None:
-    """Return the announcement in what was heard; None if it is no agent's that could be used.
+    """Return the announcement that was received; None unless it is a usable agent's.
 
     Addresses that a launcher cannot dial are left out: loopback, multicast, and those of one link.
     """
@@ -104,7 +104,7 @@ def heard(
 
 
 def _text(value: bytes | None) -> str:
-    """Return a text that was heard, without what a terminal could take for a command."""
+    """Return a received text, without what a terminal could take for a command."""
     text = (value or b"")[:LONGEST_TEXT].decode("ascii", "replace")
     return "".join(c if c.isprintable() else "?" for c in text)
 

@@ -28,7 +28,7 @@ Encoding: TypeAlias = Literal["raw", "lossless", "fp16", "bf16", "int8"]
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 
 FEWEST_IN_GROUP = 16
-"""The fewest values for which a scale of their own is worth its 8 bytes."""
+"""The fewest values for which a separate scale is worth its 8 bytes."""
 
 
 def groups(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -54,6 +54,6 @@ def most_bytes(encoding: Encoding, shape: tuple[int, ...]) -> int:
 
 
 def is_length(encoding: Encoding, shape: tuple[int, ...], size_bytes: int) -> bool:
-    """Return whether an encoded float32 tensor of this shape can have so many bytes."""
+    """Return whether an encoded float32 tensor of this shape can have `size_bytes` bytes."""
     most = most_bytes(encoding, shape)
     return 0 < size_bytes <= most if encoding == "lossless" and most else size_bytes == most

@@ -75,7 +75,7 @@ frame."""
 
 
 class TraceKind(IntEnum):
-    """What a traced event was: a firing of a phase, a tensor sent, or a tensor received."""
+    """The kind of a traced event: a firing of a phase, a tensor sent, or a tensor received."""
 
     FIRED = 1
     SENT = 2
@@ -125,9 +125,9 @@ class ChannelSpec:
     `kept_from` of the frame before. Only float32 tensors between two nodes may have another
     `encoding` than `raw`.
 
-    With a `block` above 1, the elements of each frame are ordered in blocks of so many channels
-    (axis 1), as engines on both ends compute convolutions: [N, C, H, W] is stored as
-    [N, C/block, H, W, block].
+    With a `block` above 1, the elements of each frame are ordered in blocks of that many channels
+    (axis 1), as engines on both ends compute convolutions: [N, C, H, W] is stored as [N, C/block,
+    H, W, block].
     """
 
     number: int
@@ -165,7 +165,7 @@ class DeviceOffer:
 
     `device` is `cpu`, `gpu`, `npu` or another word, with `:1` for the second of its kind.
     `precisions` are `fp32`, `fp16`, `int8` or other words. With a `block` above 1, it computes
-    convolutions in blocks of so many channels, and takes and makes tensors in that order
+    convolutions in blocks of that many channels, and takes and makes tensors in that order
     (`ChannelSpec.block`).
     """
 
@@ -191,7 +191,7 @@ class OptionOffer:
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """The memory that an engine takes besides tensors, in bytes; planners count on it.
+    """The memory that an engine takes without tensors, in bytes; planners count on it.
 
     `idle_bytes` is that of an agent that has opened the engine and loaded nothing, including the
     code that an idle agent runs; `subnet_bytes` and `layer_bytes` are what each further subnet and
@@ -245,7 +245,7 @@ class EngineOption:
 
 @dataclass(frozen=True, slots=True)
 class BoardFigures:
-    """What an agent has measured of its board with an engine that computes with `threads` threads.
+    """An agent's measurements of its board with an engine that computes with `threads` threads.
 
     All are seconds that a board with its CPUs to itself takes under its quota. A layer takes those
     of its multiply-accumulates, of the bytes of its weights, and of the bytes of the tensors that
@@ -272,7 +272,8 @@ class BoardFigures:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What one agent has to run: its phases in order, its channels, and the nodes that it dials.
+    """The part of a plan that one agent runs: its phases in order, its channels, and the nodes that
+    it dials.
 
     `threads` is the number of threads that the `engine` may compute with. With
     `check_finite`, a firing fails if it makes NaN or infinity from inputs that contain none. `run`
@@ -386,7 +387,7 @@ class GetStats:
 
 @dataclass(frozen=True, slots=True)
 class GetTrace:
-    """Launcher → agent: send what was traced since the last `GetTrace`, and go on tracing.
+    """Launcher → agent: send what was traced since the last `GetTrace`, and continue tracing.
 
     The first one starts the trace. The answer is `Traced` with the same `number`. If `frames` are
     given, it has the events of these frames only, and what was traced is kept: it may be asked for
@@ -425,12 +426,13 @@ class Welcome:
     `data_address` is where peers dial this agent's data port; a host of `0.0.0.0` or `*` stands for
     the host at which the launcher has reached the control port. `engine` and `machine` are for
     people and for cache keys. `rss_bytes` is the memory of the idle agent, as in `Stats`.
-    `encodings` are those that it has for channels besides `raw`. `available_bytes` is the memory
-    that the agent could still allocate when it was greeted (None if it cannot tell); agents of one
-    machine report the same memory. `engines` are all that the agent knows, in the order in which
-    `auto` prefers them. `meter` says what its joules are measured with; if it is empty, `unmetered`
-    says why they are not. `threads` is how many threads this board computes with best (0: unknown),
-    and `spare_cores` what it then has left for other threads, by its cores and quotas.
+    `encodings` are those that it has for channels in addition to `raw`. `available_bytes` is the
+    memory that the agent could still allocate when it was greeted (None if it cannot tell); agents
+    of one machine report the same memory. `engines` are all that the agent knows, in the order in
+    which `auto` prefers them. `meter` says what its joules are measured with; if it is empty,
+    `unmetered` says why they are not. `threads` is how many threads this board computes with best
+    (0: unknown), and `spare_cores` what it then has left for other threads, by its cores and
+    quotas.
     """
 
     protocol: int
@@ -485,7 +487,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Agent → launcher, after `Deploy`: `done` of `total` phases are loaded; `what` goes on now."""
+    """Agent → launcher, after `Deploy`: `done` of `total` phases are loaded; `what` the agent does
+    now.
+    """
 
     epoch: int
     done: int

@@ -111,7 +111,7 @@ FIGURES = Record(
         "encode_s_per_byte": _part_s,
     },
 )
-"""The figures of a board; agents keep them in this form, too."""
+"""The figures of a board; agents also keep them in this form."""
 
 
 def _messages(version: int) -> tuple[Record, ...]:

@@ -21,7 +21,7 @@ from nodes.protocol.addresses import host_of, slot_address
 from nodes.protocol.errors import NodeError
 
 BACKLOG = 4096
-"""Connections that may wait to be accepted, if the system allows so many."""
+"""Connections that may wait to be accepted, if the system allows that."""
 
 MOST_TRIES = 64
 """How many times to look for free ports where none is named."""

@@ -1,4 +1,4 @@
-"""What the parent process of a node's slots is told, and how a process becomes that parent.
+"""The settings of the parent process of a node's slots, and how a process becomes that parent.
 
 `node-agent --slots N` checks its arguments with all of its modules imported, which take 40 MB. It
 then replaces itself by `nodes.slots`, which keeps its PID, its user, its limits, its standard files

@@ -7,12 +7,12 @@ that this module avoids:
 - `InferenceSession.run_with_iobinding` of ONNX Runtime 1.31 asks each run's options for the number
   of a captured GPU graph. Without such an entry the engine throws a C++ exception, which the caller
   catches: 28 µs of a warm run that computes nothing, 50 µs of a phase. `run_options` has the entry.
-- The methods of `IOBinding` that take an address make a device anew for each tensor and look its
-  type up. The engine's own binding, behind them, takes an array as it is: 28 µs per phase instead
-  of 67.
+- The methods of `IOBinding` that take an address create a device object for each tensor and look
+  its type up. The engine's own binding, behind them, takes an array as it is: 28 µs per phase
+  instead of 67.
 
-Inputs may be bound while another run of the session takes place, so every run has a binding of its
-own. This was run with ONNX Runtime 1.31 on the CPU only, not with older versions and not on a GPU.
+Inputs may be bound while another run of the session takes place, so every run has its own binding.
+This was run with ONNX Runtime 1.31 on the CPU only, not with older versions and not on a GPU.
 """
 
 from __future__ import annotations

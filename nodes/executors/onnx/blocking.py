@@ -65,8 +65,8 @@ _FLOAT, _INTS = 1, 7
 def with_pools(model: bytes) -> bytes | None:
     """Return a subnet with a pooling of one element behind each input that should be blocked.
 
-    None if there is no such input, or if operators have graphs inside, which may read inputs, too.
-    Raises ValueError or IndexError for what is no ONNX model.
+    None if there is no such input, or if operators have graphs inside, which may also read inputs.
+    Raises ValueError or IndexError if the bytes are not an ONNX model.
     """
     if has_bodies(memoryview(model)):
         return None

@@ -58,9 +58,9 @@ def in_blocks(array: Array, block: int) -> Array:
 def with_blocked_borders(model: bytes, names: Collection[str]) -> bytes:
     """Return an optimised subnet whose inputs and outputs `names` are in blocks.
 
-    Raises ExecutorError if operators have graphs inside, which may read these tensors, too, or if
-    the subnet has no such input or output of known channels. Raises ValueError or IndexError for
-    what is no ONNX model.
+    Raises ExecutorError if operators have graphs inside, which may also read these tensors, or if
+    the subnet has no such input or output of known channels. Raises ValueError or IndexError if the
+    bytes are not an ONNX model.
     """
     if has_bodies(memoryview(model)):
         raise ExecutorError("an operator has a graph inside, which would read them in other order")
@@ -76,7 +76,7 @@ def with_blocked_borders(model: bytes, names: Collection[str]) -> bytes:
 
 
 def check_block(ort: Any, options: Any, block: int) -> None:
-    """Raise ExecutorError unless ONNX Runtime has blocks of so many channels on this processor."""
+    """Raise ExecutorError unless ONNX Runtime has blocks of `block` channels on this processor."""
     usual = np.arange(4 * block, dtype=np.float32).reshape(1, 2 * block, 1, 2)
     session = ort.InferenceSession(_conversion(), options, providers=["CPUExecutionProvider"])
     if not np.array_equal(session.run(None, {"x": usual})[0], in_blocks(usual, block)):

@@ -2,7 +2,7 @@
 
 `onnxruntime` is ONNX Runtime on the CPU, and on NVIDIA GPUs by its provider CUDA. Each other
 provider is an engine `onnxruntime-WORD` (`nodes.executors.onnx.providers.table`), because each has
-devices, precisions and packages of its own. `device: gpu` finds whichever of them has one.
+its own devices, precisions and packages. `device: gpu` finds whichever of them has one.
 """
 
 from __future__ import annotations

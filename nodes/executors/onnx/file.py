@@ -1,9 +1,9 @@
 """Inspects an ONNX file before an engine reads it, without the `onnx` package.
 
 An engine opens whatever file a model names. So an agent first examines every message of a model by
-the table in `nodes.executors.onnx.schema`: files with weights must be plain files beside the model,
-and operators must be ONNX's own or those of ONNX Runtime's that `CONTRIB_OPERATORS` lists. A model
-that ONNX Runtime's optimiser has written may contain further domains of ONNX Runtime's own.
+the table in `nodes.executors.onnx.schema`: files with weights must be plain files next to the
+model, and operators must be ONNX's own or those of ONNX Runtime's that `CONTRIB_OPERATORS` lists. A
+model that ONNX Runtime's optimiser has written may contain further domains of ONNX Runtime's own.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _HASH_CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class OnnxFile:
-    """What an agent needs to know of an ONNX file."""
+    """The facts that an agent needs about an ONNX file."""
 
     path: Path
     name: str
@@ -105,9 +105,10 @@ def inspect(path: Path) -> OnnxFile:
     """Examine an ONNX file as a launcher sends it, and hash it with its weight files.
 
     A weight file whose name is a SHA-256 is not read, because the blob store has checked it. Raises
-    ExecutorError if the file is missing or no ONNX, names a weight file that is missing, too short
-    or not simply a file beside it, or has what no launcher sends: operators that are neither ONNX's
-    own nor in `CONTRIB_OPERATORS`, functions, compiled programs, external weights of a body.
+    ExecutorError if the file is missing or not ONNX, if it names a weight file that is missing, too
+    short or not a plain file next to it, or if it has what no launcher sends: operators that are
+    neither ONNX's own nor in `CONTRIB_OPERATORS`, functions, compiled programs, external weights of
+    a body.
     """
     content = _mapped(path)
     name, weights, contrib_layer = _examine(content, path, is_optimised=False)
@@ -121,7 +122,7 @@ def inspect(path: Path) -> OnnxFile:
 def check_optimised(path: Path, weights_in: Path | None = None) -> None:
     """Examine a file that ONNX Runtime's optimiser has written, since others may share the folder.
 
-    Its weights lie beside it, or in the folder `weights_in`. Raises ExecutorError as `inspect`
+    Its weights lie next to it, or in the folder `weights_in`. Raises ExecutorError as `inspect`
     does.
     """
     _examine(_mapped(path), path, weights_in, is_optimised=True)

@@ -1,9 +1,9 @@
-"""Optimises a subnet with ONNX Runtime for this CPU, and writes its weights to a file of their own.
+"""Optimises a subnet with ONNX Runtime for this CPU, and writes its weights to a separate file.
 
 An agent loads the result with optimisation off (`nodes.executors.onnx.sessions`), so that its
 weights stay pages of the file.
 
-`optimise` lays the weights of convolutions out anew and packs those of matrices. That takes their
+`optimise` rearranges the weights of convolutions and packs those of matrices. That takes their
 bytes once more, and a copy of the largest one when it is written. `optimise_lightly` leaves weights
 as they are, and then ONNX Runtime copies only one at a time; ResNet50 computes 21 % more slowly
 that way (91 instead of 75 ms).
@@ -51,8 +51,9 @@ MODEL = "model.onnx"
 _WEIGHTS = "model.weights"
 
 OWN_BYTES = 40 << 20
-"""Memory of the process that optimises, besides weights: the interpreter and ONNX Runtime 24 MB,
-optimising 16 MB."""
+"""Memory of the process that optimises, without weights: the interpreter and ONNX Runtime 24 MB,
+optimising 16 MB.
+"""
 
 _LARGEST_EXAMINED_BYTES = 64 << 20
 """The largest model file that is read into memory; subnets keep their weights in other files."""
@@ -169,7 +170,7 @@ def open_prepared(
 ) -> Any:
     """Return a session of a model that is loaded as it is.
 
-    Its weights lie beside it, or in the folder `weights_in`.
+    Its weights lie next to it, or in the folder `weights_in`.
     """
     settings = loading_options(ort, options, optimised=True)
     if not packs:

@@ -1,6 +1,6 @@
 """Decides which subnets load weights that ONNX Runtime has packed, and aligns packed weights.
 
-A kernel packs a weight: it lays it out anew for its own loops. ONNX Runtime packs while it loads a
+A kernel packs a weight: it rearranges it for its own loops. ONNX Runtime packs while it loads a
 model, or while it writes an optimised one.
 
 **Which subnets keep their weights as they are.** While ONNX Runtime loads a model it reads and
@@ -80,8 +80,8 @@ Move = Callable[[int, int], int]
 def multiplies_single_rows(model: bytes) -> bool:
     """Return whether a subnet has products of matrices, all of one row each.
 
-    A product of unknown shape counts as one of several rows. Raises ValueError or IndexError for
-    what is no ONNX model.
+    A product of unknown shape counts as one of several rows. Raises ValueError or IndexError if the
+    bytes are not an ONNX model.
     """
     rows: dict[str, int] = {}
     products = []
@@ -151,7 +151,7 @@ def realign(model: Path, weights: Path) -> bool:
     """Rewrite both files if a packed block is empty or is at no multiple of `ALIGNMENT`.
 
     Returns False, and writes nothing, for a model with bodies, whose weights it does not follow.
-    Raises ValueError or IndexError for what is no ONNX model, OSError if the disk refuses.
+    Raises ValueError or IndexError if the bytes are not an ONNX model, OSError if the disk fails.
     """
     content = model.read_bytes()
     if has_bodies(memoryview(content)):

@@ -134,7 +134,7 @@ class OnnxRuntimeExecutor(OrtExecutor):
     def _optimised_session(self, file: OnnxFile, options: LoadOptions) -> Any:
         job = self._affordable(file, options)
         if (found := self._prepared(job)) is not None:
-            # An entry that is intact yet unusable was made by another build: make it anew.
+            # An entry that is intact yet unusable was made by another build: make it again.
             with contextlib.suppress(ExecutorError):
                 return self._session(file, found, options)
             self._cache.discard(found.parent.name)

@@ -1,7 +1,7 @@
 """The fields of ONNX's file format that may occur in a subnet, by number and name.
 
 An engine opens the file that a model names wherever the model has a tensor: in weights, in
-attributes, in defaults of functions. A reader that looks for tensors only in the usual places
+attributes, in defaults of functions. A reader that searches only the usual places for tensors
 misses the others. `walk` therefore visits every message by a table (`MESSAGES`) that contains every
 field of onnx.proto3, and refuses a field that the table does not contain.
 

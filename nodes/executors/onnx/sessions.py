@@ -13,8 +13,8 @@ The settings, with what was measured:
   its first use to its last, whatever lies between. Freed at once instead, a Swin transformer's
   tensors take 15 MB in the arena and not 39, YOLOv8's 6 and not 9, and all of 12 networks were
   computed as fast or up to 4 % faster.
-- Each session has a thread pool of its own, because the threads of a process-wide pool cannot be
-  kept from spinning.
+- Each session has its own thread pool, because the threads of a process-wide pool cannot be kept
+  from spinning.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def import_onnxruntime() -> Any:
 def optimising_options(ort: Any, model: Path, weights_name: str) -> onnxruntime.SessionOptions:
     """Return options that make a session write itself, fully optimised, to `model`.
 
-    The weights go to a file beside it called `weights_name`. Where ONNX Runtime can (1.21 and
-    later), weights that kernels pack are saved packed, so that these are file-backed, too, when the
-    model is loaded.
+    The weights go to a file next to it called `weights_name`. Where ONNX Runtime can (1.21 and
+    later), weights that kernels pack are saved packed, so that these are file-backed as well when
+    the model is loaded.
     """
     options = _session_options(ort, threads=1)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL

@@ -9,7 +9,7 @@ The settings, and why:
   one machine, or an agent and its launcher, would otherwise be pinned to the same cores.
 - The ONNX reader is chosen by name. Left to itself, OpenVINO decides by a file's content which of
   its seven readers opens it, and only the ONNX format has been examined.
-- The package `openvino-telemetry`, which pip installs beside OpenVINO, is not imported.
+- The package `openvino-telemetry`, which pip installs with OpenVINO, is not imported.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ What memory OpenVINO takes on the CPU, and what this module does about it:
 - Most weights are copied into another layout, and these copies are anonymous memory. The mapped
   weights that they were made from are not read again, so their pages are dropped while the subnet
   loads.
-- Blocks that only loading needs would leave holes in the heap. They are mapped apart while a
-  subnet loads (`nodes.host.heap`), and the first run takes place then, too.
+- Blocks that only loading needs would leave holes in the heap. They are mapped apart while a subnet
+  loads (`nodes.host.heap`), and the first run takes place then as well.
 - Each compiled model has memory for its own activations. It is freed after each run where several
   subnets are loaded, so that they hold the largest need of any of them and not the sum of all.
 """
@@ -81,7 +81,7 @@ class OpenVinoExecutor(PreparingExecutor):
         """End the child process, cancel the runs under way, and let none begin until `resume`.
 
         A run ends before its next layer. Compiling a subnet that a child has tried out, and a loop
-        within a network, go on.
+        within a network, are not interrupted.
         """
         self._siblings.interrupt()
         super().interrupt()

@@ -36,7 +36,8 @@ def drop_pages(files: Iterable[Path]) -> None:
 def pages_dropped(files: Iterable[Path]) -> Iterator[None]:
     """Drop the pages of `files` again and again while the `with` block reads them, and at its end.
 
-    What reads a file once, to copy it, would otherwise hold all of it beside the copy.
+    A process that reads a file once, to copy it, would otherwise hold all of it in addition to the
+    copy.
     """
     wanted, is_over = tuple(files), Event()
 

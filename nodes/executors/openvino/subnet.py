@@ -5,12 +5,11 @@ so an input is passed as a view of its memory that claims to be writable; the en
 that a layer would compute in place. A request refers to its last arrays until the next run replaces
 them, but does not read them.
 
-**Interruption.** OpenVINO can cancel only a run that it computes in a thread of its own, and then
+**Interruption.** OpenVINO can cancel only a run that it computes in a separate thread, and then
 ends it before the next layer; a loop counts as one layer. Passing a run to that thread and back
-takes about 0.1 ms. So a run is computed in the caller's thread if
-the previous one took no longer than `SHORT_S`, which is soon enough for an interrupt. While
-OpenVINO's threads compute, the process does little else, so its processor time is theirs; the rest
-of the time they have waited for a CPU.
+takes about 0.1 ms. So a run is computed in the caller's thread if the previous one took no longer
+than `SHORT_S`, which is soon enough for an interrupt. While OpenVINO's threads compute, the process
+does little else, so its processor time is theirs; the rest of the time they have waited for a CPU.
 
 **Whole numbers.** OpenVINO's CPU plugin computes 64-bit integers and uint32 in 32 bits with sign,
 and float64 in float32. Inputs beyond that are refused; numbers that a network computes itself, such

@@ -1,4 +1,4 @@
-"""Runs in a process of its own and prepares subnets, one after the other, within bounds.
+"""Runs in a separate process and prepares subnets, one after the other, within bounds.
 
 The process is started as `python -m nodes.executors.preparing.child`. It first reads a JSON line
 from its standard input, `{"cache": directory, "folders": [directories of subnets], "uses_driver":

@@ -3,7 +3,7 @@
 An entry is a directory named by its key. It contains the files and `entry.json` with their sizes
 and CRC-32s. An entry is made in a private directory and renamed into place, so a reader sees all of
 it or nothing. It is not flushed to the disk: an entry that a crash, a full disk or a bad card has
-damaged fails its check and is made anew. Several agents may share the directory: the first one to
+damaged fails its check and is made again. Several agents may share the directory: the first one to
 rename an entry wins, and an agent may evict what another has just found. A key contains, between
 dashes, the digest of the blob that its entry is made from; a pin of the blob keeps both from
 eviction (`nodes.cache.room`).
@@ -98,7 +98,7 @@ class Job:
 def entry_key(engine: str, digest: str, *facts: object) -> str:
     """Return the key of what an engine makes from the subnet of this SHA-256 (hex).
 
-    `facts` are all that the content depends on besides.
+    `facts` are everything else that the content depends on.
     """
     return f"{engine}-{digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
 

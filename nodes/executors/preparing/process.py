@@ -36,8 +36,10 @@ CHILD = tuple(python_command("nodes.executors.preparing.child"))
 """The child's command."""
 
 _ESTIMATE, _ESTIMATE_BYTES = 2, 8 << 20
-"""The room that is reserved first: this many times the subnet's size, plus so many bytes. An entry
-is about as large as its subnet, and larger where weights are packed beside the originals."""
+"""The room that is reserved first: `_ESTIMATE` times the subnet's size, plus `_ESTIMATE_BYTES`. An
+entry is about as large as its subnet, and larger where weights are packed in addition to the
+originals.
+"""
 
 _LAST_BYTES = 500
 """The end of a child's standard error, of which an error quotes the last line."""
@@ -60,9 +62,9 @@ class PreparingProcess:
     """Prepares subnets for one engine, in child processes.
 
     `maker` is the place of the function that prepares one, `module:name`; it takes a `Job`,
-    `LoadOptions` and `PreparedFiles`, and only the child imports it. Errors name the `engine`.
-    A child that `uses_driver` can open every file of its user, and its memory is not bounded:
-    drivers open files of their own choice, and map far more memory than they use.
+    `LoadOptions` and `PreparedFiles`, and only the child imports it. Errors name the `engine`. A
+    child that `uses_driver` can open every file of its user, and its memory is not bounded: drivers
+    open files as they choose, and map far more memory than they use.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ which builds only where a GPU is. They follow its documented API and the names i
 bindings (10.16, 11.4).
 
 The engine's tensors are named by their place (`input_name`, `output_name`) and not as in the model:
-TensorRT renames an input that is an output, too.
+TensorRT renames an input that is also an output.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _parse(
         check_dtype(job.subnet, library.label, tensor)
     check_quantisers(job.subnet, library.label, unsigned_quantiser(job.graph))
     parser = library.api.OnnxParser(network, log)
-    # Parsing the bytes instead would not find the weights beside the file.
+    # Parsing the bytes instead would not find the weights next to the file.
     if not parser.parse_from_file(str(job.graph)):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
         raise ExecutorError(

@@ -24,7 +24,7 @@ class EngineCache(PreparingExecutor):
         """Raise ExecutorError if TensorRT-RTX does not support the GPU."""
         self._library = library
         self._gpu = gpu
-        # TensorRT-RTX builds for the GPU that it is told of, and needs no driver for that.
+        # TensorRT-RTX builds for the GPU that it is given, and needs no driver for that.
         super().__init__(
             "tensorrt",
             "nodes.executors.tensor_rt.build:build",

@@ -177,7 +177,7 @@ class TensorRtSubnet:
         return self._device + offset, self._pinned + offset, binding.spec.size_bytes
 
     def close(self) -> None:
-        """Free the memory; closing the last subnet frees the scratch memory, too."""
+        """Free the memory; closing the last subnet also frees the scratch memory."""
         executor = self._executor
         with executor._lock:
             if self._engine is None:

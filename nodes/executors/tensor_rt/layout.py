@@ -154,7 +154,7 @@ def tensor_spec(subnet: str, name: str, data_type: str, shape: Sequence[int]) ->
 def lay_out(tensors: Mapping[str, TensorSpec]) -> tuple[tuple[Binding, ...], int]:
     """Return an aligned place for every tensor in one block, and the block's size in bytes.
 
-    Places do not overlap. Empty tensors have an address of their own, too.
+    Places do not overlap. Empty tensors also have an address, which no other shares.
     """
     bindings = []
     offset = 0

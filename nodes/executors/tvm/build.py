@@ -5,7 +5,7 @@ Relax, whose passes fuse layers into kernels; LLVM compiles these. A linker is n
 library of them: the machine's C compiler, or `zig cc` of the package `ziglang`, which links for
 other processors too.
 
-Without tuning, kernels are plain loops, and slow ones. Tuning (`nodes.executors.tvm.tune`) looks
+Without tuning, kernels are plain loops, and slow ones. Tuning (`nodes.executors.tvm.tune`) searches
 for better loops.
 """
 
@@ -42,7 +42,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 @dataclass(frozen=True, slots=True)
 class CompileTarget:
-    """What kernels are compiled for: LLVM's triple and its name of the CPU."""
+    """The target of compiled kernels: LLVM's triple and its name of the CPU."""
 
     triple: str
     cpu: str = "generic"

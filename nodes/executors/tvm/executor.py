@@ -145,7 +145,7 @@ class TvmSubnet:
         return outputs
 
     def close(self) -> None:
-        """Free the buffers; closing the last subnet frees the memory that all shared, too."""
+        """Free the buffers; closing the last subnet also frees the memory that all shared."""
         if self._library is None:
             return
         self._library = None

@@ -77,7 +77,7 @@ def open_library(entry: Path) -> Any:
 
 
 class LoadedLibrary:
-    """A library's function with its weights, its input buffers and a virtual machine of its own."""
+    """A library's function with its weights, its input buffers and its own virtual machine."""
 
     def __init__(self, library: Any, entry: Path, threads: int) -> None:
         ffi = load_runtime()
@@ -104,7 +104,7 @@ class LoadedLibrary:
 
 
 def use_threads(threads: int) -> None:
-    """Let kernels that this thread runs compute with so many threads."""
+    """Let kernels that this thread runs compute with `threads` threads."""
     load_runtime().get_global_func("runtime.config_threadpool")(1, threads)
 
 

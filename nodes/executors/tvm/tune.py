@@ -1,4 +1,4 @@
-"""Looks for faster loops of a subnet's kernels within a time budget.
+"""Searches for faster loops of a subnet's kernels within a time budget.
 
 MetaSchedule (Shao et al., NeurIPS 2022) describes the schedules that a kernel can have, and draws
 one at random from them. Each is compiled and timed on this machine, and the fastest is kept if it
@@ -21,7 +21,7 @@ import numpy as np
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 
 _REPEATS, _LEAST_TIMED_S = 3, 1e-3
-"""A kernel's time is the least of so many repetitions, each of which takes so long at least."""
+"""A kernel's time is the least of `_REPEATS` repetitions, each of `_LEAST_TIMED_S` or more."""
 
 
 class _Kernel:

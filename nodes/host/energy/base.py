@@ -1,4 +1,4 @@
-"""What a meter is, for those that are built in and for plugins.
+"""Define a meter, for those that are built in and for plugins.
 
 A plugin is a function without arguments that returns a `Meter`, under the entry point group
 `csdf_edge.meters`. `node-agent --meter NAME` calls it before the agent gives up files, so a meter
@@ -26,7 +26,7 @@ class Meter(Protocol):
 
     @property
     def description(self) -> str:
-        """What is measured by what, for people, such as `RAPL (package-0, dram)`."""
+        """The quantity and the sensor, for people, such as `RAPL (package-0, dram)`."""
         ...
 
     @property
@@ -53,8 +53,8 @@ class Meter(Protocol):
 class SensorFile:
     """A whole number in a file of the kernel's, which stays open.
 
-    Every read from its beginning asks the driver anew. An open file is read without a further look
-    at paths and permissions, and says so by an error when its device is gone.
+    Every read from its beginning asks the driver again. Reading an open file does not check paths
+    and permissions again, and fails when its device is gone.
     """
 
     def __init__(self, path: Path) -> None:

@@ -11,7 +11,7 @@ from nodes.host.energy.rails import open_rails
 from nodes.host.energy.rapl import open_rapl
 
 AUTO, OFF = "auto", "none"
-"""What can be named besides plugins: any sensor that is known here, and no meter."""
+"""The names that are not plugins: any sensor that is known here, and no meter."""
 
 SYS = Path("/sys")
 

@@ -1,4 +1,4 @@
-"""Tests whether an execution provider computes on a device, in a process of its own.
+"""Tests whether an execution provider computes on a device, in a separate process.
 
 `python -m nodes.executors.onnx.providers.probe WORD DEVICE PRECISION…` prints a JSON line:
 `{"precisions": [those that passed], "why": sentence, "memory_bytes": memory}`; ONNX Runtime logs

@@ -38,8 +38,9 @@ _LONGEST_S = 120.0
 """How long a test may take: TensorRT builds an engine, and a Jetson loads CUDA for ten seconds."""
 
 _KERNELS_BYTES = 180_000_000
-"""What CUDA's libraries load of their kernels for a network beyond those for the test's one layer.
-On an NVIDIA H200 the test took 384 MB and agents 560 to 620 MB (decision 064)."""
+"""The memory of the CUDA kernels that a network loads beyond those of the test's one layer. On an
+NVIDIA H200 the test took 384 MB and agents 560 to 620 MB (decision 064).
+"""
 
 _MOST_DEVICES = 8
 _NOTE = "test.json"
@@ -51,10 +52,10 @@ _LONGEST_LOGGED = 200
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """What the test of a device has found.
+    """The result of the test of a device.
 
-    `precisions` are those that passed, and `why` says why others did not. `memory_bytes` is what
-    the process had that computed.
+    `precisions` are those that passed, and `why` says why others did not. `memory_bytes` is the
+    memory of the process that computed.
     """
 
     precisions: tuple[str, ...] = ()
@@ -128,7 +129,7 @@ def _devices(kind: DeviceKind) -> list[str]:
 def _tested(
     provider: Provider, kind: DeviceKind, device: str, notes: PreparedFiles | None
 ) -> Tested:
-    """Return what the test has found, from the notes if it is there."""
+    """Return the test's result, from the notes if they have it."""
     key = _key(provider, device)
     if notes is not None and (entry := notes.find(key)) is not None:
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):

@@ -1,7 +1,7 @@
 """Lists ONNX Runtime's execution providers, with the settings by which they compute as asked.
 
 An execution provider computes the layers that it takes, and ONNX Runtime's own CPU kernels compute
-the others. Which providers there are is decided when a wheel is built. Each is an engine of its own
+the others. Which providers there are is decided when a wheel is built. Each is a separate engine
 (`nodes.executors.onnx.engine`), `onnxruntime-WORD`, except CUDA and TensorRT, which belong to the
 engines `onnxruntime` and `tensorrt`.
 
@@ -46,8 +46,8 @@ class Provider:
     """An execution provider.
 
     `name` is ONNX Runtime's, without `ExecutionProvider`. `remedy` says what to install where it is
-    missing. `is_library`: it lies in a file of its own in the wheel. `optimises`: it takes graphs
-    as they are and optimises them itself. A provider with `refused`, which says why, is not used.
+    missing. `is_library`: it lies in a separate file in the wheel. `optimises`: it takes graphs as
+    they are and optimises them itself. A provider with `refused`, which says why, is not used.
     """
 
     word: str
