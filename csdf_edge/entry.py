@@ -9,7 +9,7 @@ address space, the linear algebra of SciPy asks for memory for ever and obeys no
 
 Our packages have names that other distributions use too (`partition` and `autodice` both install a
 package `partition`), and installing one of them overwrites our files without a warning. So if a
-command ends in an unexpected exception, `csdf_edge.intact` first looks for a cause in the
+command ends in an unexpected exception, `csdf_edge.intact` first searches for a cause in the
 installation.
 """
 

@@ -40,7 +40,7 @@ class LacksRoomError(BadInputError):
 
 
 class FullError(LauncherError):
-    """As many frames are under way as were agreed; the same frame may be tried again later."""
+    """The agreed number of frames is in flight; the same frame may be tried again later."""
 
 
 def reason(error: BaseException) -> str:

@@ -19,7 +19,8 @@ log = logging.getLogger("csdf-edge")
 
 def begin_log(arguments: Sequence[str]) -> None:
     """Begin to log as JSON if a command line asks for it, before it is parsed: a mistake in it is
-    logged, too."""
+    also logged.
+    """
     joined = " ".join(arguments)
     if "--log-format json" in joined or "--log-format=json" in joined:
         begin_json_log(logging.INFO)

@@ -17,10 +17,10 @@ from rich.text import Text
 from nodes.protocol.fields import printable
 
 STEPS = 10
-"""Lines that a stage writes, about, where there is no terminal."""
+"""The approximate number of lines of a stage without a terminal."""
 
 ENDLESS_EVERY_S = 60.0
-"""Seconds between two lines of a stage without an end, where there is no terminal."""
+"""Seconds between two lines of a stage without an end, without a terminal."""
 
 
 Say = Callable[[str], None]
@@ -39,7 +39,7 @@ class ProgressDisplay(Protocol):
     ) -> None: ...
 
     def name_run(self, run: str) -> None:
-        """What is said from now on is about this run; displays for people do not show it."""
+        """Attribute all later messages to this run; displays for people do not show it."""
         ...
 
     def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:

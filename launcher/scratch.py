@@ -45,7 +45,7 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     try:
         yield made.path
     finally:
-        if os.getpid() == process:  # and not in a child, which has this context, too
+        if os.getpid() == process:  # and not in a child, which also has this context
             shutil.rmtree(made.path, ignore_errors=True)
         made.close()
 

@@ -17,7 +17,7 @@ instead of one. So a layer also contains
 
 Then all tensors between layers have 8 bits. Only quantisation by one constant scale is included: it
 treats every element alike, so a part of the layer has the same operators around it. Quantisation by
-a scale per channel or by a computed scale is a layer of its own.
+a scale per channel or by a computed scale is a separate layer.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ boxes, but it may stand at the beginning.
 
 A layer must be convex: if a path left it and came back, the layer would wait for another that waits
 for it. So an operator on a path between two operators of the tail belongs to the tail as well. An
-operator after the tail that reads only static tensors is a layer of its own.
+operator after the tail that reads only static tensors is a separate layer.
 
 An `If`, a `Loop` or a `Scan` whose results have static shapes is a layer like any other.
 """

@@ -7,8 +7,8 @@ b) of output rows therefore reads [a · s − above, (b − 1) · s − above + 
 the input: the excess is the **halo**. Through several layers the halo grows, from the last to the
 first (Zhao, Barijough and Gerstlauer, "DeepThings", 2018, on fused tile partitioning).
 
-A band at the border has the same padding there as the whole tensor. Inside it has none: the rows of
-its neighbours are there.
+A band at the border has the same padding there as the whole tensor. Inside it has none, because the
+rows of its neighbours take its place.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def _merge_concatenations(
 
 
 def _set(node: onnx.NodeProto, name: str, values: list[int]) -> None:
-    assert attribute(node, name) is not None  # noqa: S101 - only what is there is changed
+    assert attribute(node, name) is not None  # noqa: S101 - only existing nodes are changed
     for found in node.attribute:
         if found.name == name:
             found.ints[:] = values

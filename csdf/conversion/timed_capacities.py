@@ -11,10 +11,10 @@ of φ for frame 0, frame k starts at s(φ) + k T, and a schedule of period T mus
     s(ψ) ≥ s(φ) + d(φ) + (σ(ψ) − σ(φ)) T         if ψ follows φ on its device
     s(ψ) ≥ s(φ) + d(φ) + (σ(ψ) − σ(φ) − 1) T     if φ is the last phase there and ψ the first
 
-where d(φ) is the time of φ and x(f) that of a tensor on its way. A capacity of c frames adds
-s(φ) ≥ s(ψ) + d(ψ) + y(f) − c T, because φ claims a place for frame k when frame k − c has been read
-and its place has come back, which takes y(f). Such constraints have a solution if and only if no
-cycle of them has a positive sum. So the least capacity of a flow, given all other constraints, is
+where d(φ) is the time of φ and x(f) that of a tensor on its way. A capacity of c frames adds s(φ) ≥
+s(ψ) + d(ψ) + y(f) − c T, because φ claims a place for frame k when frame k − c has been read and
+its place has returned, which takes y(f). Such constraints have a solution if and only if no cycle
+of them has a positive sum. So the least capacity of a flow, given all other constraints, is
 
     c = ⌈(L(φ, ψ) + d(ψ) + y(f)) / T⌉
 

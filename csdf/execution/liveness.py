@@ -277,7 +277,7 @@ def _describe_remedy(arc: Arc, amount: int, bounded: Mapping[str, Channel]) -> R
     channel = arc.channel
     assert channel is not None  # noqa: S101 (bounds on concurrency are not lowered here)
     if arc.origin is Origin.SPACE:
-        assert channel.capacity is not None  # noqa: S101 (or there were no such arc)
+        assert channel.capacity is not None  # noqa: S101 (otherwise no such arc would exist)
         return Remedy(channel.name, True, channel.capacity, channel.capacity + amount)
     if channel.name in bounded:
         forward = bounded[channel.name]

@@ -9,7 +9,7 @@ A link is an actor too: `with_links` puts one into a channel. It carries the tok
 in one transfer, which takes time on a processor that several channels may share.
 
 The engine is a discrete-event simulation (`Run`). A heap holds the ends of all firings in progress.
-At each instant the engine ends the firings that are due, looks at the actors that may be enabled by
+At each instant the engine ends the firings that are due, examines the actors that may be enabled by
 their tokens (`csdf.execution.token_state`), and lets every free processor choose among its enabled
 actors. All times are whole ticks of 1 / `unit`.
 """
@@ -438,9 +438,9 @@ def static_orders(graph: Graph, processors: Mapping[str, str]) -> dict[str, list
 def with_links(graph: Graph, links: Mapping[str, Link]) -> tuple[Graph, dict[str, str]]:
     """Return `graph` with an actor in each channel of `links`, and the processors of these actors.
 
-    A link transfers what one firing produces in one firing of its own. A capacity bounds the tokens
-    before, in and after the link together. Raises `CsdfError` if a channel is unknown, or a new
-    name is already taken.
+    A link transfers what one firing produces in one of its own firings. A capacity bounds the
+    tokens before, in and after the link together. Raises `CsdfError` if a channel is unknown, or a
+    new name is already taken.
 
     >>> from csdf import Actor, Channel, Graph
     >>> actors = Actor("a", (Fraction(2),), 1), Actor("b", (Fraction(3),), 1)

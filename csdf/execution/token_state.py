@@ -8,7 +8,7 @@ begin and end firings: in any order, without time (`csdf.execution.untimed`); as
 needs it (`csdf.execution.prologue`).
 
 An actor that is not enabled awaits one arc that holds too few tokens, and joins the queue `woken`
-when that arc holds enough. So an engine that looks only at the actors of this queue does work in
+when that arc holds enough. So an engine that examines only the actors of this queue does work in
 proportion to the firings and the arcs that they touch, however many actors there are.
 """
 

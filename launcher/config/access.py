@@ -21,7 +21,7 @@ LAUNCHER = "@launcher"
 """The name of the launching machine's folder; no node can have this name."""
 
 DEFAULT_FOLDER = "keys"
-"""The folder of keys, beside `cluster.yaml`, unless the cluster names another one."""
+"""The folder of keys, next to `cluster.yaml`, unless the cluster names another one."""
 
 
 @dataclass(frozen=True, slots=True)

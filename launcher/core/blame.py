@@ -106,7 +106,7 @@ _ENGINES_WORDS = re.compile(r"subnet .*?: (\S.*? cannot (?:load|run|build) .*)",
 little memory, are the node's."""
 
 _OF_ONE_NODE = re.compile(r"\S*/\S*|@\d+")
-"""What differs between two nodes with the same fault: files, and names of copies of layers."""
+"""Text that differs between nodes with the same fault: files, and names of copies of layers."""
 
 
 class ModelFaults:

@@ -64,10 +64,10 @@ class Blueprint:
     `to_host` are the channels that the launcher feeds and reads. `passed_through` names the network
     inputs that are also network outputs and never leave the host. `phase_s` has the predicted
     seconds of each node's phases; they assume that nodes are `slower` than the cost model by these
-    factors (1.0 if one is missing). The nodes `with_room` have memory for what they load beside
-    what they run when the plan is found. `blockable` are the numbers of the
-    channels whose tensors subnets on both ends may compute in blocks of channels (`in_blocks`).
-    `sharing` has the nodes of each machine with fewer cores than nodes, and its number of cores.
+    factors (1.0 if one is missing). The nodes `with_room` have memory for what they load in
+    addition to what they run when the plan is found. `blockable` are the numbers of the channels
+    whose tensors subnets on both ends may compute in blocks of channels (`in_blocks`). `sharing`
+    has the nodes of each machine with fewer cores than nodes, and its number of cores.
     """
 
     epoch: int

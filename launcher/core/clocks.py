@@ -1,10 +1,10 @@
 """Measures time by a clock that ignores the launcher's own stops, and compares agents' clocks.
 
 **Own stops** (`PatientClock`). A launcher may be stopped by a signal or suspended with its machine.
-If timeouts were measured by a clock that goes on meanwhile, every deadline would have passed
+If timeouts were measured by a clock that runs meanwhile, every deadline would have passed
 afterwards, and all agents would seem lost. The time of the stop is therefore not counted: this
 clock stands still from the last event before the stop to the first one after it. The launcher was
-stopped if an event comes more than `LATE_S` after the deadline. For the agents time has gone on:
+stopped if an event comes more than `LATE_S` after the deadline. For the agents time has passed:
 their leases may be over and their connections closed, which the supervisor has to find out.
 
 **Other machines' clocks** (`estimate`). A question is sent at `sent_s` by our monotonic clock, the

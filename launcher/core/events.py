@@ -220,7 +220,7 @@ Event = (
     | Abandoned
     | Tick
 )
-"""`Tick` reports that the supervisor's `deadline_s` has come."""
+"""`Tick` reports that the supervisor's `deadline_s` has passed."""
 
 # ---------------------------------------------------------------- actions
 
@@ -235,7 +235,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Redial:
-    """Make the control connection with the node anew, because the node had refused it."""
+    """Make the control connection with the node again, because the node had refused it."""
 
     node: str
 

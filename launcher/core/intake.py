@@ -1,6 +1,6 @@
 """Counts the frames that a program pushes into a stream, until the program ends the stream.
 
-Nobody need know in advance how many frames come: a camera goes on until it is switched off, and a
+Nobody need know in advance how many frames come: a camera runs until it is switched off, and a
 program pushes frames while it runs. A frame that was pushed waits until it is sent, or is withdrawn
 before that; one that was sent is never withdrawn. The program bounds how many frames wait.
 """

@@ -1,7 +1,7 @@
 """Streams the frames of several networks side by side, each as if it had the cluster to itself.
 
-The networks of a cluster share nodes, but no channel and no phase. Each therefore has a stream of
-its own (`launcher.core.stream`): a source, a sink, a count of frames and, if it keeps any, state.
+The networks of a cluster share nodes, but no channel and no phase. Each therefore has its own
+stream (`launcher.core.stream`): a source, a sink, a count of frames and, if it keeps any, state.
 Only epochs are common, because nodes deploy all networks at once: the next epoch begins, for each
 network, with the first of its frames that has no result.
 

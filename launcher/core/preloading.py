@@ -3,7 +3,7 @@
 A change of plans ends the epoch on all nodes. What happens between the last result before it and
 the first one after it is the user's pause, so everything that takes long happens before: nodes
 receive the blobs that they lack, prepare them (`Prepare`), which may take seconds for each subnet,
-and load and rehearse them beside those that run. After the halt they only take them over.
+and load and rehearse them in addition to those that run. After the halt they only take them over.
 
 Preloading is a help and no condition: where a node cannot do its part of it, because its agent is
 older or has no memory for two plans, or does not end in time, the change is carried out as it is
@@ -52,7 +52,7 @@ class Preloading:
         return all(self._sessions[node].state in fit for node in self._blueprint.deployments)
 
     def is_refusal(self, session: Session, failure: Failed) -> bool:
-        """Whether a failure says that the node cannot store the blobs; its part goes on."""
+        """Whether a failure says that the node cannot store the blobs; its part still runs."""
         if failure.epoch or session.node not in self._waiting:
             return False
         for kind in (Missing, Stored):

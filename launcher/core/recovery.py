@@ -49,7 +49,8 @@ Loss = tuple[Session, LauncherError]
 Cause = Literal["loss", "dispute", "return", "slow", "rehearsal", "search"]
 """Why an epoch ended: nodes were lost; one node accused another and none was lost; nodes came back;
 nodes are slower or faster than the plan assumes, in the stream or already in the rehearsal; or a
-search that had gone on while frames streamed has found a better plan."""
+search while frames streamed has found a better plan.
+"""
 
 MOST_KEPT = 1000
 """How many completed changes of epochs are kept, of a stream of months."""
@@ -106,7 +107,7 @@ class Outage:
     replayed: int = 0
     waited_s: float = 0.0
     is_start: bool = False
-    """Whether no frame has streamed before; then it is no recovery, but a longer start."""
+    """Whether no frame has streamed before; then it is not a recovery, but a longer start."""
 
     def add(self, cause: Cause, nodes: Sequence[str], reasons: Sequence[str]) -> None:
         """Add a cause; the loss of a node overrides any other."""
@@ -141,14 +142,14 @@ class Recoverer:
         self._returns = returns
         self._waiting = Waiting(limits.start_wait_s)
         self._hopeless = ""
-        """Why the run cannot go on for now."""
+        """Why the run cannot continue for now."""
         self._furthest: list[int] = []
         """The first frame of each network when an epoch was not fruitless for the last time."""
         self._fruitless = 0
 
     @property
     def left(self) -> list[Session]:
-        """The sessions of the nodes with which the run can go on."""
+        """The sessions of the nodes with which the run can continue."""
         return [session for session in self._sessions.values() if session.is_open]
 
     @property
@@ -196,7 +197,7 @@ class Recoverer:
         return further if isinstance(further, LauncherError) else actions + further
 
     def _gather(self, outage: Outage, now_s: float) -> list[Action] | LauncherError:
-        """Go on once no node can answer the greeting any more."""
+        """Continue once no further node can answer the greeting."""
         if all(s.state is not SessionState.CONNECTING for s in self._sessions.values()):
             return self._go_on(outage, now_s)
         if self.life.state is RunState.PREPARING:
@@ -226,7 +227,7 @@ class Recoverer:
         return actions
 
     def halted(self, event: Halted, frames: int, now_s: float) -> list[Action] | LauncherError:
-        """Go on after the stream was halted, if any of the run's `frames` is left.
+        """Continue after the stream was halted, if any of the run's `frames` is left.
 
         Returns the error with which the run ends if there is nothing to wait for.
         """
@@ -416,7 +417,7 @@ class Recoverer:
         ]
 
     def _hopeless_error(self, now_s: float) -> LauncherError:
-        """The error of a run that cannot go on; names all losses and how long it waited."""
+        """The error of a run that cannot continue; names all losses and how long it waited."""
         outage = self.outage
         past = [] if outage is None else outage.reasons
         self._waiting.end(now_s)

@@ -11,7 +11,7 @@ Each loss counts a *strike*, or a quarter of one if nothing had to pause. Strike
 half-life `HALF_LIFE_S`. After the first strike a node is greeted within `SETTLE_S`; each further
 one multiplies this time by `GROWTH`, up to `LONGEST_S`. In the long run a node that is lost
 whenever it is used costs one pause in several minutes, and old losses do not count. If the run
-cannot go on without lost nodes, strikes are ignored (`hurry`).
+cannot continue without lost nodes, strikes are ignored (`hurry`).
 
 A node that *failed* (its engine, its disk, a breach of the protocol) would fail again. It is
 greeted only when its connection is re-established, as it is when its agent is restarted. The same
@@ -75,10 +75,13 @@ Unusable = Callable[[Session, Welcome], LauncherError | None]
 
 @dataclass(slots=True)
 class _LossRecord:
-    """A node's losses. It `is_failed` if the latest was its own failure; it `has_ended` if its
-    process, which this launcher started, is gone for good. It `is_unusable` if waiting will not
-    make it of use, and `is_barred` if it has to be dialled anew. It was lost `loads` times while it
-    loaded its part, before the first frame."""
+    """A node's losses.
+
+    It `is_failed` if the latest was its own failure; it `has_ended` if its process, which this
+    launcher started, is gone for good. It `is_unusable` if waiting will not help, and `is_barred`
+    if it has to be dialled again. It was lost `loads` times while it loaded its part, before the
+    first frame.
+    """
 
     strikes: float = 0.0
     struck_s: float = 0.0
@@ -135,8 +138,9 @@ class Returns:
             self._greet(session.node, record.not_before_s, now_s)
 
     def note_unusable(self, node: str, now_s: float, *, is_barred: bool = False) -> None:
-        """Note that waiting will not make a node of use; `is_barred` if it has to be dialled anew
-        before its connection can be re-established."""
+        """Note that waiting for a node will not help; `is_barred` if it has to be dialled again
+        before its connection can be re-established.
+        """
         record = self._records[node]
         record.is_unusable, record.is_barred = True, is_barred
         self._greet_at_s.pop(node, None)
@@ -203,7 +207,7 @@ class Returns:
                 self._greet(node, self._greet_at_s.get(node, inf), now_s)
 
     def stop_hurrying(self) -> None:
-        """Greet lost nodes at their usual times again, because the run goes on."""
+        """Greet lost nodes at their usual times again, because the run continues."""
         self._hurry_s = None
 
     def give_up(self) -> None:
@@ -265,7 +269,7 @@ class Returns:
         return []
 
     def due(self, now_s: float) -> list[Action]:
-        """Greet the nodes whose time has come."""
+        """Greet the nodes that are due."""
         found = [node for node, at_s in self._greet_at_s.items() if is_past(at_s, now_s)]
         actions: list[Action] = []
         for node in found:

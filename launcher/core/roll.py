@@ -106,7 +106,7 @@ class Roll:
 
     @property
     def figures(self) -> dict[str, BoardFigures]:
-        """What boards have measured of themselves, where they were asked and have reported it."""
+        """The boards' own measurements, of those that were asked and have reported them."""
         return {
             node: each.figures for node, each in self.greeted.items() if each.figures is not None
         }

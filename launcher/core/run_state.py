@@ -59,7 +59,7 @@ class RunStep(Enum):
 _S, _T = RunState, RunStep
 
 WITHOUT_PLAN = (_S.HALTING, _S.COMPLETE, _S.GATHERING, _S.WAITING, _S.PLANNING)
-"""The epoch is given up, and there is no plan for the next one yet."""
+"""The epoch is abandoned, and there is no plan for the next one yet."""
 
 DOWN = (*WITHOUT_PLAN, _S.ROLLOUT)
 """The epoch is given up, and the next one does not stream yet."""

@@ -10,8 +10,8 @@
 
     LOST ──it may be back: Hello──▶ RETURNING ──Welcome, Stop sent, Stopped──▶ IDLE
 
-A node may have several slots, each with an agent and an address of its own. If another launcher has
-one of them, a session that is CONNECTING or RETURNING tries the next, until all have refused.
+A node may have several slots, each with its own agent and address. If another launcher has one of
+them, a session that is CONNECTING or RETURNING tries the next, until all have refused.
 
 The agent causes some transitions by sending a message, the supervisor the others: it commands no
 agent to deploy before it knows every peer's data address, and none to start before all are ready. A
@@ -259,7 +259,7 @@ class Session:
     overdue_reason: str = ""
     """The clause about a missed deadline, where the state does not suffice to say it."""
     pinged_s: float | None = None
-    """When the oldest ping was sent after which no message has come."""
+    """When the oldest ping was sent after which no message has arrived."""
     unanswered: Counter[type[Control]] = field(default_factory=Counter)
     """How many answers of each kind are outstanding."""
     abandoned: Counter[type[Control]] = field(default_factory=Counter)

@@ -42,8 +42,9 @@ KEPT_EVERY_S = 600.0
 """How often what phases take in the stream is kept for later runs, while a plan stays."""
 
 DISTURBED = 1.5
-"""A node whose phases took so many times as long as in the rehearsal, or as short, was disturbed by
-something that the next run need not meet."""
+"""A node whose phases took longer or shorter than in the rehearsal by this factor was disturbed by
+something that the next run need not meet.
+"""
 
 Factors = Mapping[str, float]
 """Node → its measured time as a multiple of what the cost model predicts."""

@@ -11,9 +11,9 @@ ready, none is stopped before every result is taken, and none is released before
 An error on one node ends the run on all nodes if recovery is not `enabled`, or if it comes before
 the stream begins and the run is to begin with all nodes (`run.start`). Every open session is then
 closed, so that agents are free for the next launcher, and `End` has the sentence for the user.
-Otherwise the node counts as lost, and the run goes on without it in a new epoch. An epoch is given
-up on all nodes at once. The next one has a higher number, so no message of the old one is acted
-upon, and it streams the frames that have no result.
+Otherwise the node counts as lost, and the run continues without it in a new epoch. An epoch is
+given up on all nodes at once. The next one has a higher number, so no message of the old one is
+acted upon, and it streams the frames that have no result.
 
 Nodes without a part in the plan are greeted as well and stand by; the run does not depend on them.
 A lost node is greeted again (`launcher.core.returns`) and then stands by too, until a loss or a
@@ -266,7 +266,7 @@ class Supervisor:
                 return self._exited(session, event, now_s)
 
     def _from_lost(self, session: Session, event: NodeEvent, now_s: float) -> list[Action]:
-        """Of a lost node's events, only those matter that show whether it returns."""
+        """Ignore a lost node's events unless they show that it is back."""
         if not self._limits.recovery.enabled or self._all_taken:
             return []
         match event:
@@ -313,7 +313,7 @@ class Supervisor:
     ) -> list[Action]:
         actions = self._returns.receive(session, event, now_s)
         if session.is_present:
-            self._watch.begin_pinging(now_s)  # it may be the first that is there
+            self._watch.begin_pinging(now_s)  # it may be the first present node
             self._absences.came(session.node, now_s)
             self._recoverer.node_returned(now_s)
             return actions + self._improver.node_returned(session, self._members, now_s)
@@ -470,7 +470,7 @@ class Supervisor:
         return actions + (self._start(now_s) if self._rollout.is_ready else [])
 
     def _is_awaited(self, session: Session, message: Control) -> bool:
-        """Whether a message concerns what goes on now, and not what was given up or repeated."""
+        """Whether a message concerns the present work, not work that was abandoned or repeated."""
         if isinstance(message, Welcome):
             is_second = session.was_greeted_again and session.state is not SessionState.CONNECTING
             if session.was_lost or is_second:
@@ -695,7 +695,7 @@ class Supervisor:
         strikes: float = 1.0,
         is_known: bool = False,
     ) -> list[Action]:
-        """Go on without these nodes if recovery is enabled and possible, or end the run.
+        """Continue without these nodes if recovery is enabled and possible, or end the run.
 
         They `failed` by themselves, or else are out of reach. The loss counts `strikes` against
         them (`launcher.core.returns`). The user has been notified already if it `is_known`.

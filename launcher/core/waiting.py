@@ -1,4 +1,4 @@
-"""Limits how long a run waits for lost nodes when too few are present to go on.
+"""Limits how long a run waits for lost nodes when too few are present to continue.
 
 If a switch reboots or a power strip fails, all nodes are lost and return within seconds or minutes.
 The run therefore waits, for at most `patience_s` in all without a new result; each new result
@@ -46,7 +46,7 @@ class Waiting:
         return self.waited_s < self.patience_s
 
     def restore(self) -> None:
-        """Restore the whole patience, because a new result has come."""
+        """Restore the whole patience, because a new result has arrived."""
         self.waited_s = 0.0
 
     def begin(self, whom: str, most_s: float, now_s: float) -> None:
@@ -57,7 +57,7 @@ class Waiting:
         self._for, self._regroup_s = whom, None
 
     def end(self, now_s: float) -> None:
-        """Stop waiting: the run goes on, or ends. Has no effect if it does not wait."""
+        """Stop waiting: the run continues, or ends. Has no effect if it does not wait."""
         if self._since_s is not None:
             self.waited_s += now_s - self._since_s
         self._since_s = self._regroup_s = None

@@ -1,6 +1,6 @@
 """Finds agents that are silent or late and runs that are stuck, and collects reports of failures.
 
-Silence is measured from the oldest ping after which no message has come, on a clock that stands
+Silence is measured from the oldest ping after which no message has arrived, on a clock that stands
 still while the launcher itself is stopped (`launcher.core.clocks`). Where recovery is enabled, an
 agent that is silent while frames stream is lost after `heartbeat_s` already, because a mistake then
 costs a node and a pause, and not the run.
@@ -52,7 +52,7 @@ STALL_AT_LEAST_S, STALL_WARM_UPS = 60.0, 50.0
 all phases' warm-up times."""
 
 Rebalance = Literal["auto", "ask", "never"]
-"""What to do with a node that returns, see `launcher.core.improving`."""
+"""Policies for a node that returns, see `launcher.core.improving`."""
 
 
 Start = Literal["all", "available"]
@@ -82,17 +82,17 @@ class RecoveryRules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a run waits for what, from the user's sections `run` and `recovery`.
+    """The time limits of a run, from the user's sections `run` and `recovery`.
 
     Agents that this launcher started have to import their engines first, so they have
     `start_timeout_s` in place of `run.connect_timeout_s`. If too few nodes answer, the run waits
     for others for `start_wait_s` before its first frame, and for `recovery.wait_s` later. `consent`
     is the command by which the user agrees to the use of nodes that returned; empty if there is
-    none. A source with a pace of its own makes at most one frame in `source_period_s`. Of the
-    user's frames, `batch` are one
-    frame to the core, and are called a batch in messages. `searches_on` says that the first plan
-    was made in a hurry, so that a better one is searched once frames stream. So is one that
-    corrects it before the first frame, if the launcher `corrects_in_a_hurry`.
+    none. A source with its own pace makes at most one frame in `source_period_s`. Of the user's
+    frames, `batch` are one frame to the core, and are called a batch in messages. `searches_on`
+    says that the first plan was made in a hurry, so that a better one is searched once frames
+    stream. So is one that corrects it before the first frame, if the launcher
+    `corrects_in_a_hurry`.
     """
 
     run: Timeouts
@@ -277,7 +277,7 @@ class Watch:
         return bool(due)
 
     def stall_s(self, now_s: float) -> float | None:
-        """For how many seconds no result of some network has come, if that is too long."""
+        """The seconds since some network's last result, if that is too long."""
         is_stalled = any(is_past(at_s, now_s) for at_s in self._stalled_at_s.values())
         return self._stall_s if is_stalled else None
 
@@ -377,5 +377,5 @@ def _is_idle(network: NetworkProgress) -> bool:
 
 
 def is_past(at_s: float | None, now_s: float) -> bool:
-    """Whether a time has come; False if there is none."""
+    """Whether a time has passed; False if there is none."""
     return at_s is not None and now_s >= at_s

@@ -1,6 +1,6 @@
 """Listens for agents that announce themselves by multicast DNS (`node-agent --announce`).
 
-Everything that is heard is untrusted (`nodes.protocol.announcements`), and bounded in number.
+Announcements are untrusted (`nodes.protocol.announcements`), and bounded in number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESOLVE_S = 1.0
 
 
 def listen(seconds: float) -> list[Announcement]:
-    """Listen for `seconds`, and return the agents that were heard, by name.
+    """Listen for `seconds`, and return the agents that announced themselves, by name.
 
     Raises `BadInputError` without the package zeroconf, `RunFailedError` without a network.
     """

@@ -1,7 +1,7 @@
-"""Adds nodes to a cluster.yaml, and leaves everything else in it as it stands.
+"""Adds nodes to a cluster.yaml, and leaves everything else in it unchanged.
 
 The file is text that a user has written, with comments. A YAML library that keeps comments would
-write all of it anew in its own style, so the new nodes are put into the text behind the last node
+rewrite all of it in its own style, so the new nodes are put into the text behind the last node
 instead. The result is parsed again: it must hold the same data as before and the new nodes, or
 nothing is written.
 """

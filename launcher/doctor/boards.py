@@ -39,8 +39,9 @@ SLOW_SHARE = 0.5
 """The share of the rate in cluster.yaml below which a link is a finding."""
 
 FAST_BYTES_PER_S = 40e6
-"""A link that carries so much is no finding: the agent, which hashes and writes what it is sent,
-may be slower than the link."""
+"""A link at least this fast is not a finding: the agent, which hashes and writes what it is sent,
+may be slower than the link.
+"""
 
 CLOCK_TOLERANCE = 0.02
 """How much faster or slower an agent's steady clock may be."""
@@ -70,7 +71,7 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class BoardReading:
-    """What was read of a board; a part is None if it could not be tried."""
+    """The readings of a board; a part is None if it could not be tried."""
 
     control: PortReach
     path: PathReading | None = None

@@ -23,7 +23,7 @@ _ROOT = 0
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """A file's mode and owner, the user who looks, and whether it holds a secret."""
+    """A file's mode and owner, the user who reads it, and whether it holds a secret."""
 
     path: Path
     mode: int

@@ -1,4 +1,4 @@
-"""Checks the keys of a whole cluster: the launcher's own folder, and those of its nodes beside it.
+"""Checks the keys of a whole cluster: the launcher's own folder, and those of its nodes next to it.
 
 The folder of keys that `launch cluster.yaml --make-keys` makes has a folder for each machine. The
 nodes' folders need not be here; where one is, it must belong to the cluster.

@@ -56,7 +56,7 @@ CHUNK_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class ConversationReading:
-    """What came of a conversation.
+    """The result of a conversation.
 
     `greeted` is the outcome of the greeting; without a `Welcome`, nothing else was tried.
     `long_passed` is None if that was not tried, and so are the others. `clock_rate` is how many
@@ -74,7 +74,7 @@ class ConversationReading:
 
 @dataclass(frozen=True, slots=True)
 class ClockAnswer:
-    """What the agent's clock said, at some moment between `asked_s` and `answered_s` on ours."""
+    """The agent's clock at some moment between `asked_s` and `answered_s` on ours."""
 
     asked_s: float
     said_s: float

@@ -85,7 +85,7 @@ def reach(address: str, timeout_s: float = CONNECT_S) -> PortReach:
 
 @dataclass(frozen=True, slots=True)
 class PathReading:
-    """What is known of the path to a host, in bytes of IP packets.
+    """Measurements of the path to a host, in bytes of IP packets.
 
     `interface` is where it begins here. `known_mtu` is what the kernel takes for the path's MTU,
     and `largest` the longest echo request that was answered; None if none was, which proves
@@ -108,7 +108,7 @@ def read_path(address: str) -> PathReading | None:
     try:
         host = socket.gethostbyname(str(host_of(address)))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))  # UDP: this looks up the route and sends nothing
+            probe.connect((host, 9))  # UDP: this finds the route and sends nothing
             known = probe.getsockopt(socket.IPPROTO_IP, _MTU)
             name, mtu = _interface(probe.getsockname()[0])
     except OSError:

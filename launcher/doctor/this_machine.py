@@ -1,7 +1,7 @@
-"""Has `node-agent --doctor` examine the launching machine, in a process of its own.
+"""Has `node-agent --doctor` examine the launching machine, in a separate process.
 
 The launcher imports nothing of an agent, and no engine. So the machine's checks are the agent's,
-run as the launcher runs agents of its own.
+run as the launcher runs its own agents.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nodes.doctor.findings import Checked, Finding, Severity, checked_from_json
 from nodes.host.process import install_command, python_command
 
 LIMIT_S = 120.0
-"""How long the process may take; every check of it has a limit of its own."""
+"""How long the process may take; every check has its own limit."""
 
 NAME = "this machine"
 

@@ -100,10 +100,10 @@ def _values(file: ByteReader, dtype: np.dtype[np.generic], count: int) -> Array:
 
 
 class ByteReader(Protocol):
-    """What gives bytes one after the other, as a file or a pipe does."""
+    """A source of consecutive bytes, such as a file or a pipe."""
 
     def read(self, count: int = ..., /) -> bytes:
-        """Return so many bytes; fewer only at the end."""
+        """Return `count` bytes; fewer only at the end."""
         ...
 
 
@@ -122,7 +122,7 @@ class ArrayFile(Protocol):
 
 @dataclass(frozen=True)
 class _Npy:
-    """An .npy file, which is opened anew for each frame because there may be thousands of files."""
+    """An .npy file, opened again for each frame because there may be thousands of files."""
 
     path: Path
     stored: _Stored
@@ -184,7 +184,7 @@ class _Npz:
                     for name, stored in self.members.items()
                 }
             except BaseException:
-                self.last.close()  # reading cannot go on in a member that failed
+                self.last.close()  # reading cannot continue in a member that failed
                 raise
 
 
@@ -303,7 +303,7 @@ def _unpacked(member: zipfile.ZipInfo, archive_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class _Header:
-    """What an array's header states; its data begin at byte `begin`."""
+    """The contents of an array's header; the data begin at byte `begin`."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]

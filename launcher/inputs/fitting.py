@@ -73,7 +73,7 @@ class ImageFormat:
 
     @property
     def description(self) -> str:
-        """What happens to every image, in words."""
+        """The treatment of every image, in words."""
         colors = "BGR" if self.channels == 3 and self.colors == "bgr" else _COLORS[self.channels]
         parts = [f"{_FITTED[self.resize]} to {self.height}×{self.width}", colors]
         if self.dtype == np.uint8:
@@ -162,7 +162,7 @@ def _check_resize(config: InputConfig, resize: Resize, where: str) -> None:
 def fit(image: Array, wanted: ImageFormat) -> tuple[Array, ImagePlacement]:
     """Return an image, uint8 [height, width, 3] in RGB, as `wanted`, and where it lies there.
 
-    Raises `BadInputError` for an array that is no such image.
+    Raises `BadInputError` for an array that is not such an image.
     """
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
         raise BadInputError(

@@ -37,7 +37,7 @@ computed ResNet50 in the time of 25 to 30 (decision 064); small boards have smal
 
 @dataclass(frozen=True)
 class Facts:
-    """What was measured on a cluster's nodes or reported by their agents, by node.
+    """Facts that were measured on a cluster's nodes or reported by their agents, by node.
 
     - `engines`: the engines that measurements have chosen, for nodes that leave theirs open.
     - `threads`: the threads of nodes that leave theirs open, as measured or as agents report.

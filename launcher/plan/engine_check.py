@@ -1,8 +1,8 @@
 """Checks before a run that a node's engine can be built from its subnets.
 
 For TensorRT, engines are built from the subnets on this machine, which needs no GPU
-(`nodes.executors.tensor_rt.check`, in a process of its own). They are built and never run: this
-finds layers, dtypes and shapes that TensorRT refuses, and says nothing about results or speed.
+(`nodes.executors.tensor_rt.check`, in a separate process). They are built and never run: this finds
+layers, dtypes and shapes that TensorRT refuses, and says nothing about results or speed.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Found:
 
 
 def _build(folder: Path, graphs: Sequence[str], on_done: Callable[[int, int], None]) -> _Found:
-    """Build engines from files in a process of its own, up to the first that fails."""
+    """Build engines from files in a separate process, up to the first that fails."""
     command = python_command("nodes.executors.tensor_rt.check", str(folder / "engines"), *graphs)
     lines: list[dict[str, Any]] = []
     with (

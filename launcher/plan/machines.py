@@ -2,7 +2,7 @@
 
 The CPU and the GPU of a board are two nodes with an agent each. They share the board's memory and
 its link, and a tensor between them does not pass the link. How many cores the board has is not
-known before its agents are asked, so each of its nodes is taken to have a processor of its own.
+known before its agents are asked, so each of its nodes is taken to have its own processor.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Planner:
 
     @property
     def begins_with(self) -> str:
-        """What was measured earlier and is used, as a sentence; empty if nothing is."""
+        """Say which earlier measurements are used, as a sentence; empty if none are."""
         known = [f"{node} ({_extent(each)})" for node, each in self.learned.items()]
         known += [counted(len(self.links), "link")] if self.links else []
         return f"begins with what was measured earlier: {', '.join(known)}" if known else ""

@@ -2,9 +2,9 @@
 
 An agent reports the memory that it could still allocate when it was greeted
 (`nodes.host.control_groups.available_bytes`): the least of what the machine and its control groups
-have left, which leaves out what others use. It may hold its share of that beside what it holds
-already. Agents of one machine report the same memory, so they share it evenly, once the nodes there
-that have a limit of their own have theirs.
+have left, which leaves out what others use. It may hold its share of that in addition to what it
+holds already. Agents of one machine report the same memory, so they share it evenly, once the nodes
+there that have their own limit have theirs.
 
 These limits are known only while agents run. So a plan is first made without them, as
 `launch --plan-only` makes it, and made again within them only if it exceeds one.

@@ -61,7 +61,7 @@ class Writer(Protocol):
 
 @dataclass(frozen=True)
 class Remaining:
-    """Those of `frames` with these `numbers`, in this order."""
+    """The frames with these `numbers`, in this order."""
 
     frames: Frames
     numbers: Sequence[int]

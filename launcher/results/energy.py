@@ -1,4 +1,4 @@
-"""The joules per frame of a run's nodes, measured beside predicted.
+"""The joules per frame of a run's nodes, measured and predicted.
 
 Agents measure what their whole machine takes from `Start` to `Stop`, waiting included. Agents of
 one machine therefore measure the same joules; each gets the share that its processor time has in
@@ -36,7 +36,7 @@ def node_energies(
     """Return the energy of each node of `plan` that has layers, by name.
 
     `plan` has the agents' warm-up times, and `period_s` is the predicted one. `machines` maps nodes
-    to their machines; a node with None, or a missing one, has a machine of its own.
+    to their machines; a node with None, or a missing one, is a machine by itself.
     """
     beside: dict[str, list[str]] = {}
     predicted = device_energies_j(plan, period_s)

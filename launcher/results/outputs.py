@@ -33,7 +33,7 @@ class OutputFolder:
     The files of a network with one output have names like `000000.npy`, with the frame's number;
     those of a network with several, names like `000000.NAME.npy`. If `top` > 0, `classes.csv` has
     for every frame the `top` likeliest classes of the first output, with their names from `labels`;
-    a file that is there is written anew, but for the rows of frames that are `kept`.
+    an existing file is overwritten except for the rows of frames that are `kept`.
     """
 
     def __init__(

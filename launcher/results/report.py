@@ -219,12 +219,12 @@ class Report:
     agreement: Agreement | None
     accuracy: Accuracy | None
     bytes_per_frame: int
-    """What the nodes and the launcher send each other per frame, by the plan."""
+    """The bytes that nodes and launcher send each other per frame, by the plan."""
     proof: str
     explanation: str
     nodes: tuple[NodeReport, ...]
     joules_per_frame: float | None = None
-    """What all nodes took; None unless every node with a phase was measured."""
+    """The energy of all nodes; None unless every node with a phase was measured."""
     joules_per_frame_predicted: float = 0.0
     networks: Mapping[str, Agreement] = field(default_factory=dict)
     """How far each network's results are from the whole model's, if several run side by side."""
@@ -243,7 +243,7 @@ class Report:
     wire: WireReport | None = None
     """None if tensors between nodes are not encoded."""
     bytes_per_frame_measured: int = 0
-    """What the nodes and the launcher have sent each other per frame."""
+    """The bytes that nodes and launcher have sent each other per frame."""
     batch: int = 1
     """How many frames a node computed at once. Periods are per frame, latencies of a frame."""
     batch_choice: BatchChoice | None = None
@@ -450,7 +450,7 @@ def removal_text(journal: JournalReport) -> str:
 
 
 def pace_report(pace: Pace, dropped: FrameRanges) -> PaceReport:
-    """Report on a source with a pace of its own that dropped these frames."""
+    """Report on a source with its own pace that dropped these frames."""
     return PaceReport(
         pace.rate, pace.on_overload, pace.queue_frames, len(dropped), dropped.ranges()
     )

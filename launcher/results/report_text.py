@@ -42,9 +42,10 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def open_console(*, stderr: bool = False) -> Console:
-    """Return a console for standard output or error, wide enough for tables if it is no terminal.
+    """Return a console for standard output or error, wide enough for tables if it is not a
+    terminal.
 
-    Whatever it prints is taken as text and not as markup, and control characters are escaped.
+    Everything it prints is taken as text and not as markup, and control characters are escaped.
     """
     found = Console(highlight=False, markup=False, emoji=False, stderr=stderr)
     if not found.is_terminal:
@@ -177,7 +178,7 @@ def alone_lines(alone: AloneReport | None) -> list[str]:
 
 
 def choice_lines(choice: BatchChoice | None) -> list[str]:
-    """Return a line that says why there are so many frames in a batch, if they were chosen."""
+    """Return a line that explains the number of frames in a batch, if it was chosen."""
     return [] if choice is None else [f"batches of {choice.batch}: {choice.reason}"]
 
 
@@ -230,7 +231,7 @@ RULES: Mapping[Rule, str] = {
     "replay": "every phase alone agrees, and rounding moves the whole model's result by as much",
     "movement": "rounding moves the whole model's result by as much",
 }
-"""What allows an error, for people."""
+"""The rule that allows an error, for people."""
 
 
 def _error(error: float) -> str:
@@ -306,7 +307,7 @@ def _infinite(report: Report) -> list[str]:
 
 
 def _pace(report: Report) -> list[str]:
-    """Return a sentence on dropped frames if the source has a pace of its own."""
+    """Return a sentence on dropped frames if the source has its own pace."""
     pace = report.pace
     if pace is None:
         return []

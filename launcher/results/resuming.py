@@ -43,7 +43,7 @@ OLD_FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
-    """What `run.json` says: the run's number and identity, and the frames of a segment."""
+    """The content of `run.json`: the run's number and identity, and the frames of a segment."""
 
     run: bytes
     identity: RunIdentity

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cnn.network import Network, Tensor
 
 _FORMAT = 4
-"""Increased whenever simplification changes, so that models are compared anew."""
+"""Increased whenever simplification changes, so that models are compared again."""
 
 _SCALES = (1.0, 100.0, 0.01, 0.0)
 """Standard deviations of the frames' values."""

@@ -1,6 +1,6 @@
 """Compares a run's results with those of plain ONNX Runtime on the whole model, network by network.
 
-The whole, unpartitioned model runs in a process of its own after the stream, so that it does not
+The whole, unpartitioned model runs in a separate process after the stream, so that it does not
 disturb the run. Every frame is compared by the strict rules (`agreement`); frames that remain
 doubtful are computed again (`doubts`).
 """

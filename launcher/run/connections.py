@@ -106,7 +106,7 @@ class _Search:
 
 
 Arrival = NodeEvent | DataReceived | Readable
-"""What `Connections.wait` yields."""
+"""The items that `Connections.wait` yields."""
 
 
 class Connections:
@@ -162,7 +162,7 @@ class Connections:
         self._read(dialler, partial(_control_message, node), self._control_changes)
 
     def redial_control(self, node: str, address: str) -> None:
-        """Connect to a node's control address anew, or to that of another of its slots, after the
+        """Connect to a node's control address again, or to that of another of its slots, after the
         node has refused.
 
         Nothing that the former connection received is reported any more. Raises as `open_control`.

@@ -2,7 +2,7 @@
 
 A channel's number is its index in the plan, so both of its ends agree on it. The launcher itself is
 one end of the channels from and to the host. The initial state of a phase comes from the host, once
-per epoch, over a channel of its own; these channels are numbered after the plan's.
+per epoch, over a separate channel; these channels are numbered after the plan's.
 """
 
 from __future__ import annotations

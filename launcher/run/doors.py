@@ -4,7 +4,7 @@ An agent announces the number that its data port has on its own machine. Behind 
 container's, those of NAT, an ssh tunnel) it may have another number for everybody else, and the
 announced one may lead nowhere or to somebody else. So there are up to three candidates, in this
 order: the address that the user gives (`data:` in `cluster.yaml`), the announced one, and the port
-beside the control port, where a pair of forwarded ports usually is.
+next to the control port, where a pair of forwarded ports usually is.
 
 A single candidate, as of an agent that is not behind anything, is right if it answers. Of several,
 none is: without keys every agent answers alike, and two containers whose agents have the same ports
@@ -58,7 +58,7 @@ def candidates(given: str | None, announced: str, control: str, reached: str | N
 
 
 class SearchStep(Enum):
-    """What the shell does next in a search."""
+    """The shell's next step in a search."""
 
     ASK = "send GetStats"
     KNOCK = "send an Attach of `NO_EPOCH` to `DoorSearch.knocked`, then GetStats"

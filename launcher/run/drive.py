@@ -1,7 +1,7 @@
 """Drives one run: reports events to the supervisor and performs the actions that it decides on.
 
 Events come from connections, agents' processes, the planner, the user and the host. A single thread
-waits until something arrives or the supervisor's next deadline has come.
+waits until something arrives or the supervisor's next deadline has passed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ FoundPlan = tuple[PlanReply, Mapping[str, Path]]
 """A plan that was found, and the files of its blobs by digest."""
 
 PlanSearch = Callable[[PlanRequest, IsWanted], FoundPlan]
-"""Searches a plan, in a thread of its own; raises `LauncherError` if there is none."""
+"""Searches for a plan, in a separate thread; raises `LauncherError` if there is none."""
 
 ENDING_S = 1.0
 """How long an agent may take to end after it has closed its standard error."""
@@ -67,7 +67,7 @@ LOOK_EVERY_S = 1.0
 """How often to look for agents that have ended while a child keeps their standard error open."""
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""The supervisor's clock. It goes on while the machine is suspended, as the agents' leases do."""
+"""The supervisor's clock. It runs while the machine is suspended, as the agents' leases do."""
 
 
 def _now_s() -> float:

@@ -1,12 +1,12 @@
 """Frames that a program pushes into a run from its own threads, and a future for each result.
 
-The run has a thread of its own. `submit` hands a frame over and wakes that thread; the frame's
-future gets its outputs there, its cancellation keeps a frame from being sent, and the end of the
-run ends all futures that are left. A frame is kept until its result is there, so that it can be
-sent again after the loss of a node.
+The run has its own thread. `submit` hands a frame over and wakes that thread; the frame's future
+gets its outputs there, its cancellation keeps a frame from being sent, and the end of the run ends
+all futures that are left. A frame is kept until its result has arrived, so that it can be sent
+again after the loss of a node.
 
 The run's thread is woken by a write to a descriptor, once for all frames that are pushed before it
-looks.
+reads them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Withdrawal:
                 changed.notify_all()
 
     def wait_at(self, changed: threading.Condition) -> None:
-        """Note where its caller waits, before that looks at `is_withdrawn` for the first time."""
+        """Note where the caller waits, before it reads `is_withdrawn` for the first time."""
         self._waits_at = changed
 
 
@@ -105,7 +105,7 @@ class Feed:
         trace: FrameTrace | None = None,
         withdrawal: Withdrawal | None = None,
     ) -> Future[Outputs]:
-        """Push a frame, which `trace` follows; its future has the outputs once they are there.
+        """Push a frame, which `trace` follows; its future has the outputs once they have arrived.
 
         While there is no room for it, this waits, for `timeout_s` at the longest; then, at once
         unless it is to `block`, and in the run's own thread, it raises `FullError`. Raises what the
@@ -160,12 +160,12 @@ class Feed:
         return len(self._frames) < self.most and not is_ahead
 
     def figures(self) -> FrameFigures:
-        """What was counted so far."""
+        """The counts so far."""
         with self._changed:
             return self._counts.figures(len(self._frames), time.monotonic())
 
     def end(self) -> None:
-        """No more frames come; the run ends once all results are there."""
+        """No more frames come; the run ends once all results have arrived."""
         self._close(given_up=False)
 
     def give_up(self, error: LauncherError | None = None) -> None:
@@ -232,7 +232,7 @@ class Feed:
         return () if trace is None else (trace,)
 
     def took(self, index: int, outputs: Mapping[str, Array]) -> None:
-        """A frame's outputs are there."""
+        """A frame's outputs have arrived."""
         now_s = time.monotonic()
         with self._changed:
             _, future = self._frames.pop(index)

@@ -187,7 +187,7 @@ class _Lane:
         )
 
     def begin(self) -> None:
-        """Say how many frames the epoch that begins can hold, and take in those that are there."""
+        """Say how many frames the epoch that begins can hold, and accept those that arrived."""
         self.sent_bytes = 0
         self._frames.hold(self.stream.blueprint.frames_held)
         self.look()

@@ -1,4 +1,4 @@
-"""A run in a thread of its own, into which a program pushes frames while it does other work."""
+"""A run in a separate thread, into which a program pushes frames while it does other work."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class LiveRun:
         self.networks = tuple(networks)
         self.observation = observation or observe(networks)
         self.result: RunResult | None = None
-        """What was measured, once the run has ended well."""
+        """The measurements, once the run has ended well."""
         self._stream = stream
         self._on_update = on_update
         self._streams = threading.Event()
@@ -98,7 +98,7 @@ class LiveRun:
         self._is_leaving = False
         self._error: BaseException | None = None
         self._reported: LauncherError = RunFailedError("the cluster is closed")
-        """What frames without a result, and later ones, end with."""
+        """The error with which frames without a result, and later ones, end."""
         self._thread = threading.Thread(target=self._run, name="csdf-edge run", daemon=True)
         for network in self.networks:
             network.feed.trouble = self._shortage.sentence

@@ -26,7 +26,7 @@ ASKED = (SessionState.IDLE, SessionState.RUNNING)
 
 
 class Observer:
-    """Asks agents for statistics when somebody looks at the run, and publishes what it knows.
+    """Asks agents for statistics when somebody views the run, and publishes what it knows.
 
     `plans` has the plan of each epoch, `nodes` those that may be used. `ask` sends a node a
     message.
@@ -59,7 +59,7 @@ class Observer:
         return self._due_s
 
     def looked_at(self) -> None:
-        """Somebody looks: the descriptor is readable."""
+        """Answer a request for a view: the descriptor is readable."""
         self._observation.asked()
         now_s = time.monotonic()
         if self._due_s is not None:

@@ -1,7 +1,7 @@
 """Starts agents on the launching machine, and makes sure that they end.
 
-Each agent runs in a session of its own, so that Ctrl-C in a terminal reaches the launcher only,
-which then ends its agents in order. An agent ends by the protocol's `Shutdown`. If it does not, the
+Each agent runs in its own session, so that Ctrl-C in a terminal reaches the launcher only, which
+then ends its agents in order. An agent ends by the protocol's `Shutdown`. If it does not, the
 launcher closes the agent's standard input, sends SIGTERM and at last SIGKILL, with a bounded wait
 after each. If the launcher is killed, the kernel closes the agent's standard input.
 """
@@ -283,7 +283,7 @@ def _own_address_towards(address: str) -> str:
     try:
         family, kind, _, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
-            probe.connect(target)  # UDP: this looks up the route and sends nothing
+            probe.connect(target)  # UDP: this finds the route and sends nothing
             return str(probe.getsockname()[0])
     except OSError as error:
         raise BadInputError(f"{address}: this machine cannot reach {host!r} ({error})") from error

@@ -46,7 +46,7 @@ class Node:
     access: Access = field(default_factory=Access)
     engine: EngineChoice = ANY_ENGINE
     meter: str = AUTO
-    """What measures the energy of an agent that the launcher starts."""
+    """The meter of the energy of an agent that the launcher starts."""
     slots: int = 1
     """How many slots are at its address."""
     data: str | None = None
@@ -99,7 +99,8 @@ class PushedFrames(Protocol):
     @property
     def descriptor(self) -> int | None:
         """A file descriptor that is readable once `seen` has something new; None if all frames are
-        there when the stream begins."""
+        available when the stream begins.
+        """
         ...
 
     @property
@@ -113,7 +114,7 @@ class PushedFrames(Protocol):
         ...
 
     def hold(self, frames: int) -> None:
-        """Note that the channels of the epoch that begins hold so many frames at a time."""
+        """Note that the channels of the epoch that begins hold `frames` frames at a time."""
         ...
 
     def seen(self) -> tuple[int, bool]:
@@ -130,7 +131,7 @@ class PushedFrames(Protocol):
     def __getitem__(self, index: int) -> Frame: ...
 
     def traces(self, index: int) -> Sequence[FrameTrace]:
-        """Who follows this frame, whose result is not taken yet."""
+        """The traces of this frame, whose result is not taken yet."""
         ...
 
 
@@ -139,7 +140,7 @@ class PushedNetwork:
     """The frames of one network, which streams by itself, and who takes their results.
 
     `inputs` are the network's inputs in the plan, and the keys of its frames; they matter only
-    beside other networks.
+    together with other networks.
     """
 
     inputs: tuple[str, ...]
@@ -162,10 +163,11 @@ Learn = Callable[[Plan, Rehearsed], None]
 """Learns from what nodes have measured in the rehearsal of a plan."""
 
 Replan = Callable[[PlanRequest, Plan | None, IsWanted], CutPlan]
-"""Searches the plan that a request describes; the second argument is the plan to beat, if any.
+"""Searches for the plan that a request describes; the second argument is the plan to beat, if any.
 
-It runs in another thread while the run goes on, and can call the third argument to find out whether
-the plan is still wanted. Raises `LauncherError` if there is no such plan."""
+It runs in another thread while the run continues, and can call the third argument to find out
+whether the plan is still wanted. Raises `LauncherError` if there is no such plan.
+"""
 
 
 REMOTE_S = 3.0
@@ -176,16 +178,16 @@ REMOTE_S = 3.0
 class RunOptions:
     """The options of a run: the user's sections `run` and `recovery`, and what belongs to this run.
 
-    `replan` searches another plan while the run goes on; without it, or if `recovery` is not
+    `replan` searches for another plan while the run continues; without it, or if `recovery` is not
     enabled, the loss of a node ends the run. Agents that the run starts keep subnets in `cache`;
     with `keep_agents` they are not ended after the run. `trace` is the file for a trace of all
-    agents (`launcher.run.tracing`). A source with a pace of its own needs `source_period_s` for
-    each frame, at least. `state` is the network's state before the first frame, by tensor name;
-    zeros if it is not given. With `check_phases`, a phase has failed if its outputs
-    contain NaN or infinity and its inputs do not. `consent` is heard if recovery is to ask. The
-    times of all frames are kept if the run is `timed`, and take memory for each. `absent` says of
-    nodes why they were found absent just before. If too few nodes answer, the run waits for others
-    for `start_wait_s` before its first frame. Other threads look at the run by `observation`. If it
+    agents (`launcher.run.tracing`). A source with its own pace needs `source_period_s` for each
+    frame, at least. `state` is the network's state before the first frame, by tensor name; zeros if
+    it is not given. With `check_phases`, a phase has failed if its outputs contain NaN or infinity
+    and its inputs do not. `consent` is asked if recovery is to ask the user. The times of all
+    frames are kept if the run is `timed`, and take memory for each. `absent` says of nodes why they
+    were found absent just before. If too few nodes answer, the run waits for others for
+    `start_wait_s` before its first frame. Other threads look at the run by `observation`. If it
     `follows` frames, those with a `FrameTrace` get the times of their firings.
     """
 
@@ -210,7 +212,7 @@ class RunOptions:
 
     @property
     def recovers(self) -> bool:
-        """Whether the run goes on without a node that is lost."""
+        """Whether the run continues without a node that is lost."""
         return self.recovery.enabled and self.replan is not None
 
 
@@ -257,7 +259,7 @@ class RunResult:
     welcome: Mapping[str, Welcome] = field(default_factory=dict)
     """Each agent's description of itself."""
     engines: Mapping[str, EngineChoice] = field(default_factory=dict)
-    """What each node computed with."""
+    """The engine with which each node computed."""
     recoveries: tuple[Recovery, ...] = ()
     """The completed changes of epochs, in order."""
     absences: tuple[Absence, ...] = ()

@@ -46,10 +46,10 @@ class StreamedResults(Generic[Given]):
         self._error: BaseException | None = None
 
     def __iter__(self) -> Iterator[Outputs]:
-        """Yield the results, each as soon as it is there, until the frames end.
+        """Yield the results, each as soon as it has arrived, until the frames end.
 
-        What reading or submitting them raised is raised after the results of the frames before.
-        A consumer that leaves closes the stream.
+        Errors of reading or submitting are raised after the results of the frames before. A
+        consumer that leaves closes the stream.
         """
         try:
             while (outputs := self.next()) is not None:
@@ -58,7 +58,7 @@ class StreamedResults(Generic[Given]):
             self.close()
 
     def next(self) -> Outputs | None:
-        """Return the next result once it is there; None behind the last, and once closed.
+        """Return the next result once it has arrived; None after the last, and once closed.
 
         Raises as iterating does.
         """

@@ -1,4 +1,4 @@
-"""What a request is answered with if it cannot be served: one table for HTTP and gRPC."""
+"""The answers to requests that cannot be served: one table for HTTP and gRPC."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class RunsCollector:
         version: str,
         state_is_written: bool | None = None,
     ) -> None:
-        """`state_is_written` is None where there is no state to be written."""
+        """`state_is_written` is None where no state is to be written."""
         self._state_is_written = state_is_written
         self._views = views
         self._models = models

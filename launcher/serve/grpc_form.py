@@ -72,7 +72,7 @@ class InferMessage:
     """That of the model; empty for the present one."""
     size_bytes: int
     rest: bytes
-    """What is not tensors sent as bytes."""
+    """The message without the tensors that are sent as bytes."""
     raw: Sequence[memoryview]
 
 

@@ -1,7 +1,7 @@
 """The protocol over gRPC, carried by grpcio.
 
-Methods that take one message are declared as if they took a stream, which looks the same on the
-wire: so a message that arrives too slowly can be given up.
+Methods that take one message are declared as if they took a stream, which is the same on the wire:
+so a message that arrives too slowly can be refused.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from launcher.serve.room import TransferRoom
 from launcher.serve.service import Service
 
 PATIENCE_S = 0.5
-"""How long a message may take to arrive while others wait for room; how much of it has come is not
-known."""
+"""How long a message may take to arrive while others wait for room; how much of it has arrived is
+not known.
+"""
 
 FRAME_BYTES = 1 << 20
-"""Of HTTP/2, instead of 16 KiB: a tensor comes in fewer pieces."""
+"""HTTP/2's frame size, instead of 16 KiB: a tensor comes in fewer pieces."""
 
 FOR_EVERYBODY = ("ServerLive", "ServerReady")
 """Methods without a token."""
@@ -132,7 +133,7 @@ class _Ends:
         return asyncio.get_running_loop().call_later(limit_s, self._close, context.peer())
 
     def _close(self, peer: str) -> None:
-        if not self._late:  # others of the same connection will be late, too
+        if not self._late:  # others of the same connection will also be late
             asyncio.get_running_loop().call_later(STRANGERS_S / 10, self._close_late)
         self._late.add(peer)
 

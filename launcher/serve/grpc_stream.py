@@ -1,9 +1,9 @@
 """`ModelStreamInfer`: a client's requests and their answers, both as streams of one gRPC call.
 
 Answers are sent in the order of the requests. A request that is refused is answered with an error,
-and the call goes on. Of each call, a bounded number of requests is under way; while there are as
-many, no more are read, so that HTTP/2 slows the client down. Requests of a client that has gone
-are cancelled.
+and the call continues. Of each call, a bounded number of requests is under way; while there are as
+many, no more are read, so that HTTP/2 slows the client down. Requests of a client that has gone are
+cancelled.
 """
 
 from __future__ import annotations

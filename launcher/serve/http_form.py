@@ -47,7 +47,7 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class Call:
-    """What a request's method and path ask for; `model` is empty for the server itself."""
+    """The route that a request's method and path name; `model` is empty for the server itself."""
 
     what: str
     model: str = ""
@@ -72,7 +72,7 @@ def route(method: str, path: str) -> Call:
 
 
 class _Parameters(BaseModel):
-    """Those that mean something here; all others are ignored, as the protocol has it."""
+    """The parameters that mean something here; the protocol has all others ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -246,7 +246,7 @@ def _encoded(data: object) -> bytes:
 
 
 def server_metadata(version: str) -> dict[str, object]:
-    """What the server says of itself."""
+    """The server's metadata."""
     return {"name": SERVER, "version": version, "extensions": list(EXTENSIONS)}
 
 
@@ -296,7 +296,7 @@ def model_config(model: ServedModel) -> dict[str, object]:
 
 
 def model_statistics(models: Sequence[ServedModel]) -> dict[str, object]:
-    """What was counted, as Triton's extension has it."""
+    """The counts, as in Triton's extension."""
     return {
         "model_stats": [
             {

@@ -40,7 +40,7 @@ PATIENCE_S = 0.25
 """How long nothing may come of a body, or leave of an answer, while others wait for room."""
 
 BUFFER_BYTES = 32 * 1024
-"""What aiohttp reads of a body that nothing asks for yet."""
+"""The bytes that aiohttp reads ahead of a body."""
 
 LARGE_JSON_BYTES = 1 << 20
 """A body that is read in another thread, because that takes long."""
@@ -49,7 +49,7 @@ LARGE_BYTES = 64 * 1024
 """An answer that the kernel may not take at once."""
 
 ENCODINGS = ("gzip", "deflate")
-"""Those in which Triton's clients compress bodies."""
+"""The encodings in which Triton's clients compress bodies."""
 
 _GIVEN_UP = {one.http_status for one in (Refusal.TOO_LARGE, Refusal.TOO_SLOW, Refusal.FULL)}
 
@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 _protocol_log = logging.getLogger(f"{__name__}.protocol")
 _protocol_log.addFilter(
     lambda record: not (record.exc_info and isinstance(record.exc_info[1], _CLIENTS_ERRORS))
-)  # else each client could fill the log with what is no HTTP
+)  # else each client could fill the log with bytes that are not HTTP
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """The protocol's protobuf messages, made at run time from the compiled `open_inference.proto`.
 
-They are in a pool of their own, so that a program may import another copy of the protocol beside.
+They are in a separate pool, so that a program may import another copy of the protocol as well.
 `bytes` fields of megabytes are kept out of protobuf, which would copy them: a repeated field may
 stand anywhere in a message, and `parted` and `field` take it out and put it in.
 """

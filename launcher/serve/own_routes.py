@@ -1,6 +1,6 @@
-"""What the server answers about itself, beside the Open Inference Protocol.
+"""The server's routes about itself, in addition to the Open Inference Protocol.
 
-Its own interface lives under `/csdf-edge/v1/` on the HTTP port. Prometheus looks for `/metrics`.
+Its own interface lives under `/csdf-edge/v1/` on the HTTP port. Prometheus reads `/metrics`.
 """
 
 from __future__ import annotations

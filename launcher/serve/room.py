@@ -84,7 +84,7 @@ class TransferRoom:
                 try:
                     return await asyncio.shield(reading)
                 finally:
-                    await asyncio.wait((reading,))  # a thread goes on without who asked for it
+                    await asyncio.wait((reading,))  # a cancelled request's thread continues
 
         return await self._hold(size_bytes, transfer, limit_s, then)
 

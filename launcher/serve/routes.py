@@ -23,7 +23,7 @@ MOST_WAITING = 256
 """Requests that wait so; more are refused at once."""
 
 MOST_WAITING_BYTES = 64 << 20
-"""Of those requests."""
+"""The most bytes of those requests."""
 
 
 @dataclass(eq=False)
@@ -88,7 +88,7 @@ class Routes:
         self._describe()
 
     def forget(self, model: str) -> None:
-        """There is no such model any more."""
+        """Forget a model that no longer exists."""
         self._current.pop(model, None)
         self._describe()
 
@@ -106,8 +106,8 @@ class Routes:
     ) -> AsyncIterator[ServedVersion]:
         """Give the version that a request is bound to while the context lasts.
 
-        Of the request, `held_bytes` have been read. Raises `RequestError` if there is no version,
-        or none in time.
+        `held_bytes` of the request have been read. Raises `RequestError` if there is no version, or
+        none in time.
         """
         if name in self.repository.unready:
             await self._wait_for(name, held_bytes)

@@ -1,4 +1,4 @@
-"""What both servers do with a request, once it is arrays."""
+"""Serves a request, once it is arrays, for both servers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from launcher.view.sampling import RecentSamples
 
 @dataclass(frozen=True)
 class ClientLimits:
-    """What bounds the harm of slow clients and of many; for each of the two servers."""
+    """Bounds on the harm of slow clients and of many; for each of the two servers."""
 
     read_s: float = 30.0
     """For a request to arrive, from its beginning to its end, and for a connection to begin one."""
     connections: int = 1024
     room_bytes: int = 12 << 20
-    """Of requests that are arriving and answers that are leaving, over all connections."""
+    """For requests that are arriving and answers that are leaving, over all connections."""
     streams: int = 32
     """Calls of `ModelStreamInfer`, which may last as long as their clients want."""
     stream_in_flight: int = 16
@@ -38,7 +38,7 @@ class ClientLimits:
 
 
 LARGE_MESSAGE_BYTES = 32 << 20
-"""What a gRPC message may have where models may come that are larger than the first ones."""
+"""The limit of a gRPC message where models may be added that are larger than the first ones."""
 
 
 @dataclass
@@ -51,10 +51,10 @@ class Service:
     sinks: ServedSinks | None = None
     control: Control | None = None
     views: Callable[[], Sequence[RunView]] = tuple
-    """What each run looks like now; waits as `LiveCluster.view` does."""
+    """The present view of each run; waits as `LiveCluster.view` does."""
     traces: RequestTraces | None = None
     recent: RecentSamples = field(default_factory=RecentSamples)
-    """What the runs did in the last minutes."""
+    """The samples of the last minutes."""
     metrics_are_open: bool = False
     """Whether `/metrics` is answered without the token."""
     version: str = field(default_factory=lambda: version("csdf-edge"))

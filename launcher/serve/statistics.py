@@ -14,7 +14,7 @@ OUTCOMES = ("success", "full", "invalid", "failed", "cancelled")
 
 @dataclass
 class Duration:
-    """So many requests, and the sum of their times in nanoseconds."""
+    """The number of requests, and the sum of their times in nanoseconds."""
 
     count: int = 0
     ns: int = 0
@@ -31,15 +31,18 @@ class Duration:
 
 @dataclass
 class Statistics:
-    """Of one model. The cluster does not say how long a frame waits in it, so all the time from
-    submission to result counts as `compute_infer`, and none as `queue`."""
+    """The statistics of one model.
+
+    The cluster does not say how long a frame waits in it, so all the time from submission to result
+    counts as `compute_infer`, and none as `queue`.
+    """
 
     success: Duration = field(default_factory=Duration)
     fail: Duration = field(default_factory=Duration)
     outcomes: Counter[str] = field(default_factory=Counter)
     """How many requests ended in each of `OUTCOMES`."""
     latencies: Latencies = field(default_factory=Latencies)
-    """Those of successful requests."""
+    """The latencies of successful requests."""
 
     def add(self, outcome: str, ns: int) -> None:
         """Count a request that has ended after `ns` nanoseconds."""

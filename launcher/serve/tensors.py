@@ -41,7 +41,7 @@ EXTENSIONS = (
     "model_repository",
     "statistics",
 )
-"""Those of the protocol's extensions that are served."""
+"""The extensions of the protocol that are served."""
 
 JSON_BYTES_PER_NUMBER = 32
 """A number as JSON with its comma and white space, at most."""
@@ -50,10 +50,10 @@ BYTES_PER_VARINT = 10
 """A whole number in protobuf, at most; FP32, FP64 and BOOL are as long as in memory."""
 
 MESSAGE_BYTES = 64 * 1024
-"""What a request may hold beside its tensors."""
+"""The bytes of a request without its tensors."""
 
 FEW = 10_000
-"""What a request may have of anything but numbers: fields, texts, objects."""
+"""The most fields, texts or objects of a request: of anything but numbers."""
 
 MOST_DIMENSIONS = 64
 

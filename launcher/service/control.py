@@ -42,7 +42,7 @@ class ControlFile:
 
 
 class NotRunningError(LauncherError):
-    """There is no service in this folder."""
+    """No service runs in this folder."""
 
 
 class ServiceClient:

@@ -64,20 +64,20 @@ FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """How long a release that failed waits before it is tried again: twice as long each time."""
 
 PROVEN_S = 60.0
-"""A release that has served for so long has no failures behind it."""
+"""A release that has served for this time has no failures counted against it."""
 
 _S = ReleaseState
 
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """What is wanted of a model, and how far it is."""
+    """The state that is wanted of a model, and its progress."""
 
     name: str
     version: str
     """The version that is wanted; empty if the model is being removed."""
     state: str
-    """Of the wanted release (`ReleaseState`), or `waiting`, or `removed`."""
+    """The state of the wanted release (`ReleaseState`), or `waiting`, or `removed`."""
     reason: str
     """Why it has failed, or last failed."""
     since_s: float
@@ -112,7 +112,7 @@ class _Life:
 
 @dataclass(slots=True)
 class _Model:
-    """What is wanted of a model and what there is."""
+    """The wanted release of a model, and those that exist."""
 
     name: str
     since_s: float

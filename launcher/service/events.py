@@ -14,7 +14,7 @@ class ModelRelease:
     """A version of a model, and how it is deployed.
 
     `digest` identifies the model's files and everything that its deployment depends on. A release
-    that is opened anew, with agents of its own, has a higher `renewal`.
+    that is opened again, with its own agents, has a higher `renewal`.
     """
 
     model: str
@@ -52,8 +52,8 @@ ALIVE = frozenset(ReleaseState) - {ReleaseState.FAILED}
 class Applied:
     """These releases are wanted from now on, and no others.
 
-    With `may_gap`, one that does not fit beside the former version of its model takes its place
-    after that is closed, so that for a while no version of the model serves.
+    With `may_gap`, a release that does not fit next to the former version of its model is opened
+    after that one is closed, so that for a while no version of the model serves.
     """
 
     generation: int
@@ -63,7 +63,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """The releases of these models are to be opened anew."""
+    """The releases of these models are to be opened again."""
 
     models: tuple[str, ...]
 

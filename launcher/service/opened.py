@@ -1,4 +1,4 @@
-"""Opens, checks and closes one release, in a thread of its own."""
+"""Opens, checks and closes one release, in its own thread."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class OpenedRelease:
         self.release = release
         self.live: LiveCluster | None = None
         self.stage = ""
-        """What is done for its loading, for people."""
+        """The present step of its loading, for people."""
         self._cluster = cluster
         self._turns = turns
         self._held = held

@@ -1,6 +1,6 @@
 """Performs what the service's core decides, and answers the operator's commands.
 
-One event loop has both servers, the core and the commands; each release has a thread of its own
+One event loop has both servers, the core and the commands; each release has its own thread
 (`launcher.service.opened`), and one more thread writes the database. Events of all of them come in
 one queue, and the loop handles them one by one.
 """
@@ -114,7 +114,7 @@ class RunningService:
         self._events: asyncio.Queue[Event | Note] = asyncio.Queue()
 
     def views(self) -> tuple[RunView, ...]:
-        """Return what the run of each open release looks like now; for any thread."""
+        """Return the present view of each open release's run; for any thread."""
         lives = [opened.live for opened in tuple(self._opened.values())]
         return tuple(live.view() for live in lives if live is not None)
 
@@ -304,7 +304,7 @@ class RunningService:
             await self._note(Note("error", f"{path} was not applied: {error}"))
 
     async def restart(self, node: str) -> dict[str, Any]:
-        """Open the releases on a node anew, with agents of their own; raises `BadInputError`."""
+        """Open the releases on a node again, with their own agents; raises `BadInputError`."""
         nodes = self._known[-1].nodes
         if node not in nodes:
             raise BadInputError(f"there is no node {node!r}; there are {', '.join(nodes)}")
@@ -411,7 +411,7 @@ def _applied(generation: Generation, *, may_gap: bool = False) -> Applied:
 def _changes(
     before: Generation, serving: Mapping[str, ModelRelease], after: Generation
 ) -> list[str]:
-    """What is different, model by model, in sentences.
+    """Describe the differences, model by model, in sentences.
 
     It is compared with what serves, whatever was wanted last and has failed; where nothing serves
     a model, with what was wanted.

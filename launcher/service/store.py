@@ -29,7 +29,7 @@ from launcher.service.events import ModelRelease
 from nodes.host.folders import user_folder
 
 KEPT_GENERATIONS = 10
-"""Generations that are kept beside those with a release that was good last."""
+"""Generations that are kept in addition to those of the last good releases."""
 
 KEPT_EVENTS = 10_000
 
@@ -39,7 +39,7 @@ DRAFT = ".draft-"
 """How the name of a folder begins into which a model's files are being copied."""
 
 _DRAFTS = (".control.json.*",)
-"""Files that are there for a moment; a process that is killed may leave one behind."""
+"""Files that exist for a moment; a process that is killed may leave one behind."""
 
 _MAKE_ROOM = "make room on its disk, or make it writable again"
 
@@ -72,7 +72,7 @@ CREATE TABLE IF NOT EXISTS events (
 APPLIED = "applied"
 
 _FORMAT = 1
-"""Of the database; increased when an older program could misread it."""
+"""The format of the database; increased when an older program could misread it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,9 @@ class KeptModel:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What was applied once: `text` is the cluster.yaml at `path` with absolute paths, in which
-    the models are the files that the state folder keeps."""
+    """A cluster.yaml that was applied: `text` is the cluster.yaml at `path` with absolute paths, in
+    which the models are the files that the state folder keeps.
+    """
 
     number: int
     applied_s: float
@@ -214,10 +215,10 @@ class StateError(RunFailedError):
 
 
 class Store:
-    """The database in a folder, and the files beside it; see the module."""
+    """The database in a folder, and the files next to it; see the module."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises `BadInputError` for what is no database of this program."""
+        """Raises `BadInputError` for a file that is not a database of this program."""
         self.folder = folder
         self.files = folder / FILES
         self.problem = ""
@@ -396,7 +397,7 @@ class Store:
         return event
 
     def events(self, after: int = 0, most: int = KEPT_EVENTS) -> list[StoredEvent]:
-        """Return the last events, the oldest first, at most so many."""
+        """Return the last events, the oldest first, at most `most`."""
         return _last_events(self._database, after, most)
 
 

@@ -2,7 +2,7 @@
 
 systemd ends a service whose loop no longer says that it turns (`WatchdogSec`), and starts it again
 after every end that nobody asked for. `launch down`, `systemctl stop` and SIGTERM end it with exit
-code 0, which is no reason to start it again.
+code 0, after which systemd does not start it again.
 
 The system's service has its own user, which owns its state and nothing else: who breaks into
 the servers is neither root nor somebody whose home is on the machine. The file is applied as that

@@ -1,4 +1,4 @@
-"""Runs the service in the foreground until it is told to end (`launch up`)."""
+"""Runs the service in the foreground until it is asked to end (`launch up`)."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def apply_first(folder: Path, path: Path | None = None) -> list[str]:
 
 
 def up(folder: Path, path: Path | None, progress: ProgressDisplay) -> int:
-    """Keep the service of a state folder until it is told to end; return the exit code.
+    """Run the service of a state folder until it is asked to end; return the exit code.
 
-    With a `path`, that cluster.yaml is applied first; without, the last one goes on. Raises
+    With a `path`, that cluster.yaml is applied first; without, the last one continues. Raises
     `LauncherError`, and `KeyboardInterrupt` after Ctrl-C once all requests are answered.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -61,7 +61,7 @@ def annotated(result: FrameResult) -> Array:
 def encoded(result: FrameResult, suffix: str, quality: int) -> bytes:
     """Return the annotated image as a file's content; `suffix` is .jpg or .png.
 
-    Raises `ResultRefusedError` if there is no image, or one that the format cannot have.
+    Raises `ResultRefusedError` if there is no image, or one that the format cannot hold.
     """
     image = cv2.cvtColor(annotated(result), cv2.COLOR_RGB2BGR)
     settings = [cv2.IMWRITE_JPEG_QUALITY, quality] if suffix == ".jpg" else []

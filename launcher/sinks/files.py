@@ -34,7 +34,7 @@ _FOR_EVER = (
     errno.ELOOP,
     errno.ENAMETOOLONG,
 )
-"""What no later attempt can write. Room on a disk, a mount or a server may come back."""
+"""Errors that no later attempt can avoid. Room on a disk, a mount or a server may come back."""
 
 UNBOUNDED = 1 << 62
 """More bytes and files than any disk has."""
@@ -98,7 +98,7 @@ class NumberedFiles:
 
     folder: Path
     before: str
-    """What stands before the number in their names."""
+    """The part of their names before the number."""
     after: str
     most_files: int = UNBOUNDED
     most_bytes: int = UNBOUNDED

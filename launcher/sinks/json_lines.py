@@ -75,7 +75,7 @@ class JsonLinesConfig(SinkConfig):
 
 
 class JsonLinesSink:
-    """The file that is written, and the full ones beside it."""
+    """The file that is written, and the full ones next to it."""
 
     needs_image = False
 
@@ -120,7 +120,7 @@ class JsonLinesSink:
                 self._full.make_room(file.size_bytes + len(line))
                 file.append(line, result.taken_s)
             except OSError:
-                self.close()  # the next attempt opens the file anew, and repairs it
+                self.close()  # the next attempt opens the file again, and repairs it
                 raise
 
     def _opened(self) -> _LineFile:

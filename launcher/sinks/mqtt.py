@@ -274,7 +274,7 @@ class _Connection:
         """Connect; return what is wrong, None once the broker has accepted the connection."""
         try:
             self._client.connect(host, port, keepalive_s)
-        except (OSError, ValueError) as error:  # ValueError: of a name that is no host
+        except (OSError, ValueError) as error:  # ValueError: the name is not a host's
             self._ended = f"cannot connect: {reason(error)}"
             return self._ended
         self._client.loop_start()

@@ -3,7 +3,7 @@
 The report of the run goes to standard error then, so that standard output has nothing but results.
 A reader that has exited ends the run as it ends every command: `BrokenPipeError` passes through. A
 reader that stops reading loses nothing; the sink gives up an attempt after `PATIENCE_S`, and the
-next one goes on within the line. Every other error, such as a full disk behind standard output,
+next one continues within the line. Every other error, such as a full disk behind standard output,
 ends the run too and may leave half a line there; the kind `json-lines` never does.
 """
 
@@ -43,7 +43,7 @@ class StdoutSink:
         self._descriptor = descriptor
         self._patience_s = patience_s
         self._left = memoryview(b"")
-        """What is left to write of the line of the frame `_begun`."""
+        """The unwritten rest of the line of the frame `_begun`."""
         self._begun: int | None = None
 
     def write(self, result: FrameResult) -> None:

@@ -257,7 +257,7 @@ class WebhookSink:
 
 
 class _Deadline:
-    """Shuts a socket after a time, because every byte of a slow answer begins a timeout anew."""
+    """Shuts a socket after a time, because every byte of a slow answer restarts a timeout."""
 
     def __init__(self, connection: HTTPConnection, after_s: float) -> None:
         self.socket: socket.socket | None = None

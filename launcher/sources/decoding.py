@@ -1,4 +1,4 @@
-"""Decodes a video by PyAV (ffmpeg's libraries) in a thread of its own.
+"""Decodes a video by PyAV (ffmpeg's libraries) in a separate thread.
 
 libav blocks where Python cannot interrupt it: on a camera that says nothing, in a driver. So
 `frames` waits for a thread that decodes, and can leave it. The thread ends by itself when libav
@@ -64,7 +64,7 @@ _PROTOCOLS_OF_SCHEMES = {
     **dict.fromkeys(("rtmpe", "rtmpt", "rtmpte", "rtmpts"), "ffrtmpcrypt,ffrtmphttp,http,https"),
     "mmsh": "http",
 }
-"""What libav opens for an address of a scheme, in addition to the scheme itself and `_BELOW`."""
+"""Protocols that libav opens for an address of a scheme, beyond the scheme itself and `_BELOW`."""
 
 _LASTING = (
     av.error.ProtocolNotFoundError,
@@ -74,12 +74,12 @@ _LASTING = (
     av.error.HTTPUnauthorizedError,
     av.error.HTTPForbiddenError,
 )
-"""What another attempt would not change."""
+"""Errors that another attempt would not change."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """What is decoded, and how; `path` is the file, None if libav opens `url` itself."""
+    """The video to decode, and how; `path` is the file, None if libav opens `url` itself."""
 
     url: str
     path: Path | None
@@ -425,7 +425,7 @@ def _upright(frame: VideoFrame) -> Array:
 
 
 def _words(error: Exception) -> str:
-    """What PyAV's error says, without the address, which may have a password."""
+    """The text of PyAV's error, without the address, which may have a password."""
     if isinstance(error, av.error.ArgumentError):
         return f"it is not valid, or has more than {MOST_PIXELS // 10**6} million pixels"
     if isinstance(error, av.error.FFmpegError):

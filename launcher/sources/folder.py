@@ -5,8 +5,8 @@ link to one is made there, so that nothing is looked up again and again. It says
 programs on this machine do: files that another machine puts into a folder of a network file system
 are not noticed.
 
-Files that are there at the start may still be written. One that cannot be read, or that changes
-while it is read, is not taken then; it is read when it is closed.
+Files that exist at the start may still be written. One that cannot be read, or that changes while
+it is read, is not taken then; it is read when it is closed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class FolderConfig(SourceConfig):
 
 
 _Identity = tuple[int, ...]
-"""What changes when a file is written or replaced."""
+"""Figures of a file that change when it is written or replaced."""
 
 
 class FolderSource:
@@ -151,7 +151,7 @@ class FolderSource:
                 yield event.name
 
     def _is_link(self, name: str) -> bool:
-        """Whether a new name is that of a file that was there before."""
+        """Whether a new name is that of a file that existed before."""
         try:
             about = os.lstat(self._folder / name)
         except OSError:
@@ -190,7 +190,7 @@ class FolderSource:
 
     def _put_away(self, name: str) -> None:
         path = self._folder / name
-        if self._identity(name) != self._taken.get(name):  # another file of that name has come
+        if self._identity(name) != self._taken.get(name):  # another file of that name has arrived
             return
         try:
             if self._after == "delete":
@@ -245,7 +245,7 @@ class _Event:
 
 
 class _Watch:
-    """What the kernel says about a folder; raises `SourceLostError` if it says nothing."""
+    """The kernel's events of a folder; raises `SourceLostError` if it gives none."""
 
     def __init__(self, folder: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -267,7 +267,7 @@ class _Watch:
             os.close(self.descriptor)
 
     def read(self) -> Iterator[_Event]:
-        """Yield the events that have come."""
+        """Yield the events that have arrived."""
         data, at = os.read(self.descriptor, _EVENTS_BYTES), 0
         while at < len(data):
             _, mask, _, length = _HEAD.unpack_from(data, at)

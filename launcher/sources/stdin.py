@@ -137,7 +137,7 @@ class _Bytes:
         return bytes(self._read[:count])
 
     def read(self, count: int = 0, /) -> bytes:
-        """Return so many bytes; raises `EOFError` if there are fewer."""
+        """Return `count` bytes; raises `EOFError` if there are fewer."""
         while len(self._read) < count:
             if not self._more():
                 raise EOFError("the input ends in the middle of it")

@@ -136,7 +136,7 @@ class Batches:
         return count if is_open else math.ceil(count / self._size)
 
     def hold(self, frames: int) -> None:
-        """See `PushedFrames.hold`; beside the batches that the channels hold, one is formed."""
+        """See `PushedFrames.hold`; one more batch is formed than the channels hold."""
         self._frames.hold((frames + 1) * self._size)
 
     def seen(self) -> tuple[int, bool]:

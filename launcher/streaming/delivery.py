@@ -1,4 +1,4 @@
-"""Delivers results to a sink in a thread of its own: queues, drops, retries and counts them.
+"""Delivers results to a sink in a separate thread: queues, drops, retries and counts them.
 
 A result that was put here is delivered, dropped, refused, or waits; none is delivered twice, and
 they are delivered in order. The result that is being written waits too.
@@ -23,7 +23,7 @@ from launcher.view.frames import FINE_BOUNDS_S, Latencies
 
 @dataclass(frozen=True, slots=True)
 class SinkCounts:
-    """What became of the results that a sink was given: `given` is the sum of the other four."""
+    """Counts of a sink's results, by outcome: `given` is the sum of the other four."""
 
     given: int = 0
     delivered: int = 0
@@ -71,7 +71,7 @@ class Delivery:
 
     @property
     def counts(self) -> SinkCounts:
-        """What became of the results so far."""
+        """The counts of the results so far."""
         delivered, refused = self._delivered, self._refused  # before the queue, which is ahead
         queued = self._results.counts
         return SinkCounts(queued.offered, delivered, queued.dropped, refused)

@@ -128,7 +128,7 @@ class Outcome:
     report: Report | None
     complete: CompletedRun | None = None
     engines: Mapping[str, EngineChoice] = field(default_factory=dict)
-    """What the nodes of a plan that was not run compute with, or are asked for."""
+    """The engines of the nodes of a plan that was not run, or those asked for."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why measurements chose these engines, by node."""
     batch: BatchChoice | None = None
@@ -161,7 +161,7 @@ def launch(
 
 
 _OTHER_DISK = "name a folder on another disk: by TMPDIR, or by --save for a plan that is saved"
-"""What to do where subnets do not fit; see `_subnets_folder`."""
+"""The remedy where subnets do not fit; see `_subnets_folder`."""
 
 
 @contextmanager
@@ -319,10 +319,10 @@ def open_live(
 ) -> Iterator[Live]:
     """Plan and deploy what `request` names, and stream the frames that are submitted.
 
-    Each network has a stream of its own, in which at most `most` frames are under way. Inputs,
-    results and comparison of the request play no part; the simplified network is compared with the
-    file, once per model. `check` is called with the model before anything is started. A service
-    waits without a limit for the nodes that it needs to begin, unless the user sets one. Raises
+    Each network has its own stream, in which at most `most` frames are under way. Inputs, results
+    and comparison of the request play no part; the simplified network is compared with the file,
+    once per model. `check` is called with the model before anything is started. A service waits
+    without a limit for the nodes that it needs to begin, unless the user sets one. Raises
     `LauncherError`.
     """
     with ExitStack() as stack:
@@ -374,7 +374,7 @@ class Live:
 
 @dataclass(frozen=True)
 class _Job:
-    """What the user asks for, read and checked before any agent is started."""
+    """The user's request, read and checked before any agent is started."""
 
     request: Request
     planner: Planner
@@ -385,13 +385,13 @@ class _Job:
     absent: Mapping[str, str] = field(default_factory=dict)
     """Why nodes cannot be used when the run begins, in sentences."""
     hopeless: frozenset[str] = frozenset()
-    """Those of them that cannot be used however long the run waits."""
+    """Absent nodes that cannot be used however long the run waits."""
     full: Mapping[str, str] = field(default_factory=dict)
     """Why nodes that answer have no room for anything, in sentences."""
 
     @property
     def cluster(self) -> Cluster:
-        """What the user wrote."""
+        """The cluster as the user wrote it."""
         return self.planner.cluster
 
     @property

@@ -94,7 +94,7 @@ def _output(model: Model, name: str) -> TensorInfo:
 
 
 class LiveModel:
-    """One network of a cluster, which has a stream of frames of its own (`LiveCluster.model`).
+    """One network of a cluster, which has its own stream of frames (`LiveCluster.model`).
 
     All methods may be called from any thread. A frame is a mapping of input names to arrays of the
     shapes and dtypes in `inputs`, in any byte order and layout, or to nested lists of numbers;
@@ -180,7 +180,7 @@ class LiveModel:
         While as many frames are under way as the cluster takes, this waits, `timeout_s` at the
         longest. Then, and at once unless it is to `block`, it raises `FullError`. Callbacks of the
         future run in the cluster's own thread and hold it up while they run. Without `copy`, the
-        arrays must not be written to until the result is there. A `withdrawal` ends the wait.
+        arrays must not be written to until the result has arrived. A `withdrawal` ends the wait.
         """
         checked = self._checked(frame, copy=copy)
         return self._network.submit(
@@ -190,7 +190,7 @@ class LiveModel:
     def stream(
         self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int | None = None
     ) -> Iterator[dict[str, Array]]:
-        """Yield the results of `frames`, in order, each as soon as it is there.
+        """Yield the results of `frames`, in order, each as soon as it has arrived.
 
         `frames` may never end. It is iterated in another thread, at most `in_flight` frames (by
         default 8 batches) ahead of the results that were taken. An exception that it raises is
@@ -212,7 +212,7 @@ class LiveModel:
         return self._networks[0].feed.ended
 
     async def infer_async(self, frame: Mapping[str, ArrayLike]) -> dict[str, Array]:
-        """As `infer`, without holding up the event loop.
+        """Do what `infer` does without blocking the event loop.
 
         A frame whose task is cancelled is not sent any more.
         """
@@ -229,7 +229,7 @@ class LiveModel:
     async def stream_async(
         self, frames: Iterable[Mapping[str, ArrayLike]], *, in_flight: int | None = None
     ) -> AsyncIterator[dict[str, Array]]:
-        """As `stream`, without holding up the event loop.
+        """Do what `stream` does without blocking the event loop.
 
         If its task is cancelled, frames that are not sent yet are cancelled as well.
         """
@@ -296,7 +296,7 @@ class LiveCluster(LiveModel):
         self._abandoned = weakref.finalize(self, _leave, stack, os.getpid())
 
     def view(self) -> RunView:
-        """Return what the cluster looks like now: its nodes, channels, counters and last events.
+        """Return the present state of the cluster: its nodes, channels, counters and last events.
 
         Waits until the agents have sent their statistics, less than half a second. At most once per
         second they are asked for them.

@@ -21,7 +21,7 @@ from launcher.tasks.opening import open_task
 
 @dataclass(frozen=True)
 class Ends:
-    """What stands at both ends of a stream: the source, the task and the sinks with their keys."""
+    """Both ends of a stream: the source, the task and the sinks with their keys."""
 
     source: Source
     task: Task

@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """What became of the items that were offered to a queue."""
+    """Counts of the items that were offered to a queue, by outcome."""
 
     offered: int = 0
     taken: int = 0
@@ -58,7 +58,7 @@ class OverloadQueue(Generic[Item]):
 
     @property
     def counts(self) -> QueueCounts:
-        """What became of the items so far."""
+        """The counts of the items so far."""
         with self._changed:
             return QueueCounts(self._offered, self._taken, self._dropped)
 

@@ -14,7 +14,7 @@ from launcher.streaming.gaps import GapLog, Gaps
 from launcher.streaming.overload import OverloadQueue
 
 MOST_REPORTED = 10
-"""How many refused frames, and results of a sink, have a message of their own; all are counted."""
+"""How many refused frames, and results of a sink, have their own message; all are counted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +60,7 @@ class Reader:
         """Read until the source ends, `most` frames were read, or `stop`; then close both ends.
 
         Raises `BadInputError` if the source can never give frames, and if its first frame was
-        awaited in vain too often; `RunFailedError` if it was lost later, too often in a row.
+        awaited in vain too often; `RunFailedError` if it was lost too often in a row later.
         """
         failures = 0
         try:

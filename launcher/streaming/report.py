@@ -44,7 +44,7 @@ class LatencyReport:
 
 @dataclass(frozen=True, slots=True)
 class SinkReport:
-    """What became of the results that a sink was given: `given` is the sum of the four below."""
+    """Counts of a sink's results, by outcome: `given` is the sum of the four below."""
 
     sink: str
     given: int
@@ -78,7 +78,7 @@ class StreamReport:
     frames_per_second: float
     gaps: Gaps
     latency: LatencyReport
-    """Until the result was there, before any sink had it."""
+    """The latency until the result arrived, before any sink had it."""
     in_flight: int
     period_planned_s: float
     sinks: tuple[SinkReport, ...]

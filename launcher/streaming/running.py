@@ -50,7 +50,7 @@ MOST_IN_FLIGHT = 10_000
 """More frames are in flight on no plan."""
 
 RATE_TICKS = 20
-"""Over how many looks at the stream the rate is shown, about ten seconds."""
+"""The number of samples over which the rate is shown, about ten seconds."""
 
 
 OpenEnds = Callable[[Request, Cluster, Model], Ends]
@@ -193,7 +193,7 @@ def _delivery(sink: Sink, keys: SinkConfig, reconnect: ReconnectConfig, say: Say
 
 
 def _overload(cluster: Cluster, *, is_live: bool) -> tuple[Overload, int]:
-    """What happens to frames that are not taken in time, and how many may wait."""
+    """The policy for frames that are not taken in time, and how many may wait."""
     config = cluster.config
     given = config.model_fields_set
     overload: Overload = "drop-oldest" if is_live else "block"

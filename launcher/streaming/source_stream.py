@@ -91,7 +91,7 @@ class SourceStream:
         self.reader = reader
         self.deliveries = tuple(deliveries)
         self.latencies = Latencies(FINE_BOUNDS_S)
-        """From when a frame was read until its result was there."""
+        """The times from the reading of a frame until its result arrived."""
         self.results = 0
         """How many results came."""
         self.began_s: float | None = None
@@ -137,7 +137,7 @@ class SourceStream:
         """Stream until the source ends, or `stop`; `show` is called now and then.
 
         Raises the first error of any part: `BadInputError` only if there was no result. If the
-        source ends by an error, or a frame does not fit, what was read before is delivered first.
+        source ends by an error, or a frame does not fit, frames read before are delivered first.
         """
         self._places = threading.Semaphore(in_flight)
         self._start("reader", self.reader.run)
@@ -200,7 +200,7 @@ class SourceStream:
         return closing
 
     def _after_results(self, error: BaseException) -> BaseException:
-        """Return the error; it is no mistake in the user's file any more once there is a result."""
+        """Return the error; once there is a result, it is not a mistake in the user's file."""
         return (
             _caused(str(error), error)
             if isinstance(error, BadInputError) and self.results

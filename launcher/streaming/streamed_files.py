@@ -1,6 +1,6 @@
-"""Streams the inputs of `launch` through a run, and hands results to what collects them.
+"""Streams the inputs of `launch` through a run, and hands results to their collector.
 
-Inputs are read in a thread of their own; with a pace, another one offers them at fixed times. The
+Inputs are read in a separate thread; with a pace, another one offers them at fixed times. The
 thread that collects results is the caller's.
 """
 

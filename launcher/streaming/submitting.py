@@ -1,7 +1,7 @@
 """Submits a source's frames to the networks of a cluster.
 
 A frame of several networks has the inputs of all, each under its network's name (`detector/image`),
-and so has its result the outputs. It is there once every network's result is.
+and its result has the outputs likewise. The result is complete once every network's has arrived.
 """
 
 from __future__ import annotations

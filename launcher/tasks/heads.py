@@ -35,7 +35,7 @@ MOST_CANDIDATES = 10_000
 """Candidates that are looked at, those of the best scores; a YOLO of 640 × 640 pixels has 8400."""
 
 FARTHEST = 1e6
-"""Coordinates are clipped to ± so many of the network's pixels, so that overlaps stay exact."""
+"""Coordinates are clipped to ± this many of the network's pixels, so that overlaps stay exact."""
 
 LARGEST_CLASS = 65_534
 

@@ -20,7 +20,7 @@ _BLOCK_PIXELS = 1 << 16
 """Pixels of a mask that are computed at a time, so that they stay in the processor's cache."""
 
 _ROUNDING = 1e-3
-"""What 32 bits may add to the edge of a box that lies between two pixels."""
+"""The rounding error of 32 bits at the edge of a box that lies between two pixels."""
 
 
 @dataclass(frozen=True, slots=True)

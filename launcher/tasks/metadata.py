@@ -30,7 +30,7 @@ _PAIR = re.compile(r"[\[(] ?([0-9]{1,5}), ?([0-9]{1,5}) ?[\])]")
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a model says of itself; `task` and `head` are "" if it says nothing."""
+    """A model's metadata; `task` and `head` are "" if it has none."""
 
     task: str = ""
     head: str = ""

@@ -76,7 +76,7 @@ class ObjectMask:
         (column, begins), (_, ends) = np.nonzero(change == 1), np.nonzero(change == -1)
         offset = (column + self.left) * height + self.top
         begins, ends = begins + offset, ends + offset
-        # A run that reaches the bottom goes on at the top of the next column.
+        # A run that reaches the bottom continues at the top of the next column.
         goes_on = begins[1:] == ends[:-1]
         begins = np.delete(begins, np.flatnonzero(goes_on) + 1)
         return _counts(begins, np.delete(ends, np.flatnonzero(goes_on)), width * height)

@@ -1,8 +1,8 @@
 """Chooses the decoder of a network: by what `cluster.yaml` says, else by what the model says.
 
 Without the key `task` only two signs count: metadata that name a task, and a classifier's output.
-Shapes alone are no proof that a network finds boxes, so that the form of boxes is recognised by
-shapes only where a task that finds them is known.
+Shapes alone do not prove that a network finds boxes, so the form of boxes is recognised by shapes
+only where a task that finds them is known.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ USUAL_POINTS = (17, 3)
 """COCO's key points of a person."""
 
 MOST_FINAL_ROWS = 1000
-"""Rows [1, N, 6] up to so many are boxes that the network has chosen itself; YOLOv5 with one class
-has the same rows, and at least 1575 of them from 160 × 160 pixels on."""
+"""Up to this many rows [1, N, 6] are boxes that the network has chosen itself; YOLOv5 with one
+class has the same rows, and at least 1575 of them from 160 × 160 pixels on.
+"""
 
 RT_DETR = "RTDETRDecoder"
 """The metadata's name of RT-DETR's head."""
@@ -33,7 +34,7 @@ RT_DETR = "RTDETRDecoder"
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """What is known of a network: its outputs, its input's width and height, and its facts."""
+    """The known facts of a network: its outputs, its input's width and height, and its facts."""
 
     outputs: tuple[Tensor, ...]
     size: tuple[int, int]
@@ -270,7 +271,7 @@ def _is_classifying(tensor: Tensor) -> bool:
 def _class_axis(tensor: Tensor, size: tuple[int, int]) -> tuple[int | None] | None:
     """Return the axis of the classes in a one-tuple, of None if the output has their numbers.
 
-    None if the output is no image of the input's proportions.
+    None if the output is not an image of the input's proportions.
     """
     shape = tensor.shape
     if len(shape) in (3, 4) and shape[0] != 1:

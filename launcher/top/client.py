@@ -31,7 +31,7 @@ class ViewClient:
     is_guess: bool = False
     """Whether nobody has named this server."""
     state: Path | None = None
-    """The state folder of the service, which says at each start anew where it is."""
+    """The state folder of the service, which writes its address there at each start."""
 
     def views(self) -> tuple[RunView, ...]:
         """Return the views of all runs.
@@ -113,7 +113,7 @@ def client_for(target: str | None, token: str | None) -> ViewClient:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # such as a port that is no number
+    except ValueError:  # such as a port that is not a number
         usable = False
     if not usable:
         raise BadInputError(

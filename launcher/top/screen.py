@@ -1,7 +1,7 @@
 """Lays a run out in lines of a terminal.
 
 The first lines stay, all others scroll between them and the last one. Nothing depends on colours:
-what is marked has a sign, too. Where a terminal has no UTF-8, everything is ASCII.
+what is marked also has a sign. Where a terminal has no UTF-8, everything is ASCII.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAME, STATE, BAR, SHARE, WAITS, MEMORY = 16, 12, 10, 5, 6, 22
 """Columns of the table of nodes."""
 
 PLAIN_WIDTH = 110
-"""The width where the output is no terminal."""
+"""The width where the output is not a terminal."""
 
 SIGNS = {Mark.NONE: "  ", Mark.FINE: "  ", Mark.WARNING: "! ", Mark.ERROR: "!!"}
 COLOURS = {Mark.NONE: "", Mark.FINE: "green", Mark.WARNING: "yellow", Mark.ERROR: "bold red"}
@@ -28,7 +28,7 @@ _ASCII = str.maketrans({"→": "->", "█": "#", "░": ".", "µ": "u", "…": "
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What a terminal can show."""
+    """The capabilities of a terminal."""
 
     is_ascii: bool = False
 

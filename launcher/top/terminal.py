@@ -34,7 +34,7 @@ SEQUENCES = {
     b"\x1b[1~": "home",
     b"\x1b[4~": "end",
 }
-"""What terminals send for keys that are no letters; with `O` for `[` in another mode."""
+"""The sequences of keys that are not letters; with `O` for `[` in another mode."""
 
 
 def style_of(console: Console) -> Style:

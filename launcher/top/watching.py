@@ -50,7 +50,7 @@ FAR = 1_000_000
 
 @dataclass(frozen=True)
 class Watching:
-    """What is watched: the last views, the latencies before them, and where the user looks."""
+    """The state of the display: the last views, the latencies before them, and the selection."""
 
     url: str
     views: tuple[RunView, ...] | None = None

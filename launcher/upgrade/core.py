@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 
 class UpgradeStep(Enum):
-    """What is done with a board; the value says it in a report."""
+    """A step of a board's upgrade; the value describes it in a report."""
 
     LOOK = "look at it"
     COPY = "copy the wheel"

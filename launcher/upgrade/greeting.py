@@ -1,6 +1,6 @@
 """Asks whether an agent works: whether it answers a greeting, and with which version.
 
-An agent that a run has refuses the greeting, which shows that it works, too.
+An agent that a run has refuses the greeting, which also shows that it works.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def wait_until_healthy(
 ) -> str:
     """Wait until an agent works; return why it does not, or the empty text.
 
-    An agent that was in use has to be in use again: its run has to accept it, too. A free one has
+    An agent that was in use has to be in use again: its run also has to accept it. A free one has
     to have this version, unless that is empty.
     """
     until_s = time.monotonic() + patience_s

@@ -5,7 +5,7 @@
     PREFIX/versions/0.2.0-1f0c…/               with the wheel that was installed into it
 
 A version's folder is named by the wheel's version and digest, so two builds of one version have
-folders of their own. `current` changes by one rename, so it always names a whole version.
+different folders. `current` changes by one rename, so it always names a whole version.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class InstallLayout:
 
     @property
     def target(self) -> str:
-        """What the link names when the new version is the present one."""
+        """The link's target when the new version is the present one."""
         return f"versions/{self.wheel.folder}"
 
     @property

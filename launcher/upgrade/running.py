@@ -52,7 +52,7 @@ class UpgradeSettings:
 
 @dataclass
 class _Looked:
-    """What a board was like before."""
+    """The state of a board before the upgrade."""
 
     former: str
     as_root: bool

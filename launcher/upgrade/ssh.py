@@ -22,7 +22,7 @@ CONNECT_S = 30.0
 """How long connecting and authenticating may take."""
 
 KEEPALIVE_S = 10.0
-"""How often a board must show that it is there; three times in vain, and it is lost."""
+"""How often a board must answer; it is lost after three times in vain."""
 
 SUDO = ("sudo", "-n", "--")
 
@@ -58,7 +58,7 @@ class BoardShell:
         running = self._connection.run(shlex.join(words), encoding=None, check=False, **source)
         try:
             return await asyncio.wait_for(running, within_s)
-        except asyncio.TimeoutError as error:  # a class of its own in Python 3.10
+        except asyncio.TimeoutError as error:  # a separate class in Python 3.10
             raise BoardError(
                 f"`{shlex.join(words)}` on the board took longer than {within_s:g} s"
             ) from error

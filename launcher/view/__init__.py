@@ -1,1 +1,1 @@
-"""What a running cluster looks like from outside, for metrics, the terminal and the page."""
+"""Views of a running cluster, for metrics, the terminal and the page."""

@@ -1,7 +1,7 @@
 """Elements of a page as values: written as HTML for files, and as JSON for the page in a browser.
 
 What pages show is decided here, on our side, and the browser only puts it in place. Text is escaped
-in HTML, and becomes text nodes in the browser, so that no name can bring in markup of its own.
+in HTML, and becomes text nodes in the browser, so that no name can inject markup.
 """
 
 from __future__ import annotations

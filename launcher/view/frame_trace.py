@@ -271,7 +271,7 @@ class FrameTracer(TraceRequests):
 
 
 NO_FRAME = (0,)
-"""What is asked for where only the clocks are compared: a single frame, not all of them."""
+"""The frames to ask for where only the clocks are compared: one, not all of them."""
 
 
 def phases_of(blueprint: Blueprint, copy: int) -> set[tuple[str, int]]:

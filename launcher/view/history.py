@@ -30,7 +30,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What happened between two samples: frames per second, latencies, memory in bytes."""
+    """The figures between two samples: frames per second, latencies, memory in bytes."""
 
     from_s: float
     until_s: float
@@ -61,7 +61,7 @@ class History:
     most: int = 600
     samples: list[Sample] = field(default_factory=list)
     step: int = 1
-    """One of so many samples is kept."""
+    """One of `step` samples is kept."""
     _skipped: int = 0
     _peak: Mapping[str, int] = field(default_factory=dict)
 

@@ -1,7 +1,7 @@
 """Views as JSON, as the server's `GET /csdf-edge/v1/view` answers: `{"runs": [VIEW, …]}`.
 
 The keys are those of `RunView`. A reader ignores keys that it does not know, so that a server may
-be newer than who looks at it.
+be newer than its clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the page of a server shows of its runs, as elements."""
+"""Elements of a server's page that show its runs."""
 
 from __future__ import annotations
 

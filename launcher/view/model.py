@@ -1,8 +1,8 @@
 """Defines what is shown of a run while it streams: one immutable view, taken at one moment.
 
 Metrics, `launch top`, the page of the server and the report read this view and nothing else of a
-run. Counters (`*_total`) only grow during the life of a process, also when the run goes on in a new
-epoch. Times of day are seconds since 1970, so that views of several processes can be compared.
+run. Counters (`*_total`) only grow during the life of a process, also when the run continues in a
+new epoch. Times of day are seconds since 1970, so that views of several processes can be compared.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class NodeState(Enum):
-    """What a node does for a run."""
+    """The role of a node in a run."""
 
     ACTIVE = "active"
     STANDING_BY = "standing by"

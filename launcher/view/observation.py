@@ -1,9 +1,9 @@
-"""Lets other threads look at a run while it streams.
+"""Lets other threads view a run while it streams.
 
 A look wakes the run's thread, which alone knows the states of nodes and channels. That thread asks
 the agents for their statistics, at most once per second, and publishes what it knows (`RunParts`)
-once they have answered or `ANSWER_S` have passed; the thread that looks waits for that. Counts of
-frames are read at once, from the feeds. Nothing is asked or made while nobody looks.
+once they have answered or `ANSWER_S` have passed; the viewing thread waits for that. Counts of
+frames are read at once, from the feeds. Nothing is asked or made while nobody views the run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_EVENTS = 100
 
 @dataclass(frozen=True, slots=True)
 class RunParts:
-    """What only the run's thread knows: the run's state, its plan and its nodes."""
+    """The parts that only the run's thread knows: the run's state, its plan and its nodes."""
 
     state: str = "preparing"
     epoch: int = 0
@@ -67,7 +67,7 @@ class Observation:
     # ------------------------------------------------------------ any thread
 
     def view(self) -> RunView:
-        """Return what the run looks like now; waits for the run's thread, `LOOK_S` at most."""
+        """Return the present view of the run; waits for the run's thread, `LOOK_S` at most."""
         with self._changed:
             before = self._published
             if self._descriptor is not None:
@@ -114,20 +114,20 @@ class Observation:
     # ------------------------------------------------------------ the run's thread
 
     def begin(self, parts: RunParts) -> int:
-        """Begin to answer looks; return a descriptor that is readable when somebody looks."""
+        """Begin to answer viewers; return a descriptor that is readable when one asks."""
         with self._changed:
             self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._parts = parts
             return self._descriptor
 
     def asked(self) -> None:
-        """Take in that somebody looks, once `descriptor` is readable; `publish` follows."""
+        """Accept requests for a view once `descriptor` is readable; `publish` follows."""
         with self._changed:
             if self._descriptor is not None:
                 os.eventfd_read(self._descriptor)
 
     def publish(self, parts: RunParts) -> None:
-        """Answer all looks so far."""
+        """Answer all requests so far."""
         with self._changed:
             self._is_asked = False
             self._parts = parts
@@ -135,7 +135,7 @@ class Observation:
             self._changed.notify_all()
 
     def end(self, parts: RunParts) -> None:
-        """Answer all looks from now on by these last `parts`."""
+        """Answer all later requests with these last `parts`."""
         with self._changed:
             self._parts = parts
             if self._descriptor is not None:

@@ -2,7 +2,7 @@
 
 The nodes stand below each other, about in the order in which a frame meets them. The FIFOs from one
 node to the next are an arrow between them. All others pass the nodes between at the right if they
-lead down, at the left if they lead up; each has a track of its own where it would cross another.
+lead down, at the left if they lead up; each has a separate track where it would cross another.
 FIFOs of the same two ends share an arrow, which shows how full the fullest one is.
 """
 

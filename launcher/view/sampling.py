@@ -1,6 +1,6 @@
-"""Looks at runs again and again, in a thread of its own, and keeps what it has seen.
+"""Samples runs periodically, in a separate thread, and keeps the samples.
 
-A look makes the run's agents send their statistics, which costs a message to each and back.
+A sample makes the run's agents send their statistics, which costs a message to each and back.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ RECENT_S = 600.0
 """How far samples reach back."""
 
 CLOSEST_S = 2.0
-"""The shortest time between two samples, while somebody looks."""
+"""The shortest time between two samples, while somebody watches."""
 
 UNSEEN_EVERY_S = 20.0
-"""How often a server looks by itself, so that whoever opens the page sees how it came to this."""
+"""How often a server samples by itself, so that the page shows a history when it is opened."""
 
 MOST_RECENT = round(RECENT_S / CLOSEST_S)
 
@@ -75,8 +75,8 @@ class Sampler:
 class RecentSamples:
     """The samples of the last minutes of several runs, by the runs' names; for several threads.
 
-    They come from whoever looks at a run: people who have the page open, and a `Sampler`, which
-    looks seldom.
+    They come from all viewers of a run: people who have the page open, and a `Sampler`, which
+    samples seldom.
     """
 
     def __init__(self) -> None:

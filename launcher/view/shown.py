@@ -2,7 +2,7 @@
 
 A mark says what a reader should look at. A node is degraded if it takes no part or holds more
 memory than was predicted. A channel is full if it holds as many frames as it may: behind it, a
-producer waits. That is as it should be in front of the bottleneck, so it is no warning.
+producer waits. That is normal in front of the bottleneck, so it is not a warning.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class PhaseRow:
-    """A phase: seconds per firing, measured beside predicted."""
+    """A phase: seconds per firing, measured and predicted."""
 
     name: str
     layers: str
@@ -191,7 +191,7 @@ def _figures(view: RunView, before: LatencyView | None) -> Iterator[tuple[str, s
 
 
 def _sentences(view: RunView) -> Iterator[Sentence]:
-    """What a reader should know first: what is wrong, then what limits the rate."""
+    """Yield what a reader should know first: what is wrong, then what limits the rate."""
     if view.state != "streaming":
         yield Sentence(f"the run is {view.state}: no frames are computed", Mark.ERROR)
     yield from node_sentences(view)

@@ -3,7 +3,7 @@
 An agent has at most one session (`nodes.core.session`) and one deployment (`nodes.core.lifecycle`)
 at any time. This module dispatches events to the two, and handles peers that break the protocol:
 their connection is closed. If the peer is the launcher, its session ends; if it is a node of the
-current deployment, that deployment has failed. The agent goes on.
+current deployment, that deployment has failed. The agent continues.
 """
 
 from __future__ import annotations

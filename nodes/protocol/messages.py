@@ -477,7 +477,7 @@ class Missing:
 class Stored:
     """Agent → launcher, in answer to `Put`: the chunk at `offset_bytes` is in the cache.
 
-    `complete` is true if the whole blob is there and its SHA-256 is right.
+    `complete` is true if the whole blob has arrived and its SHA-256 is right.
     """
 
     digest: str

@@ -16,7 +16,7 @@ VIDEO_SUFFIXES = (
 """The ends of names that mean a video file."""
 
 _GLOB = re.compile(r"[*?]")
-"""What makes a pattern of a text; brackets are usual in names of videos."""
+"""The characters that make a text a pattern; brackets are usual in names of videos."""
 
 
 def is_device(text: str) -> bool:
@@ -35,7 +35,7 @@ def is_video_file(text: str) -> bool:
 
 
 def source_mapping(text: str) -> dict[str, object]:
-    """Return the mapping that a short text stands for; what looks like nothing else is a folder."""
+    """Return the mapping that a short text stands for; anything unrecognised is a folder."""
     if text == STDIN:
         return {"kind": "stdin"}
     return {"kind": "video", "url": text} if _is_video(text) else {"kind": "folder", "path": text}

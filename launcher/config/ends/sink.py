@@ -1,6 +1,6 @@
 """Defines what a sink of results is, and how `cluster.yaml` describes one.
 
-A sink takes results one after the other, in a thread of its own, and may block. It does not queue,
+A sink takes results one after the other, in a separate thread, and may block. It does not queue,
 drop, retry or reconnect: `launcher.streaming` does that for all sinks alike, within a bound. A
 package can add a kind of sink by an entry point in the group `csdf_edge.sinks` whose name is the
 kind and whose value is a subclass of `SinkConfig`; `csdf_edge.testing.SinkContract` holds the tests
@@ -47,7 +47,7 @@ class Predictions(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameResult:
-    """What was computed from one frame of a source."""
+    """The results of one frame of a source."""
 
     index: int
     """The frame's number, from 0 on; dropped frames have numbers too."""
@@ -60,7 +60,7 @@ class FrameResult:
     media_s: float | None = None
     """The frame's presentation time in seconds from the beginning of its video."""
     predictions: Predictions | None = None
-    """What the outputs mean, if `cluster.yaml` has a task."""
+    """The decoded outputs, if `cluster.yaml` has a task."""
     image: Array | None = None
     """The source's image, uint8 [height, width, 3] in RGB, for sinks that need it."""
 

@@ -57,7 +57,7 @@ class Source(Protocol):
 
     @property
     def description(self) -> str:
-        """What the frames come from, for messages; without passwords."""
+        """The origin of the frames, for messages; without passwords."""
         ...
 
     @property
@@ -72,9 +72,9 @@ class Source(Protocol):
         """Connect, and yield the frames until the source ends.
 
         Raises `SourceLostError` if the connection cannot be made or breaks; the next call connects
-        again, and goes on behind the frames that were yielded if the source keeps them. Raises
-        `FrameRefusedError` for a broken frame, behind which the next call goes on. Raises
-        `BadInputError` if the source can never give frames, or cannot go on after a broken one.
+        again, and continues after the frames that were yielded if the source keeps them. Raises
+        `FrameRefusedError` for a broken frame, after which the next call continues. Raises
+        `BadInputError` if the source can never give frames, or cannot continue after a broken one.
         """
         ...
 

@@ -34,7 +34,7 @@ Kinds: TypeAlias = Mapping[str, Hashable]
 """Device → its kind; devices with equal values are of one kind."""
 
 Shape: TypeAlias = frozenset[tuple[Hashable, frozenset[str]]]
-"""What has to be measured of a plan: which layers are fused on which kind of device."""
+"""The part of a plan that has to be measured: layers fused on each kind of device."""
 
 FROM_FRONT = 4
 """Plans that are taken from Pareto fronts."""

@@ -44,7 +44,7 @@ FRAMES = 2
 class EngineComparison:
     """Compares engines on the nodes of `bench`.
 
-    After a failure, `renew` returns a bench whose agents are there again. Nodes of one kind
+    After a failure, `renew` returns a bench whose agents have been restarted. Nodes of one kind
     (`launcher.plan.measuring.kinds`) share their measurements.
     """
 
@@ -140,7 +140,7 @@ def sample(model: Model, device: Device) -> Plan:
 def compared(
     seconds: Mapping[str, float], left_out: Mapping[str, str], *, layers: int
 ) -> ComparedEngines:
-    """Choose among engines, by name in the order of preference, that took so long for a frame."""
+    """Choose among engines, by name in the order of preference, by their `seconds` for a frame."""
     best = min(seconds.values(), default=0.0)
     chosen = next((name for name, own in seconds.items() if own <= EQUAL * best), "")
     return ComparedEngines(

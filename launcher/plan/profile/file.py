@@ -68,7 +68,8 @@ class NodePart(_FileModel):
 
 
 class NodeIdentity(NodePart):
-    """What a node's times depend on; the agent reports what `NodePart` does not have.
+    """The properties on which a node's times depend; the agent reports what `NodePart` does not
+    have.
 
     `agent` is the address of its agent if `cluster.yaml` does not name the node's host: an address
     may be the end of a tunnel, and each agent of a machine may have another quota. It is empty for
@@ -122,7 +123,7 @@ class NodeTimes(_FileModel):
     batched: tuple[BatchEntry, ...] | None = None
     layer_w: dict[str, Watts] | None = None
     mac_s: Seconds | None = None
-    """What a multiply-accumulate took by the figures of the node's board (None: unknown)."""
+    """The time of a multiply-accumulate by the node's board figures (None: unknown)."""
 
     @classmethod
     def of(cls, node: NodeProfile, mac_s: float | None = None) -> NodeTimes:

@@ -24,7 +24,7 @@ MOST_PIECES = 8
 """Runs of consecutive layers whose power is measured, each about as long as the others."""
 
 LONG_ENOUGH_S, MOST_FRAMES = 1.0, 512
-"""A run of layers computes frames for so long, and no more frames than these."""
+"""A run of layers computes frames for `LONG_ENOUGH_S`, and at most `MOST_FRAMES` frames."""
 
 LEAST_BUSY = 0.2
 """A node must have computed for at least this share of the time. Otherwise most of the power that

@@ -90,7 +90,7 @@ def settle(
     rounds_alike: bool,
     tape: TapeOf = Tape,
 ) -> Agreement:
-    """Return the first verdict on a doubtful frame that is no agreement, or else the worst.
+    """Return the first verdict on a doubtful frame that is not an agreement, or else the worst.
 
     `frame` returns the frame of a distinct input. `rounds_alike` says that the nodes' engines
     compute 8-bit numbers bit by bit as this machine's does. Raises `RunFailedError` if something

@@ -325,9 +325,9 @@ class Replay:
         moved: Variant | None = None,
         also: Sequence[str] = (),
     ) -> TapeStep:
-        """A phase run on the chain's tensors, or on the whole network's as far as it has them.
+        """The step of a phase on the chain's tensors, or on the whole network's where it has them.
 
-        Its outputs go to the same stream, or to a stream of their own if its inputs are `moved`.
+        Its outputs go to the same stream, or to a separate stream if its inputs are `moved`.
         """
         unfused = stream in (_STEP["none"], _CHAIN_UNFUSED)
         level: Level = "agent" if stream == CHAIN else "none" if unfused else "all"

@@ -11,11 +11,11 @@ from launcher.results.journal.result_files import OutputSpec
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """What the results of a run depend on.
+    """Everything on which the results of a run depend.
 
     `model` is the model's digest (file, weights, seed, input shapes), `inputs` the digest of all
     distinct frames as they are streamed, `frames` the number of frames. Nodes, strategy and plan
-    are left out, because the run may go on with others.
+    are left out, because the run may continue with others.
     """
 
     model: str

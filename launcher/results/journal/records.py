@@ -1,8 +1,8 @@
 """Defines the record that a journal keeps for each settled frame, and its bytes.
 
 A record has a checksum of the frame's result, and one of itself that is seeded with the run's
-random number. Every record can therefore be checked independently: whatever a crash leaves behind
-is no record of this run.
+random number. Every record can therefore be checked independently: the remains of a crash are not a
+record of this run.
 """
 
 from __future__ import annotations

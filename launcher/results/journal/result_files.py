@@ -62,9 +62,9 @@ def output_specs(outputs: Iterable[Tensor]) -> tuple[OutputSpec, ...]:
 
 
 def as_arrays(outputs: Sequence[OutputSpec], rows: Sequence[bytes]) -> dict[str, Array]:
-    """Return a frame's result, whose bytes by output `rows` are, as arrays by the outputs' names.
+    """Return a frame's result as arrays by name; `rows` has its bytes by output.
 
-    Raises `ValueError` if the bytes are no such arrays.
+    Raises `ValueError` if the bytes are not such arrays.
     """
     found: dict[str, Array] = {}
     for spec, row in zip(outputs, rows, strict=True):

@@ -43,7 +43,7 @@ _READ_RECORDS = 4096
 
 
 def segment_bytes(outputs: Sequence[OutputSpec], frames: int) -> int:
-    """Return the bytes on disk of a full segment of so many frames, rounded up to blocks.
+    """Return the bytes on disk of a full segment of `frames` frames, rounded up to blocks.
 
     The results of an output whose shape varies count with its expected shape.
     """

@@ -1,4 +1,4 @@
-"""Sets what was predicted of a run beside what was measured, as rows of texts."""
+"""Compares the predictions of a run with its measurements, as rows of texts."""
 
 from __future__ import annotations
 

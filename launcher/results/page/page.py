@@ -28,11 +28,11 @@ PROBLEM_LEVELS = {"warning": Mark.WARNING, "error": Mark.ERROR}
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a page reports on.
+    """The contents of a page.
 
-    `lines` are the sentences of the text report, `compared` what was predicted of the whole run,
-    beside what was measured. `problems` are sentences on what went wrong beyond what the view's
-    events say. Without a view, no frame was streamed.
+    `lines` are the sentences of the text report, `compared` the predictions of the whole run next
+    to its measurements. `problems` are sentences on what went wrong beyond what the view's events
+    say. Without a view, no frame was streamed.
     """
 
     title: str
@@ -58,7 +58,7 @@ def report_page(record: RunRecord) -> str:
         element("title", f"csdf-edge: {record.title}"),
     )
     body = element("body", element("main", *_sections(record)))
-    # The style is no text that is escaped, since a browser takes it as it stands.
+    # The style is not escaped, since a browser takes it literally.
     styled = as_html(head).replace("</head>", f"<style>{_STYLE}</style></head>")
     return f'<!doctype html>\n<html lang="en">{styled}\n{as_html(body)}</html>\n'
 

@@ -54,7 +54,7 @@ class RunRecorder:
 
     @property
     def record(self) -> RunRecord:
-        """What is known of the run so far."""
+        """The record of the run so far."""
         return replace(self._record, view=self._whole.view, history=self._whole.history)
 
     def write(self, record: RunRecord, trace: Path | None = None) -> None:

@@ -169,7 +169,7 @@ class _Graph:
             node.inputs = [after if each == before else each for each in node.inputs]
 
     def written(self, model: bytes) -> bytes:
-        """Return `model` with these nodes in place of its own."""
+        """Return `model` with these nodes instead of its own."""
         return b"".join(self._model_parts(memoryview(model)))
 
     def _model_parts(self, model: memoryview) -> Iterator[bytes]:
