@@ -36,7 +36,7 @@ class BarredError(BadInputError):
 
 
 class LacksRoomError(BadInputError):
-    """The nodes have no room for what is to run on them; it may fit once something else ends."""
+    """The nodes have no room for the plan; it may fit once something else ends."""
 
 
 class FullError(LauncherError):

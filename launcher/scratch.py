@@ -2,8 +2,8 @@
 
 A process that is killed cannot remove its folders, and a service that is started again after each
 kill would fill the disk with them. Each folder is therefore locked by the process that uses it
-(`nodes.host.private_files`), and whoever makes another one first removes those that nobody has
-locked.
+(`nodes.host.private_files`), and a process that makes another one first removes those that no
+process has locked.
 """
 
 from __future__ import annotations

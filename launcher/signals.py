@@ -1,7 +1,7 @@
 """Lets signals end a command: at once, with its cleanup, or in good order after what is under way.
 
 Only the first SIGTERM or SIGHUP counts: `timeout` and many service managers send several, and later
-ones would interrupt the cleanup, none of which waits without a bound.
+ones would interrupt the cleanup, all of whose waits are bounded.
 """
 
 from __future__ import annotations

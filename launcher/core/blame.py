@@ -11,7 +11,7 @@ rules that applies decides:
    failed.
 2. All present disputes involve the same node, and this node has had disputes with at least two
    others: it is lost, whether it accuses or is accused.
-3. The same two nodes have had a dispute before: the one whose report came first now is lost.
+3. The same two nodes have had a dispute before: the one whose report arrived first now is lost.
 4. In all other cases (a first dispute, or several without a common node) no node is lost, and all
    begin a new epoch.
 
@@ -117,7 +117,7 @@ class ModelFaults:
         self._engines: set[tuple[str, ...]] = set()
 
     def note(self, failed: Session, reason: str, others: Collection[Session]) -> str:
-        """Return what an engine says of the model, "" while it may be the node that is at fault.
+        """Return an engine's error about the model, "" while the node may be at fault.
 
         `others` are the nodes that can still be used.
         """

@@ -30,7 +30,7 @@ class PatientClock:
 
     def __init__(self) -> None:
         self.due_s: float | None = None
-        """When the next event is due at the latest, on this clock."""
+        """The latest time of the next event, on this clock."""
         self._now_s: float | None = None
         self._away_s = 0.0
 

@@ -27,8 +27,9 @@ class Begin:
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
     """A node's control connection received a message; `host` is the sender's IP address (None over
-    a Unix socket). `holder_has_ended` says of a `Refused` that the launcher which has the agent is
-    known to have ended."""
+    a Unix socket). `holder_has_ended` says, for a `Refused`, that the launcher which has the agent
+    is known to have ended.
+    """
 
     node: str
     message: Control
@@ -80,7 +81,7 @@ class NotAdmitted:
 
 @dataclass(frozen=True, slots=True)
 class DoorShut:
-    """A node's agent has answered, but its data port is at none of the addresses in `tried`."""
+    """A node's agent has answered, but its data port was not found at the addresses in `tried`."""
 
     node: str
     tried: tuple[str, ...]
@@ -112,9 +113,8 @@ class AgentExited:
 class NetworkProgress:
     """The progress of one network: the user has taken `taken` results of its `frames`.
 
-    `frames` does not count those that were withdrawn, and is how many there are at most until the
-    end is known. The first `offered` of them were pushed so far. The epoch begins with frame
-    `first`.
+    `frames` does not count those that were withdrawn, and is an upper bound until the end is known.
+    The first `offered` of them have been pushed. The epoch begins with frame `first`.
     """
 
     taken: int
@@ -136,7 +136,7 @@ class ResultsTaken:
 
     @property
     def frames(self) -> int:
-        """How many frames there are, of all networks; `ENDLESS` while nobody knows."""
+        """The number of frames of all networks; `ENDLESS` while it is not known."""
         return min(ENDLESS, sum(network.frames for network in self.networks))
 
     @property
@@ -193,7 +193,7 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class Consented:
-    """The user agrees that nodes that came back are used."""
+    """The user agrees to the use of nodes that have returned."""
 
 
 NodeEvent = (
@@ -263,8 +263,9 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Close all data connections and keep the complete results: the epoch is given up. The host
-    answers with `Halted`."""
+    """Close all data connections and keep the complete results: the epoch is abandoned. The host
+    answers with `Halted`.
+    """
 
 
 @dataclass(frozen=True, slots=True)

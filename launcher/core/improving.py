@@ -7,7 +7,8 @@ frames are left, so three conditions must hold (hysteresis):
 
 - The new plan is predicted to be `LEAST_GAIN` times as fast, both under the same cost model.
 - At the measured pace, it saves on the remaining frames `WORTH` times as long as changes take.
-- What was found not to be worth a change is not considered again until something else has changed.
+- A change that was found not to be worth it is not considered again until something else has
+  changed.
 
 One occasion is a lost node's return (`rebalance`). `auto` proceeds as above. `ask` waits for the
 user's consent, which replaces the second condition. `never` leaves the node idle. In each case the
@@ -151,11 +152,11 @@ class Improver:
         self._look_at_s = now_s
 
     def cancel(self) -> None:
-        """Forget the search under way, because the epoch is given up."""
+        """Forget the search under way, because the epoch is abandoned."""
         self._pending = self._look_at_s = None
 
     def keep_plan(self, change: Change, reason: str, now_s: float) -> list[Action]:
-        """Notify the user that a change was given up, and look for other occasions."""
+        """Notify the user that a change was abandoned, and wait for other occasions."""
         self._look_at_s = now_s + LOOK_EVERY_S
         return [Notice(f"{change.why}, but the plan is kept: {reason}", "warning")]
 

@@ -1,6 +1,6 @@
 """Counts the frames that a program pushes into a stream, until the program ends the stream.
 
-Nobody need know in advance how many frames come: a camera runs until it is switched off, and a
+The number of frames need not be known in advance: a camera runs until it is switched off, and a
 program pushes frames while it runs. A frame that was pushed waits until it is sent, or is withdrawn
 before that; one that was sent is never withdrawn. The program bounds how many frames wait.
 """
@@ -8,7 +8,7 @@ before that; one that was sent is never withdrawn. The program bounds how many f
 from __future__ import annotations
 
 ENDLESS = 1 << 62
-"""The number of frames of a stream while nobody knows it: more than any run streams."""
+"""The number of frames of a stream while it is not known: more than any run streams."""
 
 
 class Intake:
@@ -38,7 +38,7 @@ class Intake:
 
     @property
     def offered(self) -> int:
-        """How many frames there were to send so far, those withdrawn excepted."""
+        """The number of frames to send so far, without those withdrawn."""
         return self._pushed - self.withdrawn
 
     def take(self) -> int:

@@ -1,15 +1,15 @@
 """Brings the subnets of a better plan to its nodes while frames stream by the present one.
 
-A change of plans ends the epoch on all nodes. What happens between the last result before it and
-the first one after it is the user's pause, so everything that takes long happens before: nodes
-receive the blobs that they lack, prepare them (`Prepare`), which may take seconds for each subnet,
-and load and rehearse them in addition to those that run. After the halt they only take them over.
+A change of plans ends the epoch on all nodes. The time between the last result before it and the
+first one after it is the user's pause, so everything that takes long happens before: nodes receive
+the blobs that they lack, prepare them (`Prepare`), which may take seconds for each subnet, and load
+and rehearse them in addition to those that run. After the halt they only take them over.
 
-Preloading is a help and no condition: where a node cannot do its part of it, because its agent is
-older or has no memory for two plans, or does not end in time, the change is carried out as it is
-after a loss, and that node does the rest during the pause. If the change is given up, a `Stop` of
-its epoch frees what nodes have loaded. A node whose disk cannot take the blobs could not take them
-during the pause either, so the present plan is kept.
+Preloading is optional: where a node cannot do its part of it, because its agent is older or has no
+memory for two plans, or does not end in time, the change is carried out as it is after a loss, and
+that node does the rest during the pause. If the change is abandoned, a `Stop` of its epoch frees
+what nodes have loaded. A node whose disk cannot take the blobs could not take them during the pause
+either, so the present plan is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Preloading:
     def __init__(self, change: Change, sessions: Mapping[str, Session], until_s: float) -> None:
         self.change = change
         self.until_s = until_s
-        """When to carry out the change, whoever is not ready."""
+        """When to carry out the change, even if nodes are not ready."""
         self._sessions = sessions
         self._blueprint: Blueprint = change.blueprint.in_blocks(blocks_of(sessions.values()))
         self._uploads: dict[str, Upload] = {}

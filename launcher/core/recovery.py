@@ -1,9 +1,9 @@
 """Leads a run from one epoch to the next, when nodes are lost or a better plan has been found.
 
-An epoch ends for one of two reasons. If a node is lost, or nodes accuse each other, another plan
-has to be searched. If a better plan has been found already (`launcher.core.improving`), it is
-deployed at once. If no node is left, or no plan exists for those that are left, the run waits for
-others to return (`launcher.core.waiting`).
+An epoch ends for one of two reasons. If a node is lost, or nodes accuse each other, another plan is
+searched for. If a better plan has been found already (`launcher.core.improving`), it is deployed at
+once. If no node is left, or no plan exists for those that are left, the run waits for others to
+return (`launcher.core.waiting`).
 
 Before the first frame, missing nodes lead the same way, without an epoch to halt: once every other
 node has answered the greeting, or is late, a plan for those that answered is requested.
@@ -144,7 +144,7 @@ class Recoverer:
         self._hopeless = ""
         """Why the run cannot continue for now."""
         self._furthest: list[int] = []
-        """The first frame of each network when an epoch was not fruitless for the last time."""
+        """The first frame without a result of each network, after the last fruitful epoch."""
         self._fruitless = 0
 
     @property
@@ -263,8 +263,9 @@ class Recoverer:
         return self._replan(outage, now_s)
 
     def take_better_plan(self) -> Blueprint | None:
-        """Return the better plan for which the epoch was given up, if any, and begin to deploy it;
-        returns None from then on."""
+        """Return the better plan for which the epoch was abandoned, if any, and begin to deploy it;
+        returns None from then on.
+        """
         if self.outage is None or self.life.state is not RunState.HALTING:
             return None
         better, self.outage.better = self.outage.better, None
@@ -321,7 +322,7 @@ class Recoverer:
 
     @property
     def _expected_s(self) -> float | None:
-        """How long to wait for nodes at most; None if none of them can come."""
+        """The longest time to wait for nodes; None if none of them can come."""
         return self._returns.expected_s(repairs=self._waiting.is_endless)
 
     def _end_waiting(self, outage: Outage, now_s: float) -> None:
@@ -448,5 +449,5 @@ class Recoverer:
 
 
 def newcomers(sessions: Iterable[Session]) -> dict[str, Welcome]:
-    """Return what those of these nodes say of themselves that were absent at first."""
+    """Return the `Welcome` of each of these nodes that was absent at first."""
     return {s.node: s.welcome for s in sessions if s.was_absent and s.welcome is not None}

@@ -70,7 +70,7 @@ the engine first)."""
 
 
 Unusable = Callable[[Session, Welcome], LauncherError | None]
-"""Why a node cannot be used, by what its agent says of itself; None if it can."""
+"""The reason why a node cannot be used, by its agent's `Welcome`; None if it can."""
 
 
 @dataclass(slots=True)
@@ -177,7 +177,7 @@ class Returns:
     # ------------------------------------------------------------ which nodes can return
 
     def expected_s(self, *, repairs: bool = False) -> float | None:
-        """How long to wait for lost nodes at most; None if none of them can return.
+        """The longest time to wait for lost nodes; None if none of them can return.
 
         With `repairs`, somebody may make nodes usable while the run waits.
         """
@@ -211,7 +211,7 @@ class Returns:
         self._hurry_s = None
 
     def give_up(self) -> None:
-        """Greet no node any more, because the run needs none."""
+        """Stop greeting nodes, because the run needs none."""
         self._greet_at_s.clear()
 
     # ------------------------------------------------------------ events of lost nodes

@@ -166,7 +166,7 @@ def greet_over_new_connection(session: Session, hello: Hello) -> list[Action]:
 
 
 def _goodbye(event: NodeEvent) -> list[Action]:
-    """Return what ends the session that an agent has opened, if it has opened one."""
+    """Return the actions that end the session that an agent has opened, if any."""
     match event:
         case MessageReceived(node, Welcome()) | DoorShut(node):
             return [Send(node, Bye())]
@@ -208,7 +208,7 @@ class RollCall:
         return [greet(session, self._hello) for session in self.waiting.values()]
 
     def handle(self, event: NodeEvent) -> list[Action]:
-        """Return what follows from an event; nothing if the agent has answered already."""
+        """Return the actions that follow from an event; none if the agent has already answered."""
         session = self.waiting.get(event.node)
         if session is None:
             return []

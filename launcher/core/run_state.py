@@ -9,10 +9,10 @@
         │ └──a node is missing, and all others have answered─┴─────────────┤
         └──a node is missing──▶ GATHERING ──all others have answered───────┘
 
-An epoch is given up, and the stream halted, because a node is lost, because nodes accuse each other
-or because there is a better plan. HALTING leads to COMPLETE if every result has arrived, to ROLLOUT
-if there is a better plan, and otherwise to PLANNING, or to WAITING if too few nodes are present.
-ROLLOUT leads back to one of these two if another node is lost.
+An epoch is abandoned, and the stream halted, because a node is lost, because nodes accuse each
+other or because there is a better plan. HALTING leads to COMPLETE if every result has arrived, to
+ROLLOUT if there is a better plan, and otherwise to PLANNING, or to WAITING if too few nodes are
+present. ROLLOUT leads back to one of these two if another node is lost.
 
 A run may begin with the nodes that answer (`run.start: available`). A node that is missing or lost
 before the first frame then leads from PREPARING to PLANNING or WAITING, through GATHERING if other
@@ -62,7 +62,7 @@ WITHOUT_PLAN = (_S.HALTING, _S.COMPLETE, _S.GATHERING, _S.WAITING, _S.PLANNING)
 """The epoch is abandoned, and there is no plan for the next one yet."""
 
 DOWN = (*WITHOUT_PLAN, _S.ROLLOUT)
-"""The epoch is given up, and the next one does not stream yet."""
+"""The epoch is abandoned, and the next one does not stream yet."""
 
 RUN_TRANSITIONS: Mapping[tuple[RunState, RunStep], RunState] = {
     (_S.PREPARING, _T.START): _S.STREAMING,
@@ -106,7 +106,7 @@ class RunLife:
 
     @property
     def is_down(self) -> bool:
-        """Whether an epoch is given up and the next one does not stream yet."""
+        """Whether an epoch is abandoned and the next one does not stream yet."""
         return self.state in DOWN
 
     @property

@@ -1,4 +1,6 @@
-"""Makes the errors of a run: each says which node, at which address, what happened, what to do."""
+"""Makes the errors of a run: each names the node and its address, and says what happened and what
+to do.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ def refused(session: Session, answer: Refused, own: str) -> LauncherError:
 
 
 def data_port_shut(session: Session, tried: Iterable[str]) -> LauncherError:
-    """The agent has answered, and its data port was looked for at these addresses in vain."""
+    """The agent has answered, but its data port was not found at these addresses."""
     return BadInputError(
         f"{where(session)}: its agent answers, and its data port does not ({', '.join(tried)}): "
         "let that port through as well, or forward it. If it is behind forwarded ports and not "
@@ -105,7 +107,7 @@ def lacks_engine(session: Session, error: EngineLackingError) -> LauncherError:
 
 
 def unintelligible(session: Session, reason: str) -> LauncherError:
-    """A message from the agent's address cannot be read, or may not come now."""
+    """A message from the agent's address cannot be read, or is not allowed now."""
     if session.state is SessionState.CONNECTING:
         return BadInputError(
             f"{where(session)} does not speak protocol {PROTOCOL} ({reason}): "

@@ -17,7 +17,7 @@ The agent causes some transitions by sending a message, the supervisor the other
 agent to deploy before it knows every peer's data address, and none to start before all are ready. A
 message for which the table has no transition in the present state breaks the protocol.
 
-When an epoch is given up, every session that is left is *renewed*: it returns to IDLE, and what it
+When an epoch is abandoned, every remaining session is *renewed*: it returns to IDLE, and what it
 was doing is abandoned. Answers to abandoned requests may still arrive. Those that carry an epoch
 are recognised by it. The others (`Missing`, `Stored`) are counted, because on one connection
 answers arrive in the order of the requests.
@@ -303,7 +303,7 @@ class Session:
     def try_next_slot(self) -> bool:
         """Note that the present slot has refused; return whether another one is to be tried.
 
-        Its address is in `address` then. After a whole round there is none; the next round begins.
+        Its address is then in `address`. After a whole round there is none; the next round begins.
         """
         self.refusals += 1
         if self.refusals >= self.slots:
@@ -330,11 +330,11 @@ class Session:
         self.overdue_reason = ""
 
     def abandon(self) -> None:
-        """Expect no answers to what was requested; those that still come are ignored."""
+        """Expect no answers to earlier requests; those that still arrive are ignored."""
         self.abandoned = Counter(self.unanswered)
 
     def lose(self, why: str) -> None:
-        """Note that the node is lost; nothing is expected of it any more."""
+        """Note that the node is lost; nothing more is expected of it."""
         if self.state not in AWAY:
             self.was_absent = self.state is SessionState.CONNECTING
         self.was_lost, self.why_lost = True, why

@@ -39,7 +39,7 @@ REMEMBERED_S = 600.0
 changes because of speeds, so that trying a slow node again causes no additional changes."""
 
 KEPT_EVERY_S = 600.0
-"""How often what phases take in the stream is kept for later runs, while a plan stays."""
+"""How often the times of phases in the stream are kept for later runs, while a plan stays."""
 
 DISTURBED = 1.5
 """A node whose phases took longer or shorter than in the rehearsal by this factor was disturbed by
@@ -147,8 +147,9 @@ class SpeedMemory:
 
 
 def in_stream(deployed: Deployed, stats: Stats | None) -> Deployed | None:
-    """Return what a node has measured in its rehearsal, with the times that its phases take in the
-    stream; None if they are not known, or those of a disturbed node."""
+    """Return a node's measurements in its rehearsal, with the times of its phases in the stream;
+    None if these are not known, or if the node was disturbed.
+    """
     if stats is None or stats.epoch != deployed.epoch:
         return None
     if len(stats.phase_s) != len(deployed.phase_s) or not all(stats.phase_s):

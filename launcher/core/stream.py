@@ -10,7 +10,7 @@ frames are dealt out to copies of the network, "every channel" means the channel
 computes frame k. A channel that brings a phase its initial state carries frame 0 only.
 
 **All epochs** (`RunStream`). An epoch streams the run's frames from `first` on; its nodes count
-them from 0. When it is given up (`halt`), complete results stay for the user to take, and the next
+them from 0. When it is abandoned (`halt`), complete results stay for the user to take, and the next
 epoch (`begin`) starts with the first frame without a result, so frames that were under way are sent
 again. Messages of the old epoch are ignored, so no result comes twice.
 
@@ -238,8 +238,8 @@ class StreamState(Enum):
 class RunStream(Generic[Payload]):
     """Streams the frames that are pushed through one epoch after another; `begin` starts each.
 
-    `frames` is how many there are at most, until the end is known. `frames`, `first`, `taken` and
-    `complete` do not count frames that were withdrawn.
+    `frames` is an upper bound until the end is known. `frames`, `first`, `taken` and `complete` do
+    not count frames that were withdrawn.
     """
 
     def __init__(

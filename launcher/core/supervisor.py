@@ -12,7 +12,7 @@ An error on one node ends the run on all nodes if recovery is not `enabled`, or 
 the stream begins and the run is to begin with all nodes (`run.start`). Every open session is then
 closed, so that agents are free for the next launcher, and `End` has the sentence for the user.
 Otherwise the node counts as lost, and the run continues without it in a new epoch. An epoch is
-given up on all nodes at once. The next one has a higher number, so no message of the old one is
+abandoned on all nodes at once. The next one has a higher number, so no message of the old one is
 acted upon, and it streams the frames that have no result.
 
 Nodes without a part in the plan are greeted as well and stand by; the run does not depend on them.
@@ -183,7 +183,7 @@ class Supervisor:
 
     @property
     def may_do_without(self) -> bool:
-        """Whether the loss of a node does not end the run by itself, as it is now."""
+        """Whether, at present, the run can survive the loss of a node."""
         return self._may_recover
 
     @property
@@ -212,7 +212,7 @@ class Supervisor:
             case ResultsTaken():
                 self.taken, self.frames = event.results, event.frames
                 is_down = self.life.is_down
-                if self._watch.is_idle:  # what the source did not offer says nothing of the nodes
+                if self._watch.is_idle:  # an idle source is not the nodes' fault
                     self._improver.pace.begin()
                 self._watch.note_progress(event, now_s, is_down=is_down)
                 if not is_down:
@@ -353,7 +353,7 @@ class Supervisor:
         match message:
             case Failed(epoch=0):  # the failure concerns no deployment
                 return False
-            case Prepared():  # what was given up may be said once nodes turn to another plan
+            case Prepared():  # these may answer an abandoned preloading
                 return self._preloading is None
             case Progress() | Deployed() | Stopped() | Failed():
                 return self.life.state in WITHOUT_PLAN or message.epoch != self.blueprint.epoch
@@ -512,7 +512,7 @@ class Supervisor:
         return self._end_on_error(self._recoverer.node_answered(now_s))
 
     def _why_unusable(self, session: Session, welcome: Welcome) -> LauncherError | None:
-        """Why a node cannot be used, by what its agent says of itself; None if it can."""
+        """The reason why a node cannot be used, by its agent's `Welcome`; None if it can."""
         if not is_understood(welcome.protocol):
             return sentences.other_protocol(session, welcome.protocol)
         needed = {channel.encoding for channel in self._channels_of(session.node)} - {"raw"}
@@ -570,7 +570,7 @@ class Supervisor:
         return [Stream(addresses, self.blueprint), self._streaming()]
 
     def _keep_times(self, now_s: float) -> list[Action]:
-        """Let later runs know what phases take in the stream."""
+        """Keep the times of phases in the stream for later runs."""
         self._keep_at_s = now_s + KEPT_EVERY_S
         found: dict[str, Deployed] = {}
         welcomes: dict[str, Welcome] = {}

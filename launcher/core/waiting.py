@@ -3,8 +3,8 @@
 If a switch reboots or a power strip fails, all nodes are lost and return within seconds or minutes.
 The run therefore waits, for at most `patience_s` in all without a new result; each new result
 restores the whole of it. A service waits for its first nodes without a limit. Nodes seldom come
-alone, so a plan is requested once no other node is expected, or `REGROUP_S` after the last one that
-came.
+alone, so a plan is requested once no other node is expected, or `REGROUP_S` after the last one
+arrived.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ costs a node and a pause, and not the run.
 
 If most agents fall silent at once, the cause is probably the network (a switch reboots). They are
 then not lost before `Limits.common_s` has passed: a short outage costs no more than the time that
-it lasts, because agents keep their deployments until their leases end, and TCP repeats what was
-lost. TCP waits between two attempts for as long as the outage has lasted; so when most agents
+it lasts, because agents keep their deployments until their leases end, and TCP sends lost data
+again. TCP waits between two attempts for as long as the outage has lasted; so when most agents
 answer again, the others have as much time again.
 
 An agent that answers but makes no progress (its engine hangs) is found because results fail to
@@ -48,8 +48,9 @@ START_WAIT_S = 30.0
 """How long a run waits for nodes before its first frame if the user sets no other time."""
 
 STALL_AT_LEAST_S, STALL_WARM_UPS = 60.0, 50.0
-"""A run is stuck if no result comes for the former, and for as many times as the latter the sum of
-all phases' warm-up times."""
+"""A run is stuck if no result comes for the former, and for the latter times the sum of all phases'
+warm-up times.
+"""
 
 Rebalance = Literal["auto", "ask", "never"]
 """Policies for a node that returns, see `launcher.core.improving`."""
@@ -210,7 +211,7 @@ class Watch:
         return suspicions
 
     def expect_nothing(self) -> None:
-        """Forget the epoch that is given up: its connections, results and failures."""
+        """Forget the epoch that is abandoned: its connections, results and failures."""
         self.suspicions.clear()
         self._reported.clear()
         self._suspicion_due_s = self._links_due_s = None
@@ -265,7 +266,7 @@ class Watch:
         return all(map(_is_idle, self.networks))
 
     def expect_no_results(self) -> None:
-        """Expect no result, because all frames offered have theirs or the epoch is given up."""
+        """Expect no result, because all frames offered have theirs or the epoch is abandoned."""
         self._stalled_at_s.clear()
         self._inquiry_due_s.clear()
 

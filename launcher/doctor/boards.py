@@ -1,7 +1,7 @@
 """Checks one board from the launching machine, all of its parts in turn.
 
-A later part needs an earlier one: who cannot connect cannot be asked. What could not be read is
-None in the reading, and no finding is made of it.
+A later part needs an earlier one: an unreachable agent cannot be queried. A part that could not be
+read is None in the reading, and makes no finding.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEASE_S = 10.0
 """How long an agent keeps the doctor's session if the doctor vanishes."""
 
 SLOW_BYTES_PER_S = 1e6
-"""A slower link is a finding whatever was expected of it."""
+"""A slower link is always a finding."""
 
 SLOW_SHARE = 0.5
 """The share of the rate in cluster.yaml below which a link is a finding."""
@@ -192,7 +192,7 @@ def _judge_path(board: Board, path: PathReading, talk: ConversationReading | Non
 
 
 def _judge_talk(board: Board, talk: ConversationReading, *, is_explained: bool) -> list[Finding]:
-    """Judge a conversation; `is_explained` says that the path may be why nothing came back."""
+    """Judge a conversation; `is_explained` says that the path may explain a missing answer."""
     match talk.greeted.cause:
         case MessageReceived(_, Welcome() as welcome) if talk.greeted.welcome is not None:
             return [
@@ -233,7 +233,7 @@ def _sentence(text: str) -> str:
 
 
 def _send_keys(board: Board) -> str:
-    """Return the command that makes what keys are missing and copies the board's to it."""
+    """Return the command that makes the missing keys and copies the board's to it."""
     if not board.access.guards(board.address) and not board.access.insecure:
         return f"echo 'keys: {DEFAULT_FOLDER}' >> {shlex.quote(str(board.file))}"
     folder = shlex.quote(str(board.access.keys / board.node.name))
@@ -366,7 +366,7 @@ def _judge_clock(board: Board, talk: ConversationReading) -> list[Finding]:
 
 
 def facts_of(reading: BoardReading) -> dict[str, str]:
-    """Return what a board says of itself and of its link, for people."""
+    """Return facts about a board and its link, for people."""
     talk = reading.talk
     if talk is None or (welcome := talk.greeted.welcome) is None:
         return {}

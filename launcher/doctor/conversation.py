@@ -1,7 +1,7 @@
 """Talks with one agent as a launcher does, and measures what the protocol lets a launcher see.
 
 The agent is greeted, which gives a session if it is free. Then it is asked to answer pings (the
-round trip), to look up blobs that nobody has (whether long messages pass in both directions), and
+round trip), to look up blobs that do not exist (whether long messages pass in both directions), and
 to take a blob that never becomes complete (the rate towards it). At the end of the session the
 agent discards that blob. All of this is bounded in bytes and seconds. An agent that another
 launcher has refuses the session, and is not measured.
@@ -190,7 +190,7 @@ class _Talk:
         link is not filled for seconds.
         """
         blob = BlobInfo(secrets.token_hex(32), TRANSFER_BYTES + 1)
-        data = secrets.token_bytes(CHUNK_BYTES)  # nothing on the way can compress it
+        data = secrets.token_bytes(CHUNK_BYTES)  # nothing on the path can compress it
         began_s = time.monotonic()
         sent = stored = 0
         while True:

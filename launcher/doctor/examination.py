@@ -134,7 +134,7 @@ def _check_results(cluster: Cluster) -> list[Finding]:
 
 
 def _examine_board(board: Board, facts: dict[str, str]) -> list[Checked]:
-    """Examine one board, and add to `facts` what it says of itself."""
+    """Examine one board, and add its facts to `facts`."""
 
     def run(_: None) -> list[Finding]:
         reading = read_board(board)

@@ -1,8 +1,8 @@
 """Finds out whether a host can be reached by TCP, and the largest packet that gets there.
 
 The kernel learns the path MTU from routers that say they had to drop a packet (RFC 1191). Where a
-firewall drops these messages, long packets vanish without a word: small messages pass, and tensors
-do not. RFC 4821 calls this a black hole. It is found by echo requests (ping) of growing length that
+firewall drops these messages, long packets vanish silently: small messages pass, and tensors do
+not. RFC 4821 calls this a black hole. It is found by echo requests (ping) of growing length that
 must not be fragmented.
 """
 
@@ -87,9 +87,9 @@ def reach(address: str, timeout_s: float = CONNECT_S) -> PortReach:
 class PathReading:
     """Measurements of the path to a host, in bytes of IP packets.
 
-    `interface` is where it begins here. `known_mtu` is what the kernel takes for the path's MTU,
-    and `largest` the longest echo request that was answered; None if none was, which proves
-    nothing, because many hosts do not answer.
+    `interface` is where it begins here. `known_mtu` is the kernel's estimate of the path's MTU, and
+    `largest` the longest echo request that was answered; None if none was, which proves nothing,
+    because many hosts do not answer.
     """
 
     interface: str

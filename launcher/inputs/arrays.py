@@ -36,7 +36,7 @@ DEFLATE_RATIO = 1032
 """The most bytes that one byte of deflated data can expand to."""
 
 MOST_BYTES = 512 << 20
-"""The most data that a frame may have whose network is not known yet."""
+"""The most data of a frame whose network is not known yet."""
 
 _BLOCK_BYTES = 4 << 20
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")

@@ -1,4 +1,4 @@
-"""Decides which boards to ask for their figures, and adds what boards report to the facts.
+"""Decides which boards to ask for their figures, and adds their reports to the facts.
 
 A node whose `threads` the user leaves open has its share of those that its board computes with
 best. Figures are asked for as many.
@@ -73,7 +73,7 @@ def thread_shares(nodes: Iterable[NodeConfig]) -> dict[str, ThreadShare]:
 
 
 def with_boards(facts: Facts, roll: Roll, nodes: Iterable[NodeConfig]) -> Facts:
-    """Return `facts` with what the boards of `nodes` have reported."""
+    """Return `facts` with the reports of the boards of `nodes`."""
     nodes, welcomes = tuple(nodes), roll.welcomes
     shares = thread_shares(nodes)
     threads = {name: shares[name].threads_on(welcome) for name, welcome in welcomes.items()}

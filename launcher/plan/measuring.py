@@ -271,7 +271,7 @@ class Profiling:
             whole = self.bench.phases(model, plan, stage)
         except DoesNotFitError:
             return BatchTimes(frames, found.layer_s)
-        except LauncherError as error:  # such as a board without `memory` that has none left
+        except LauncherError as error:  # such as a board without `memory` that has no memory left
             text = f"node {device.name}: {frames} frames at once are not measured: {error}"
             self.bench.progress.say(text)
             self.bench = self.renew()
@@ -293,7 +293,7 @@ class Profiling:
         fill = fill_s(cluster, is_pushed=cluster.config.is_stream)
         try:
             _, self.choice = choose(cluster, in_batches, fill)
-        except BadInputError:  # what was measured is kept, so that other bounds can be tried
+        except BadInputError:  # the measurements are kept, so that other bounds can be tried
             _, self.choice = choose(cluster.changed(max_latency=None), in_batches, fill)
         self.bench.progress.say(f"batches of {self.choice.batch}: {self.choice.reason}")
         self.planner = replace(self.planner, batch=self.choice.batch)

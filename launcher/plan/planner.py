@@ -131,9 +131,9 @@ class Planner:
     def remember(
         self, plan: Plan, deployed: Mapping[str, Deployed], welcomes: Mapping[str, Welcome]
     ) -> None:
-        """Add what nodes have measured while they rehearsed a plan to what is kept of them.
+        """Keep the nodes' measurements of a plan's rehearsal.
 
-        Later runs begin with it. The nodes have sent these `welcomes`.
+        Later runs begin with them. The nodes have sent these `welcomes`.
         """
         if self.store is None:
             return
@@ -152,7 +152,7 @@ class Planner:
         store: ProfileCache,
         say: Callable[[str], None] = lambda _: None,
     ) -> NodeProfile | None:
-        """Return what is kept of a node, if its board is about as fast as it was."""
+        """Return the kept measurements of a node, if its board is about as fast as it was."""
         times, mac_s = (
             store.node(self.model.digest, who, self.model.network.layer),
             self._mac_s(node),
@@ -171,7 +171,7 @@ class Planner:
         return None if figures is None else figures.dense_s_per_mac
 
     def after(self, plan: Plan, deployed: Mapping[str, Deployed]) -> Planner:
-        """Return the planner with what nodes have measured while they rehearsed a plan."""
+        """Return the planner with the nodes' measurements of a plan's rehearsal."""
         known = {} if self.file is None else self.file.profile().nodes
         found = {
             node: _rehearsed(
@@ -338,7 +338,8 @@ class Planner:
 
     def _kept_for(self, problem: Problem) -> str:
         """Return a digest of what a plan depends on except for facts: `KeptPlan.holds` compares
-        times, and a plan that does not fit any more is refused."""
+        times, and a plan that no longer fits is refused.
+        """
         written = devices_of(self.cluster, [device.name for device in problem.devices])
         question = self._digest(problem, self.cluster.config.strategy, written)
         parts = (question, self.planned.digest, version("csdf-edge"))
@@ -457,7 +458,7 @@ def _rehearsed(known: NodeProfile, plan: Plan, node: str, found: Deployed) -> No
 
 
 def _extent(measured: NodeProfile) -> str:
-    """Return in words what was measured of a node."""
+    """Return a text that says what was measured on a node."""
     parts = [counted(len(measured.layer_s), "layer")] if measured.layer_s else []
     parts += [counted(len(measured.subnets), "subnet")] if measured.subnets else []
     parts += ["a copy"] if measured.batches else []

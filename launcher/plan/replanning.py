@@ -3,7 +3,7 @@
 After a loss, the user's strategy may search for a fraction (`SEARCH_SHARE`) of `recovery_s`. If it
 takes longer, finds no plan on these nodes, or needs packages that are not installed, the quick
 dynamic program `sequential` replaces it. Before the first frame, a search that takes longer than
-that is given up, and the present plan stays. Pins and memory limits hold.
+that is abandoned, and the present plan stays. Pins and memory limits hold.
 """
 
 from __future__ import annotations
@@ -107,8 +107,9 @@ class Replanner:
         """Whether the search that follows a plan made in a hurry has ended; its plan is kept."""
 
     def learn(self, plan: Plan, rehearsed: Rehearsed) -> None:
-        """Use what nodes have measured in the rehearsal of a plan from now on, and keep it for
-        later runs. What they have measured in the stream is kept only."""
+        """Use the nodes' measurements of a plan's rehearsal from now on, and keep them for later
+        runs. Measurements in the stream are only kept.
+        """
         with self._knowing:
             planner = self._planner.after(plan, rehearsed.deployed)
             if not rehearsed.in_stream:
@@ -202,7 +203,7 @@ class Replanner:
             return CutPlan(plan, subnets, gain, note)
 
     def _note(self, newcomers: Mapping[str, Welcome]) -> None:
-        """Use what the boards report that were absent when the first plan was made."""
+        """Use the reports of boards that were absent when the first plan was made."""
         unknown = {node: w for node, w in newcomers.items() if node not in self._newcomers}
         self._newcomers |= unknown.keys()
         cluster, facts = self._planner.cluster, self._planner.facts

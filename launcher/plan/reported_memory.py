@@ -77,8 +77,8 @@ def too_full(limits: Mapping[str, int]) -> dict[str, str]:
 def within_limits(facts: Facts, limits: Mapping[str, int]) -> Facts:
     """Return `facts` with these limits as the memory of nodes.
 
-    A limit is at least what an engine takes to start, because less is refused for any plan, also
-    for one that does not use the node.
+    A limit is at least what an engine takes to start, because any plan with less is refused, even
+    one that does not use the node.
     """
     enough = {name: max(limit, START_UP_BYTES) for name, limit in limits.items()}
     return replace(facts, memory={**facts.memory, **enough})

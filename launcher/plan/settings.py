@@ -51,7 +51,7 @@ def run_options(cluster: Cluster) -> RunOptions:
 def wire_of(cluster: Cluster) -> WireChoice:
     """Return how tensors between the cluster's nodes may be encoded.
 
-    Raises `BadInputError` if that changes results and the user has not said by how much.
+    Raises `BadInputError` if that changes results and the user has not set a tolerance.
     """
     config = cluster.config
     of_node = {node.name: node.wire for node in config.nodes if node.wire is not None}

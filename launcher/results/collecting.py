@@ -55,7 +55,7 @@ class Writer(Protocol):
         ...
 
     def sync(self) -> None:
-        """Return once the disk has what was written."""
+        """Return once everything written is on the disk."""
         ...
 
 
@@ -138,7 +138,7 @@ class Results:
         if self.journal is None:
             return
         total = len(self.inputs)
-        if self._writer is not None:  # a result goes only when it stands in the output for good
+        if self._writer is not None:  # a result is removed only once the output has it permanently
             self.journal.before_removal = self._writer.sync
         if self.state and (last := self.journal.last_removed()) is not None:
             self.state.advance(last)

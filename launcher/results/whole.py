@@ -103,7 +103,7 @@ def _run(
     *,
     is_fused: bool,
 ) -> None:
-    nice = shutil.which("nice")  # it waits for whatever streams or serves meanwhile
+    nice = shutil.which("nice")  # it gives way to anything that streams or serves meanwhile
     yielding = [] if nice is None else [nice, "-n", "10"]
     reference = python_command("nodes.executors.onnx.reference", *map(str, (model, given, wanted)))
     command = [*yielding, *reference]
@@ -246,7 +246,7 @@ def _replays(model: Model, ran: ExecutedPlans | None, folder: Path) -> list[Repl
         return []
     numbers = network_numbers(model)
     subnets = ran.subnets
-    if ran.plan.batch > 1:  # what is computed again is single frames
+    if ran.plan.batch > 1:  # only single frames are computed again
         subnets = cut_subnets(model, ran.plan, folder / "single", lambda _done, _all: None)
     replays = [Replay(model, ran.plan, subnets, numbers, folder)]
     if ran.replanned is not None:

@@ -165,7 +165,8 @@ class Connections:
         """Connect to a node's control address again, or to that of another of its slots, after the
         node has refused.
 
-        Nothing that the former connection received is reported any more. Raises as `open_control`.
+        Messages that the former connection received are no longer reported. Raises as
+        `open_control`.
         """
         self._end_search(node)
         self._forget(self._control.pop(node))
@@ -297,7 +298,7 @@ class Connections:
         return node in self._searches
 
     def _is_for_search(self, arrival: Arrival | _Answering | _SearchDue) -> bool:
-        """Take in what concerns a search, and return whether it ends here."""
+        """Handle an arrival that concerns a search, and return whether it ends here."""
         now_s = time.monotonic()
         match arrival:
             case MessageReceived(node, Welcome() as welcome):
@@ -356,7 +357,7 @@ class Connections:
         return min((s.core.deadline_s for s in self._searches.values()), default=None)
 
     def _found(self) -> Iterator[Arrival]:
-        """End the searches that are over, and yield what was held back for them."""
+        """End the searches that are over, and yield the arrivals held back for them."""
         for node, search in tuple(self._searches.items()):
             door = search.core.found
             if door is not None:
@@ -387,7 +388,7 @@ def _answering(dialler: Dialler, address: str) -> list[tuple[Dialler, _Answering
 
 
 def _ignored(dialler: Dialler) -> list[Arrival]:
-    """Drop what comes from a candidate: a data port speaks only once it is attached to."""
+    """Drop messages of a candidate: a data port sends nothing before `Attach`."""
     dialler.receive(lambda _: None)
     return []
 

@@ -6,13 +6,13 @@ announced one may lead nowhere or to somebody else. So there are up to three can
 order: the address that the user gives (`data:` in `cluster.yaml`), the announced one, and the port
 next to the control port, where a pair of forwarded ports usually is.
 
-A single candidate, as of an agent that is not behind anything, is right if it answers. Of several,
-none is: without keys every agent answers alike, and two containers whose agents have the same ports
-inside announce the same number. One is right if a message to it reaches this agent: an agent counts
-the messages of epochs that are not deployed (`Stats.stale_messages`), also one of the protocol's
-version before. So the launcher asks for that number, knocks by attaching to an epoch that never
-exists, and asks again. Another launcher's late message at that moment could make a wrong candidate
-look right; the run then loses the node.
+A single candidate, as with an agent that is directly reachable, is right if it answers. An answer
+does not suffice for several: without keys every agent answers alike, and two containers whose
+agents have the same ports inside announce the same number. One is right if a message to it reaches
+this agent: an agent counts the messages of epochs that are not deployed (`Stats.stale_messages`),
+also one of the protocol's version before. So the launcher asks for that number, knocks by attaching
+to an epoch that never exists, and asks again. Another launcher's late message at that moment could
+make a wrong candidate seem right; the run then loses the node.
 
 Whether other nodes reach the port is found when they dial it.
 """

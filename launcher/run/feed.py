@@ -37,7 +37,7 @@ sent, or their results are being handed over."""
 
 
 class Withdrawal:
-    """Lets a caller of `Feed.submit` who waits for room go away, from any thread."""
+    """Ends a call of `Feed.submit` that waits for room, from any thread."""
 
     def __init__(self) -> None:
         self.is_withdrawn = False
@@ -73,10 +73,10 @@ class Feed:
         self.most = AHEAD if most is None else most
         """How many frames may be under way now."""
         self.ended: Future[None] = Future()
-        """Gets the error with which the run has ended."""
+        """Receives the error with which the run has ended."""
         self.ended.set_running_or_notify_cancel()  # nobody can cancel it
         self.trouble: Callable[[], str] = lambda: ""
-        """Says why no results come now, in a sentence; empty while they may come."""
+        """Explains why no results come now, in a sentence; empty while they may come."""
         self._follows_channels = most is None
         self._most_unsent = most_unsent
         self._changed = threading.Condition()
@@ -84,7 +84,7 @@ class Feed:
         self._traces: dict[int, FrameTrace] = {}
         self._counts = FrameCounts()
         self._sent_s: dict[int, float] = {}
-        """When the frames were first sent whose results are not there, on the monotonic clock."""
+        """When each frame without a result was first sent, on the monotonic clock."""
         self._pushed = 0
         self._unsent = 0
         self._is_signalled = False
@@ -107,9 +107,9 @@ class Feed:
     ) -> Future[Outputs]:
         """Push a frame, which `trace` follows; its future has the outputs once they have arrived.
 
-        While there is no room for it, this waits, for `timeout_s` at the longest; then, at once
-        unless it is to `block`, and in the run's own thread, it raises `FullError`. Raises what the
-        run has ended with, `RunFailedError` if it was ended, and `CancelledError` after the
+        While there is no room for it, this waits, for at most `timeout_s`; then, at once unless it
+        is to `block`, and in the run's own thread, it raises `FullError`. Raises the error with
+        which the run has ended, `RunFailedError` if it was ended, and `CancelledError` after the
         `withdrawal`.
         """
         with self._changed:

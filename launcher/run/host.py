@@ -88,7 +88,7 @@ class Host:
         return any(stream.first + stream.source.next_frame for stream in self._streams)
 
     def look(self) -> None:
-        """Take in what programs have pushed by now (`PushedFrames.seen`)."""
+        """Accept the frames that programs have pushed by now (`PushedFrames.seen`)."""
         for lane in self._lanes:
             lane.look()
 
@@ -193,7 +193,7 @@ class _Lane:
         self.look()
 
     def look(self) -> None:
-        """Take in what a program has pushed by now."""
+        """Accept the frames that a program has pushed by now."""
         frames, is_end = self._frames.seen()
         self.stream.push(frames, is_end=is_end)
 
@@ -217,7 +217,7 @@ class _Lane:
         return False, False
 
     def _send(self) -> bool:
-        """Send the next frame; False if it is not to be sent any more."""
+        """Send the next frame; False if it was withdrawn."""
         number = self.stream.next_frame
         if number is None:
             raise RuntimeError("there is no frame to send")

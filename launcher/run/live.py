@@ -72,7 +72,7 @@ class LiveNetwork:
 
 
 class LiveRun:
-    """Streams what is submitted to `networks`; enter it to begin, leave it to end.
+    """Streams the frames submitted to `networks`; enter it to begin, leave it to end.
 
     Entering waits until the nodes have loaded their subnets, and raises the `LauncherError` with
     which that failed. Leaving waits for all results; after an exception, and while too few nodes
@@ -121,7 +121,7 @@ class LiveRun:
             raise self._error from None
 
     def ended_well(self) -> RunResult:
-        """Return what was measured, after the run; raises `RuntimeError` if it failed."""
+        """Return the measurements, after the run; raises `RuntimeError` if it failed."""
         if self.result is None:
             raise RuntimeError("the run has not ended well")
         return self.result

@@ -194,7 +194,7 @@ class Observer:
         ]
 
     def _held(self, share: Blueprint) -> dict[int, int]:
-        """The frames in each channel: its producer knows all, its consumer those that came."""
+        """The frames in each channel: its producer knows all, its consumer those that arrived."""
         found: dict[int, int] = {}
         made: dict[int, int] = dict(self._host.held)
         for node, deployment in share.deployments.items():

@@ -105,7 +105,7 @@ class PushedFrames(Protocol):
 
     @property
     def count(self) -> int:
-        """How many frames come at most; `ENDLESS` if nobody knows."""
+        """The most frames that may come; `ENDLESS` if that is not known."""
         ...
 
     @property
@@ -120,7 +120,7 @@ class PushedFrames(Protocol):
     def seen(self) -> tuple[int, bool]:
         """How many frames have been pushed, and whether no more come; `descriptor` is read.
 
-        Raises `RunFailedError` if the run is to be given up at once.
+        Raises `RunFailedError` if the run is to be aborted at once.
         """
         ...
 
@@ -160,7 +160,7 @@ class CutPlan:
 
 
 Learn = Callable[[Plan, Rehearsed], None]
-"""Learns from what nodes have measured in the rehearsal of a plan."""
+"""Learns from the nodes' measurements in the rehearsal of a plan."""
 
 Replan = Callable[[PlanRequest, Plan | None, IsWanted], CutPlan]
 """Searches for the plan that a request describes; the second argument is the plan to beat, if any.

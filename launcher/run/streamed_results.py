@@ -49,7 +49,7 @@ class StreamedResults(Generic[Given]):
         """Yield the results, each as soon as it has arrived, until the frames end.
 
         Errors of reading or submitting are raised after the results of the frames before. A
-        consumer that leaves closes the stream.
+        consumer that stops iterating closes the stream.
         """
         try:
             while (outputs := self.next()) is not None:

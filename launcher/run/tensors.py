@@ -1,4 +1,4 @@
-"""Makes what a program gives for a network's input into a tensor: the one way in for arrays.
+"""Converts a program's value for a network's input into a tensor: the only way in for arrays.
 
 Nodes receive the bytes of an array and nothing else, so a tensor is in C order and in this
 machine's byte order. NumPy gives an array of the other byte order the same name (`float32`), and

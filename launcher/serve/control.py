@@ -1,4 +1,4 @@
-"""The server's own API: where it begins, and who answers it.
+"""The server's own API: its path, and the interface of its handler.
 
 Commands import this module, so it imports nothing of what serves.
 """

@@ -69,7 +69,7 @@ class InferMessage:
 
     model: str
     version: str
-    """That of the model; empty for the present one."""
+    """The version of the model; empty for the present one."""
     size_bytes: int
     rest: bytes
     """The message without the tensors that are sent as bytes."""
@@ -90,7 +90,7 @@ def parse_infer(data: bytes) -> InferMessage:
 
 
 def read_infer(given: InferMessage, model: ServedModel) -> InferCall:
-    """Return what is asked of the model; arrays sent as bytes are views of the message's data.
+    """Return the call of the model; arrays sent as bytes are views of the message's data.
 
     Raises `RequestError`.
     """

@@ -127,8 +127,9 @@ class _Ends:
         self._late: set[str] = set()
 
     def must_leave(self, context: Any, *, is_known: bool = True) -> asyncio.TimerHandle:
-        """Close the connection of a call unless this timer is cancelled in time; less of it is for
-        a client that is not known."""
+        """Close the connection of a call unless this timer is cancelled in time; a client that is
+        not known has less.
+        """
         limit_s = self._limit_s if is_known else min(self._limit_s, STRANGERS_S)
         return asyncio.get_running_loop().call_later(limit_s, self._close, context.peer())
 
@@ -156,7 +157,7 @@ def _address(peer: str) -> tuple[str, int]:
 
 
 def _plain(host: str, port: int) -> tuple[str, int]:
-    """An address in one form, whatever the socket is that it comes from."""
+    """Return an address in one form for all kinds of sockets."""
     address = ip_address(host.partition("%")[0])
     return str(getattr(address, "ipv4_mapped", None) or address), port
 
@@ -192,7 +193,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._unknown = unknown
 
     def service(self, handler_call_details: Any) -> Any:
-        """Return what handles a call."""
+        """Return the handler of a call."""
         return self._handlers.get(handler_call_details.method, self._unknown)
 
 

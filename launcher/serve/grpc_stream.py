@@ -2,8 +2,8 @@
 
 Answers are sent in the order of the requests. A request that is refused is answered with an error,
 and the call continues. Of each call, a bounded number of requests is under way; while there are as
-many, no more are read, so that HTTP/2 slows the client down. Requests of a client that has gone are
-cancelled.
+many, no more are read, so that HTTP/2 slows the client down. Requests of a client that has
+disconnected are cancelled.
 """
 
 from __future__ import annotations

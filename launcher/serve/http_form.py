@@ -55,7 +55,7 @@ class Call:
 
 
 def route(method: str, path: str) -> Call:
-    """Return what is called at `path` (percent-decoded). Raises `RequestError`."""
+    """Return the call at `path` (percent-decoded). Raises `RequestError`."""
     if (known := _PLACES.get(path.rstrip("/"))) is not None:
         wanted, call = known[0], Call(known[1])
     elif (match := _MODEL.fullmatch(path)) is not None:

@@ -37,7 +37,7 @@ LINGER_S = 10.0
 answer."""
 
 PATIENCE_S = 0.25
-"""How long nothing may come of a body, or leave of an answer, while others wait for room."""
+"""How long a body or an answer may make no progress while others wait for room."""
 
 BUFFER_BYTES = 32 * 1024
 """The bytes that aiohttp reads ahead of a body."""
@@ -94,7 +94,7 @@ async def http_server(
         handler_cancellation=True,
         access_log=None,
         logger=_protocol_log,
-        auto_decompress=False,  # it would inflate, without a bound, what nobody has asked for
+        auto_decompress=False,  # it would inflate any body without a bound
         read_bufsize=BUFFER_BYTES,
     )
 
@@ -165,7 +165,7 @@ class _Doors:
         return response
 
     def _check_host(self, header: str) -> None:
-        """Refuse what a page asks that has its own name resolved to this machine."""
+        """Refuse requests of a page whose own name resolves to this machine (DNS rebinding)."""
         if not is_own_host(header, self.hosts):
             raise RequestError(
                 f"the request is for {header[:200]!r}, which may be a page's name for this "
@@ -177,7 +177,7 @@ class _Doors:
     async def _send(
         self, request: web.BaseRequest, response: web.Response, size_bytes: int
     ) -> None:
-        """Send a large answer, in time; give up its connection otherwise."""
+        """Send a large answer, in time; close its connection otherwise."""
 
         async def send(_: Progress) -> None:
             await response.prepare(request)
@@ -370,7 +370,7 @@ def _inflated(body: bytes, most_bytes: int, too_large: RequestError) -> bytes:
 
 
 def _report(service: Service, call: Call, models: Sequence[ServedModel]) -> Response:
-    """Say what is asked of the server, or of `models`."""
+    """Answer a question about the server, or about `models`."""
     match call.what:
         case "live":
             return Response(200, ())

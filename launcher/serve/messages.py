@@ -24,7 +24,7 @@ SERVICE = "inference.GRPCInferenceService"
 
 _LENGTH_DELIMITED = 2
 _FIXED_BYTES = {1: 8, 5: 4}
-"""Wire type → bytes, of those that have a fixed length."""
+"""Wire type → bytes, for types of a fixed length."""
 
 LONGEST_VARINT = 10
 
@@ -68,8 +68,8 @@ def parsed(kind: Any, data: bytes) -> Any:
 def parted(data: bytes, *numbers: int) -> tuple[bytes, dict[int, list[memoryview]]]:
     """Return a message without its length-delimited fields of these numbers, and their contents.
 
-    The contents are views of `data`. Raises `RequestError` for what is not a message, and for more
-    than `FEW` fields, which are counted before anything is made of them.
+    The contents are views of `data`. Raises `RequestError` for bytes that are not a message, and
+    for more than `FEW` fields, which are counted before they are decoded.
     """
     view = memoryview(data)
     rest: list[memoryview] = []
@@ -111,7 +111,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def field(number: int, contents: Sequence[bytes]) -> list[bytes]:
-    """Return a repeated `bytes` field as it stands in a message, in parts."""
+    """Return a repeated `bytes` field in its wire format, in parts."""
     parts = []
     for content in contents:
         parts += [_as_varint(number << 3 | _LENGTH_DELIMITED) + _as_varint(len(content)), content]

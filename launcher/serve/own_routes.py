@@ -23,7 +23,7 @@ Headers = Mapping[str, str]
 
 
 def _check_reader(service: Service, headers: Headers) -> None:
-    """Raise `RequestError` for who has neither the token of clients nor that of operators."""
+    """Raise `RequestError` for a request with neither the clients' token nor the operators'."""
     authorization = headers.get("Authorization")
     if service.control is None or not service.control.is_operator(authorization):
         service.check_token(authorization)
@@ -66,4 +66,4 @@ OWN_ROUTES: Mapping[tuple[str, str], Callable[[Service, Headers], Awaitable[Resp
     ("GET", SHOWN_PATH): _shown,
     ("GET", METRICS_PATH): _metrics,
 }
-"""(method, path) → what answers a request with these headers."""
+"""(method, path) → the function that answers a request with these headers."""

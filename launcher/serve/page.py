@@ -1,7 +1,7 @@
 """The page of a server: one file of HTML, style and script, which fetches what it shows.
 
 The browser runs no script but this one, and asks no other server (its Content-Security-Policy). The
-page itself tells nothing of the cluster, so it needs no token; what it fetches does.
+page itself says nothing about the cluster, so it needs no token; its data does.
 """
 
 from __future__ import annotations

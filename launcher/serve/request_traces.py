@@ -33,7 +33,7 @@ FLUSH_MS = 5_000
 """How long spans that are not sent yet may take when the server ends."""
 
 SAID_EVERY_S = 60.0
-"""How often at most it is said that the receiver takes no spans."""
+"""The least time between two messages that the receiver takes no spans."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class RequestTrace:
 
 
 class _NotTaken(logging.Handler):
-    """Stands for OpenTelemetry's messages, which have the receiver's whole URL and come often."""
+    """Replaces OpenTelemetry's messages, which have the receiver's whole URL and are frequent."""
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(logging.WARNING)
@@ -175,7 +175,7 @@ class RequestTraces:
 
 @contextmanager
 def traces_to(endpoint: str | None) -> Iterator[RequestTraces | None]:
-    """Give what traces requests, if there is an endpoint; send what is left at the end."""
+    """Yield the tracer of requests, if there is an endpoint; send remaining spans at the end."""
     if endpoint is None:
         yield None
         return

@@ -24,7 +24,7 @@ LARGEST = 8
 with large inputs do not keep others waiting."""
 
 MOST_WAITING = 64
-"""Transfers that wait; beyond them the one that has waited for longest is given up."""
+"""Transfers that wait; beyond them the one that has waited for longest is refused."""
 
 Progress = Callable[[int], None]
 """Called with the number of bytes of a transfer that have passed since the last call."""

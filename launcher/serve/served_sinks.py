@@ -1,4 +1,5 @@
-"""Delivers the results of requests to the sinks of `cluster.yaml`, in the order in which they came.
+"""Delivers the results of requests to the sinks of `cluster.yaml`, in the order in which the
+requests arrived.
 
 A request is answered once its result is in the queue of every sink, so a sink that is slower than
 the requests slows them down, or drops results, as its `on_overload` says. While as many requests
@@ -62,7 +63,7 @@ class ServedSinks:
         say: Say,
     ) -> None:
         self.failed: Future[None] = Future()
-        """Gets the error of a sink that can take nothing more."""
+        """Receives the error of a sink that can take nothing more."""
         self.failed.set_running_or_notify_cancel()  # nobody can cancel it
         self._deliveries = [
             Delivery(sink, reconnect, say, on_overload=keys.on_overload, places=keys.queue_results)
@@ -111,7 +112,8 @@ class ServedSinks:
             return
         result = FrameResult(self._given, now_s(), outputs, shortened(name))
         self._given += 1
-        # A client that goes away meanwhile must neither take its result nor a place from the sinks.
+        # A client that disconnects meanwhile must neither take its result nor a place from the
+        # sinks.
         await asyncio.shield(
             asyncio.get_running_loop().run_in_executor(
                 self._in_order, self._put, result, time.monotonic()

@@ -9,7 +9,8 @@ from launcher.view.frames import Latencies
 
 OUTCOMES = ("success", "full", "invalid", "failed", "cancelled")
 """How a request can end: `full` was refused because as many are under way as the cluster takes,
-`invalid` has wrong inputs, and `cancelled` was given up by its client."""
+`invalid` has wrong inputs, and `cancelled` was cancelled by its client.
+"""
 
 
 @dataclass

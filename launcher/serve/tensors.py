@@ -120,7 +120,7 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class ModelRepository:
-    """The models of a server; of those that are `unready`, no version serves just now."""
+    """The models of a server; no version of those that are `unready` serves just now."""
 
     models: tuple[ServedModel, ...]
     unready: frozenset[str] = frozenset()
@@ -159,7 +159,7 @@ def checked_input(
 ) -> TensorInfo:
     """Return the input that a request names, if its datatype and shape are those of the model.
 
-    `known` are the inputs that came before. Raises `RequestError` naming the input.
+    `known` are the earlier inputs of the request. Raises `RequestError` naming the input.
     """
     tensor = model.inputs.get(name)
     if tensor is None:

@@ -27,7 +27,7 @@ ANSWER_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class ControlFile:
-    """Where the service is, and what lets an operator in; `certificate` is that of its TLS."""
+    """The service's address and an operator's token; `certificate` is that of its TLS."""
 
     url: str
     token: str

@@ -17,9 +17,9 @@ It promises, for every history of events (`tests/service/test_core.py`):
   ended; and it serves until another one can take over, unless the user allowed a gap.
 - A release that fails leaves the former one in place. Where nothing serves a model, the last
   release that was good is loaded instead, while the wanted one is tried again.
-- What failed is tried again later and later; what disagreed with its whole model is not. What
-  could not be compared with it has failed. What cannot fit before another release is closed is
-  tried again then.
+- A release that failed is tried again, at growing intervals; one that disagreed with its whole
+  model is not. What could not be compared with it has failed. What cannot fit before another
+  release is closed is tried again then.
 - A generation has served once the releases that it wants serve at the same time.
 """
 
@@ -107,7 +107,7 @@ class _Life:
     closings: int = 0
     """How many others had been closed when it was opened last."""
     has_failed: bool = False
-    """Whether it becomes FAILED, and not forgotten, once it is closed."""
+    """Whether it becomes FAILED, instead of being forgotten, once it is closed."""
 
 
 @dataclass(slots=True)
@@ -158,13 +158,13 @@ class ServiceCore:
             for model in self._models.values()
             for life in model.lives.values()
             if life.state is _S.FAILED and life.retry_s is not None
-        ]  # what was due already waits for another event
+        ]  # work that is already due waits for another event
         later = (retry_s for retry_s in waiting if retry_s > self._now_s)
         return None if self.is_stopping else min(later, default=None)
 
     @property
     def models(self) -> tuple[ModelStatus, ...]:
-        """All models, in the order in which they came."""
+        """All models, in the order in which they were added."""
         return tuple(map(_status, self._models.values()))
 
     @property
@@ -200,7 +200,7 @@ class ServiceCore:
     # ------------------------------------------------------------ events
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
-        """Return what is to be done about an event."""
+        """Return the actions that an event causes."""
         self._actions, self._now_s = [], now_s
         match event:
             case Applied():
@@ -259,7 +259,7 @@ class ServiceCore:
             self._actions.append(NoteServed(self.generation))
 
     def _made_room(self, now_s: float) -> None:
-        """A release is closed: try again what waits for that."""
+        """A release is closed: try releases again that wait for that."""
         self._closings += 1
         for model in self._models.values():
             for life in model.lives.values():
@@ -278,7 +278,7 @@ class ServiceCore:
         life: _Life,
         now_s: float,
     ) -> None:
-        """Note what a release reports; what comes too late is ignored."""
+        """Note a release's report; late reports are ignored."""
         match event, life.state:
             case ReleaseLoaded(), _S.LOADING:
                 life.state, life.since_s = _S.CHECKING, now_s
@@ -341,7 +341,9 @@ class ServiceCore:
             self._do_without(model, life, now_s)
 
     def _give_up_unwanted(self, model: _Model, now_s: float) -> None:
-        """Close what is being loaded for nothing, and forget failures that matter no more."""
+        """Close releases that are being loaded for nothing, and forget failures that no longer
+        matter.
+        """
         for life in list(model.lives.values()):
             release = life.release
             stands_in = release == model.good and model.current is None and model.wanted is not None
@@ -355,7 +357,7 @@ class ServiceCore:
                 life.has_failed = False
 
     def _do_without(self, model: _Model, failed: _Life, now_s: float) -> None:
-        """The wanted release has failed: make room for it, or load the last good one."""
+        """Make room for the wanted release, which has failed, or load the last good one."""
         if model.current is not None:
             if failed.lacks_room and model.may_gap and model.current != model.wanted:
                 model.may_gap, model.makes_room = False, True

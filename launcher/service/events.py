@@ -27,7 +27,7 @@ class ModelRelease:
 
 
 class ReleaseState(Enum):
-    """How far a release is."""
+    """The progress of a release."""
 
     LOADING = "loading"
     """It is planned, and the nodes load its subnets."""

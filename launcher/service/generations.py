@@ -44,7 +44,7 @@ from launcher.service.store import APPLIED, DRAFT, Generation, KeptModel, Store
 
 _OF_RUNS = {"input", "inputs", "frames", "rate", "on_overload", "queue_frames", "journal",
             "labels", "truth", "sinks", "reconnect", "task", "serve", "model", "pins"}  # fmt: skip
-"""Keys on which the deployment of a served model does not depend, or not as they stand."""
+"""Keys on which the deployment of a served model does not depend, or not in this form."""
 
 _CHUNK_BYTES = 1 << 20
 
@@ -86,7 +86,7 @@ def read_generation(
         entry = KeptModel(model.name, str(model.config.version), digest, content, files)
         _check_version(cluster, model, entry, known)
         if not any(entry in generation.models for generation in known):
-            _ = Planner(single, read_model(single)).planned  # it refuses what has no batches
+            _ = Planner(single, read_model(single)).planned  # it refuses models without batches
         entries.append((entry, config))
     changed = cluster.changed(
         model=tuple(config for _, config in entries)
@@ -110,7 +110,7 @@ def read_generation(
 
 
 def _check(cluster: Cluster) -> None:
-    """Raise `BadInputError` for what could not be served."""
+    """Raise `BadInputError` for a cluster that could not be served."""
     if cluster.config.sinks:
         raise cluster.error(
             ("sinks",), "launch up answers requests only; remove them, or use launch serve"

@@ -1,4 +1,4 @@
-"""Says how the nodes of a service are, from what its runs look like, and how one is restarted."""
+"""Derives the states of a service's nodes from its runs' views, and says how to restart one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def node_statuses(names: Iterable[str], views: Sequence[RunView]) -> list[NodeSt
 
 
 def restart_there(cluster: Cluster, name: str) -> str:
-    """Return what somebody has to type to restart the agent of a node that has an address."""
+    """Return the command that restarts the agent of a node that has an address."""
     node = next(node for node in cluster.config.nodes if node.name == name)
     restart = ("sudo", "systemctl", "restart", "node-agent")
     target = ssh_target(node)

@@ -70,7 +70,7 @@ class Turns:
                 self._changed.notify_all()
 
     def look(self) -> None:
-        """A release may no longer be wanted."""
+        """Wake waiting releases: one may no longer be wanted."""
         with self._changed:
             self._changed.notify_all()
 
@@ -115,7 +115,7 @@ class OpenedRelease:
         self._wanted.put("check")
 
     def close(self) -> None:
-        """Have it closed, or its loading given up."""
+        """Have it closed, or its loading cancelled."""
         self._is_given_up.set()
         self._turns.look()
         self._wanted.put("close")
@@ -204,7 +204,7 @@ class OpenedRelease:
         return ReleaseChecked(release, found)
 
     def told(self, note: Note, *, is_open: bool) -> None:
-        """Take what the run says; raises `GivenUpError` if it is no longer wanted."""
+        """Take a run's message; raises `GivenUpError` if the release is no longer wanted."""
         if is_open:
             self._report(replace(note, text=f"{self.release}: {note.text}"))
             return
@@ -214,13 +214,13 @@ class OpenedRelease:
 
 
 class _Progress(ProgressDisplay):
-    """Passes on what a run says, which is also where its loading is given up."""
+    """Passes on a run's messages; its loading is also cancelled here."""
 
     def __init__(self, opened: OpenedRelease) -> None:
         self._opened = opened
         self._run = ""
         self.is_open = False
-        """Whether it is loaded; from then on, it says what happens to it."""
+        """Whether it is loaded; from then on, it reports its events."""
 
     def __enter__(self) -> _Progress:
         return self

@@ -67,7 +67,7 @@ EVENTS_KEPT = 1000
 """In memory; the database has more."""
 
 WRITE_AGAIN_S = 5.0
-"""How often it is tried again to write what could not be written."""
+"""The time between two attempts to write the state after a failure."""
 
 FOLLOWED_S = 20.0
 """How long a command waits for the next event before it asks again."""
@@ -132,7 +132,7 @@ class RunningService:
             for action in actions:
                 await self._perform(action)
             await self._look_at_state()
-            # The watchdog hears of it only after the core has handled something.
+            # The watchdog is notified only after the core has handled something.
             self._manager.alive(at_s)
             self._manager.status(self._summary())
         self._writer.shutdown()
@@ -155,7 +155,7 @@ class RunningService:
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
     def start(self) -> None:
-        """Keep what was applied last."""
+        """Want the generation that was applied last."""
         self.report(_applied(self._known[-1]))
 
     async def stop(self) -> None:
@@ -172,7 +172,9 @@ class RunningService:
         return await self._loop.run_in_executor(self._writer, call, *arguments)
 
     async def _look_at_state(self) -> None:
-        """Write what waits, if it is time, and say once that it cannot be written or is again."""
+        """Write waiting changes, if it is time; say once when that fails, and once when it works
+        again.
+        """
         if self._write_s is not None and time.monotonic() >= self._write_s:
             await self._stored(self._store.write)
             self._write_s = time.monotonic() + WRITE_AGAIN_S
@@ -282,7 +284,7 @@ class RunningService:
             return {**await self._want(target, may_gap=may_gap), "notes": []}
 
     async def _want(self, generation: Generation, *, may_gap: bool) -> dict[str, Any]:
-        """Want a generation, and keep it if it is a new one; what has failed is tried again."""
+        """Want a generation, and keep it if it is a new one; failed releases are tried again."""
         before = self._known[-1]
         changes = _changes(before, self._core.serving, generation)
         if generation != before:
@@ -354,7 +356,7 @@ class RunningService:
                 )
 
     async def status(self) -> dict[str, Any]:
-        """Return what the service is like now, as JSON data."""
+        """Return the present state of the service, as JSON data."""
         nodes = node_statuses(self._known[-1].nodes, await asyncio.to_thread(self.views))
         monotonic_s, now = time.monotonic(), now_s()
         state = self._core.state
@@ -380,7 +382,7 @@ class RunningService:
         }
 
     def _stage(self, model: str) -> str:
-        """How far the loading of a release of a model is."""
+        """The step of loading a release of a model."""
         return next(
             (
                 opened.stage
@@ -413,8 +415,8 @@ def _changes(
 ) -> list[str]:
     """Describe the differences, model by model, in sentences.
 
-    It is compared with what serves, whatever was wanted last and has failed; where nothing serves
-    a model, with what was wanted.
+    It is compared with what serves, even if something else was wanted last and has failed; where
+    nothing serves a model, with what was wanted.
     """
     former = {model.name: model.release for model in before.models} | dict(serving)
     found = []
@@ -448,10 +450,10 @@ async def _aside(call: Callable[[], T]) -> T:
 
 
 def _exempt_from_collection() -> None:
-    """Let later collections of garbage skip what there is now.
+    """Let later garbage collections skip all present objects.
 
-    All modules that planning needs are imported once a first release is loaded, and stay. To look
-    through them takes 0.1 s, in which no request is answered, and planning makes collections due.
+    All modules that planning needs are imported once a first release is loaded, and stay. Scanning
+    them takes 0.1 s, in which no request is answered, and planning triggers collections.
     """
     gc.collect()
     gc.freeze()

@@ -4,9 +4,9 @@ moment: the generations that were applied, the releases that were good, and the 
 Each method is one transaction. One thread at a time may use a store; one process does, because
 `open_state` locks the folder.
 
-A service must not end because a disk is full. So what has happened (events, releases that are
-good, generations that have served) waits in memory while it cannot be written, and `problem` says
-why. What an operator wants is refused then: a change that is not kept is never reported as kept.
+A service must not end because a disk is full. So facts (events, good releases, generations that
+have served) wait in memory while they cannot be written, and `problem` says why. An operator's
+changes are refused then: a change that is not kept is never reported as kept.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class KeptModel:
 
     @property
     def release(self) -> ModelRelease:
-        """How the core knows it."""
+        """The release as the core knows it."""
         return ModelRelease(self.name, self.version, self.digest)
 
 
@@ -146,7 +146,7 @@ def running_folders() -> list[Path]:
     given = os.environ.get("CSDF_EDGE_STATE")
     found = [] if given is None else [Path(given).absolute()]
     for usual in (default_folder("any").parent, system_folder("any").parent):
-        with contextlib.suppress(OSError):  # there is none, or it is not ours to read
+        with contextlib.suppress(OSError):  # it does not exist, or this user may not read it
             found += sorted(usual.iterdir())
     return [folder for folder in dict.fromkeys(found) if is_locked(folder)]
 
@@ -368,9 +368,9 @@ class Store:
     # ------------------------------------------------------------ good releases
 
     def note_good(self, release: ModelRelease) -> None:
-        """Keep a release that serves, as what a failed one of its model falls back to."""
+        """Keep a release that serves, to which its model falls back after a failure."""
         found = [kept.number for kept in self._kept if _has(kept, release)]
-        if not found:  # a rollback is to be possible only to what is kept
+        if not found:  # a rollback must be possible only to kept generations
             return
         self._note(
             "INSERT OR REPLACE INTO good VALUES (?, ?, ?, ?)",

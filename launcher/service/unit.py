@@ -4,9 +4,9 @@ systemd ends a service whose loop no longer says that it turns (`WatchdogSec`), 
 after every end that nobody asked for. `launch down`, `systemctl stop` and SIGTERM end it with exit
 code 0, after which systemd does not start it again.
 
-The system's service has its own user, which owns its state and nothing else: who breaks into
-the servers is neither root nor somebody whose home is on the machine. The file is applied as that
-user too, so what the user may not read is found out before anything is started.
+The system's service has its own user, which owns its state and nothing else: an intruder into the
+servers is neither root nor a user with a home on the machine. The file is also applied as that
+user, so files that it may not read are found before anything is started.
 """
 
 from __future__ import annotations
@@ -211,7 +211,8 @@ def _account() -> pwd.struct_passwd:
 
 def _give(folder: Path, account: pwd.struct_passwd) -> None:
     """Let a user own a folder, with what an earlier service has left in it, and nobody else read
-    it. What links lead to stays as it is."""
+    it. The targets of links are unchanged.
+    """
     folder.chmod(0o700)
     for path in (folder, *folder.rglob("*")):
         os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
@@ -227,7 +228,7 @@ def _run(*command: str) -> None:
 
 
 def _quoted(word: str) -> str:
-    """A word as systemd's settings have it, on one line whatever is in it."""
+    """Return a word in the syntax of systemd's settings, always on one line."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return '"' + re.sub(r"[\x00-\x1f\x7f-\xff\udc80-\udcff]", _escaped, escaped) + '"'
 

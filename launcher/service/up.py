@@ -28,7 +28,7 @@ from launcher.signals import stopping_on_signals
 from nodes.host.systemd import ServiceManager
 
 CLOSING_S = 20.0
-"""How long the releases may take to end; what is left then ends with the process."""
+"""How long the releases may take to end; those that remain end with the process."""
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that plans may hold the interpreter while the servers' thread waits for it; by
@@ -50,8 +50,9 @@ def add_file(store: Store, path: Path) -> str:
 
 
 def apply_first(folder: Path, path: Path | None = None) -> list[str]:
-    """Apply a cluster.yaml to the state of a service before it is installed; without one, look
-    whether another was applied. Return what was done; raises `LauncherError`."""
+    """Apply a cluster.yaml to the state of a service before it is installed; without one, check
+    that another was applied. Return what was done; raises `LauncherError`.
+    """
     with open_state(folder) as store:
         done = [] if path is None else [add_file(store, path)]
         if store.last() is None:
@@ -154,7 +155,7 @@ async def _run(
 
 
 def _end_at_once(keeping: asyncio.Task[None], progress: ProgressDisplay) -> None:
-    """End the process after an error that is none of the user's: nothing closes its runs."""
+    """End the process after an internal error: nothing closes its runs."""
     error = keeping.exception()
     progress.say("".join(traceback.format_exception(error)), "error")
     os._exit(EXIT_FAILED)

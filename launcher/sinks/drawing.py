@@ -142,7 +142,7 @@ class _Pen:
             row += self.line_height
 
     def text(self, text: str, left: int, top: int, color: Color) -> None:
-        """Write black letters on a ground of `color`; what begins outside is moved inside."""
+        """Write black letters on a ground of `color`; text that begins outside is moved inside."""
         (width, height), below = cv2.getTextSize(text, _FONT, self._scale, self._thick)
         left = max(0, min(left, self._width - width))
         top = max(0, min(top, self._height - height - below))

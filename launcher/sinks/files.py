@@ -107,7 +107,7 @@ class NumberedFiles:
     _total_bytes: int = 0
 
     def find(self) -> None:
-        """Look which of them there are."""
+        """Find the existing files."""
         name = re.compile(rf"{re.escape(self.before)}(\d{{6,9}}){re.escape(self.after)}")
         found = {}
         with os.scandir(self.folder) as entries:
@@ -248,7 +248,7 @@ class FrameFolder:
         self._is_open = True
 
     def _find(self) -> None:
-        """Look which frames have files, and delete what a crash left of one."""
+        """Find the frames that have files, and delete incomplete ones of a crash."""
         found: dict[int, _KeptFrame] = {}
         with os.scandir(self.folder) as entries:
             for entry in entries:

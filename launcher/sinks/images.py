@@ -1,4 +1,4 @@
-"""Writes each frame's image, with what was found drawn on it, as a JPEG or PNG file."""
+"""Writes each frame's image, with the predictions drawn on it, as a JPEG or PNG file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Appends one line of JSON per result to a file, begins a new file in time, and deletes old ones.
 
-The file has whole lines at all times: what a write leaves of a line when the disk is full is cut
-off at once, and what a crash leaves of one when the file is opened the next time. It is locked, so
-that two runs cannot mix their lines.
+The file has whole lines at all times: the part of a line that a write leaves when the disk is full
+is cut off at once, and one that a crash leaves when the file is opened the next time. It is locked,
+so that two runs cannot mix their lines.
 
 A full file `results.jsonl` is renamed to `results.000001.jsonl`, the next one to
 `results.000002.jsonl`, and the ones with the lowest numbers are deleted first.

@@ -3,11 +3,11 @@
 Exactly one message is under way at a time, so that none waits in paho's own queue, which has no
 bound and no count. With qos 1 `write` returns when the broker has acknowledged the message. The
 message of a lost connection is forgotten with it and published again by the next attempt; a broker
-that had it already hands it out twice, which qos 1 ("at least once") allows. With qos 0 `write`
+that already had it delivers it twice, which qos 1 ("at least once") allows. With qos 0 `write`
 returns when the message is in the system's hands, and a broken connection may lose some.
 
 A broker that closes the connection on a message, because it is too large for instance, would be
-sent it for ever; after `MOST_HANGUPS` times the message is given up.
+sent it for ever; after `MOST_HANGUPS` times the message is refused.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class MqttSink:
         return f"mqtt {self._config.host}:{self._port}, topic {self._config.topic}"
 
     def write(self, result: FrameResult) -> None:
-        """Publish the result; see the module for what has happened when it returns."""
+        """Publish the result; see the module for the guarantee when it returns."""
         payload, topic = result_text(result), self._topic(result)
         connection = self._connected()
         problem = connection.publish(topic, payload, self._config.qos, self._config.retain)

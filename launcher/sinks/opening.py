@@ -13,7 +13,7 @@ from launcher.sinks.stdout import StdoutConfig
 def open_sinks(cluster: Cluster) -> list[tuple[SinkConfig, Sink]]:
     """Return every sink of the file with its keys, in the file's order; none is connected yet.
 
-    Raises `BadInputError` with file, line and key for what can never be used.
+    Raises `BadInputError` with file, line and key for a sink that can never be used.
     """
     opened: list[tuple[SinkConfig, Sink]] = []
     with ExitStack() as stack:

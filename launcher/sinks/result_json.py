@@ -5,10 +5,10 @@
 ```
 
 `taken_s` is Unix time, and `media_s` the time from the beginning of the video. `name` and `media_s`
-are left out where a frame has none. Without a task, `outputs` stands in place of `predictions`:
-`{"NAME": {"shape": […], "dtype": "float32", "data": […]}}` with the values in C order. If the
-outputs have more than `MOST_VALUES` values in all, or values that are not numbers, `data` is left
-out. NaN and infinity, which JSON has not, become null.
+are left out where a frame has none. Without a task, `outputs` replaces `predictions`: `{"NAME":
+{"shape": […], "dtype": "float32", "data": […]}}` with the values in C order. If the outputs have
+more than `MOST_VALUES` values in all, or values that are not numbers, `data` is left out. NaN and
+infinity, which JSON has not, become null.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_VALUES = 1000
 
 
 def result_as_json(result: FrameResult) -> dict[str, Any]:
-    """Return what was computed from a frame as values of JSON; all numbers are finite."""
+    """Return a frame's result as values of JSON; all numbers are finite."""
     data: dict[str, Any] = {"index": result.index}
     if result.name:
         data["name"] = result.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -2,9 +2,9 @@
 
 The report of the run goes to standard error then, so that standard output has nothing but results.
 A reader that has exited ends the run as it ends every command: `BrokenPipeError` passes through. A
-reader that stops reading loses nothing; the sink gives up an attempt after `PATIENCE_S`, and the
-next one continues within the line. Every other error, such as a full disk behind standard output,
-ends the run too and may leave half a line there; the kind `json-lines` never does.
+reader that stops reading loses nothing; the sink ends an attempt after `PATIENCE_S`, and the next
+one continues within the line. Every other error, such as a full disk behind standard output, ends
+the run too and may leave half a line there; the kind `json-lines` never does.
 """
 
 from __future__ import annotations

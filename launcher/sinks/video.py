@@ -228,7 +228,7 @@ class _Segment:
         return container, stream
 
     def end(self) -> None:
-        """Let the encoder and FFmpeg write what they still have."""
+        """Let the encoder and FFmpeg write their remaining frames."""
         from av.error import FFmpegError  # noqa: PLC0415 - needs an extra
 
         self.is_ended = True

@@ -45,7 +45,7 @@ MOST_ANSWER_BYTES = 1 << 16
 """Bytes of an answer's body that are read to use the connection again."""
 
 MOST_RETRY_AFTER_S = 300.0
-"""The longest time for which a server is not asked because it said so."""
+"""The longest pause that a server's `Retry-After` can ask for."""
 
 _TRY_AGAIN = (408, 425, 429)
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
@@ -225,7 +225,7 @@ class WebhookSink:
         return answer.status, answer.headers.get("Retry-After", "")
 
     def _is_read(self, answer: HTTPResponse) -> bool:
-        """Read the body, which means nothing; return whether the connection can be used again."""
+        """Read the body, which is ignored; return whether the connection can be used again."""
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 - needs an extra
 
         try:

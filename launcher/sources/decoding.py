@@ -174,7 +174,7 @@ class _Decoder(threading.Thread):
     # ------------------------------------------------------------ the thread that takes
 
     def take(self, timeout_s: float | None) -> SourceFrame | None:
-        """Return the next frame; None behind the last one, and once this was left.
+        """Return the next frame; None after the last one, and once this was left.
 
         Raises `FrameRefusedError` in place of one that is broken, and what ended the decoding.
         """
@@ -291,7 +291,7 @@ class _Decoder(threading.Thread):
             )
 
     def _found(self, container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame | str]:
-        """Yield the pictures, and of a video that is not live, what is wrong with each broken one.
+        """Yield the pictures, and for a video that is not live, what is wrong with each broken one.
 
         The decoder knows what is broken. What the container calls so may be whole, as where two
         recordings were joined; but a file whose last packet is so was cut.
@@ -405,7 +405,7 @@ class _Times:
         self._last: Fraction | None = None
 
     def of(self, frame: VideoFrame) -> float | None:
-        """Return a frame's time; None if it has none, or none behind the frame before."""
+        """Return a frame's time; None if it has none, or none after that of the frame before."""
         if frame.pts is None or frame.time_base is None:
             return None
         at = frame.pts * frame.time_base

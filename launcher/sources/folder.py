@@ -1,9 +1,9 @@
 """The source `folder`: each image or array that is put into a watched folder is a frame.
 
 The kernel says (inotify) when a file is moved into the folder or closed after writing, and when a
-link to one is made there, so that nothing is looked up again and again. It says so only for what
-programs on this machine do: files that another machine puts into a folder of a network file system
-are not noticed.
+link to one is made there, so that the folder is not polled. It says so only for what programs on
+this machine do: files that another machine puts into a folder of a network file system are not
+noticed.
 
 Files that exist at the start may still be written. One that cannot be read, or that changes while
 it is read, is not taken then; it is read when it is closed.
@@ -126,7 +126,7 @@ class FolderSource:
         self._interrupt.set()
 
     def _listed(self) -> Iterator[tuple[str, _Identity]]:
-        """Find the files that were not taken yet; forget those that are gone."""
+        """Find the files that were not taken yet; forget those that no longer exist."""
         try:
             names = [name for name in os.listdir(self._folder) if _is_frame(name)]
         except OSError as error:
@@ -166,7 +166,9 @@ class FolderSource:
         return about.st_ino, about.st_size, about.st_mtime_ns
 
     def _read(self, name: str) -> SourceFrame | None:
-        """Return the frame; None if it was taken or is gone, or changes while it is read."""
+        """Return the frame; None if it was taken or no longer exists, or if it changes while it is
+        read.
+        """
         before = self._identity(name)
         if before is None or self._taken.get(name) == before:
             return None

@@ -8,9 +8,9 @@ A batch consists of the next B frames in the order in which they were pushed. It
 if no more frames come, or if its oldest frame has waited for `wait_s`. Its last frame is then
 repeated to fill it up, and the results of these copies are dropped.
 
-Which frames are in a batch is settled when it is sent for the first time: frames that came while no
-channel had room are in it, and after a loss it is sent again as it was. A frame that was cancelled
-before that is in no batch.
+Which frames are in a batch is settled when it is sent for the first time: frames that arrived while
+no channel had room are in it, and after a loss it is sent again as it was. A frame that was
+cancelled before that is in no batch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from launcher.run.runtime import (
 from launcher.view.frame_trace import FrameTrace
 
 Stream = Callable[[tuple[PushedNetwork, ...], OnUpdate], RunResult]
-"""Streams what is pushed through a plan, until it ends."""
+"""Streams pushed frames through a plan, until they end."""
 
 
 def stream_in_batches(
@@ -118,7 +118,7 @@ class Batches:
 
     @property
     def offered(self) -> int:
-        """How many frames come in all, as far as that is known; else how many came."""
+        """The number of all frames, where that is known; else of those that came."""
         return self._seen if self._frames.count == ENDLESS else self._frames.count
 
     # ------------------------------------------------------------ pushed frames

@@ -1,6 +1,6 @@
 """Delivers results to a sink in a separate thread: queues, drops, retries and counts them.
 
-A result that was put here is delivered, dropped, refused, or waits; none is delivered twice, and
+Each result that was put here is delivered, dropped, refused, or waits; none is delivered twice, and
 they are delivered in order. The result that is being written waits too.
 """
 
@@ -92,7 +92,7 @@ class Delivery:
         self._results.close()
 
     def abandon(self) -> None:
-        """Let `run` end with the write that is under way; what is left counts as waiting."""
+        """Let `run` end with the write that is under way; remaining results count as waiting."""
         self._abandoned.set()
         self._results.abandon()
 

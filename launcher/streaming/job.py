@@ -288,7 +288,7 @@ def _with_search(plan: Plan, replan: object) -> Plan:
 
 
 def _alone(job: _Job, ready: _Ready, plan: Plan, result: RunResult) -> AloneReport:
-    """Return what one node alone would do, by the measurements of the run."""
+    """Return the performance of one node alone, by the measurements of the run."""
     replan = ready.options.replan
     planner = replan.planner if isinstance(replan, Replanner) else job.planner
     standby = {node.name for node in planner.nodes if node.standby}
@@ -301,7 +301,7 @@ def _alone(job: _Job, ready: _Ready, plan: Plan, result: RunResult) -> AloneRepo
 
 
 def run_record(cluster: Cluster, plan: Plan, models: Sequence[str]) -> RunRecord:
-    """Return what is known of a run before it streams, for its page."""
+    """Return the record of a run before it streams, for its page."""
     return RunRecord(", ".join(models), plan, shown_cluster_text(cluster))
 
 
@@ -351,7 +351,7 @@ def open_live(
         ready = replace(ready, options=untimed, batch_wait_s=wait_s)
 
         def show(update: Update) -> None:
-            if update.stage != "streaming":  # what is streamed is the program's to report
+            if update.stage != "streaming":  # the program reports on its own stream
                 _show(progress, update)
 
         run = stack.enter_context(LiveRun(ready.stream, networks, show, observation))
@@ -383,7 +383,7 @@ class _Job:
     roll: Roll = field(default_factory=Roll)
     """The answers of the agents, of nodes that can be used, after they were greeted."""
     absent: Mapping[str, str] = field(default_factory=dict)
-    """Why nodes cannot be used when the run begins, in sentences."""
+    """The reasons why nodes cannot be used when the run begins, in sentences."""
     hopeless: frozenset[str] = frozenset()
     """Absent nodes that cannot be used however long the run waits."""
     full: Mapping[str, str] = field(default_factory=dict)
@@ -415,7 +415,7 @@ class _Job:
         return tuple(node for node in self.nodes if node.name not in self.absent)
 
     is_pushed: bool = False
-    """Whether frames come when others push them, and not from files."""
+    """Whether frames are pushed by others, and do not come from files."""
     choice: BatchChoice | None = None
     """How the number of frames in a batch was chosen, if it was and has been."""
 
@@ -467,7 +467,7 @@ def _read(
     elif saved is None:
         check_strategy(cluster)
     check_precisions(cluster)
-    wire_of(cluster)  # it refuses what changes results unasked, before anything is read
+    wire_of(cluster)  # refuse changes of results that nobody asked for, before anything is read
     if not request.plan_only:
         nodes_of(cluster)  # it refuses missing keys before the model is read
     planner = replace(
@@ -596,8 +596,8 @@ def _without(job: _Job, absent: Mapping[str, str], progress: ProgressDisplay) ->
 def _check_engines(job: _Job, progress: ProgressDisplay) -> tuple[_Job, dict[str, EngineChoice]]:
     """Say and return what the nodes that answer compute with; the job counts on their memory.
 
-    If a node lacks what it is asked for, a run that begins with the available nodes does without
-    it. Otherwise, or if none is left, this raises `BadInputError`.
+    If a node lacks what it is asked for, a run that begins with the available nodes leaves it out.
+    Otherwise, or if none is left, this raises `BadInputError`.
     """
     cluster, welcomes = job.cluster, job.roll.welcomes
     for name, welcome in welcomes.items():
@@ -831,7 +831,7 @@ def _plan(
 
 
 def _source(job: _Job, plan: Plan) -> str:
-    """Return in words what a plan's times are from."""
+    """Return the origin of a plan's times, in words."""
     if plan.times == "measured":
         return "measured times"
     used = {phase.device for phase in plan.phases}

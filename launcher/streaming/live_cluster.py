@@ -100,8 +100,8 @@ class LiveModel:
     shapes and dtypes in `inputs`, in any byte order and layout, or to nested lists of numbers;
     wrong ones raise `LauncherError` before anything is sent (`launcher.run.tensors`). Arrays are
     copied, so they may be written to again at once. A result is a dict of output names to arrays.
-    Recovers from a lost node as `launch` does; what it cannot recover from is raised from every
-    call that waits or comes later.
+    Recovers from a lost node as `launch` does; an error from which it cannot recover is raised by
+    every call that waits or comes later.
     """
 
     def __init__(self, networks: Sequence[LiveNetwork], batch: int = 1) -> None:
@@ -177,10 +177,11 @@ class LiveModel:
     ) -> Future[dict[str, Array]]:
         """Return a future of one frame's result; `trace` follows the frame.
 
-        While as many frames are under way as the cluster takes, this waits, `timeout_s` at the
-        longest. Then, and at once unless it is to `block`, it raises `FullError`. Callbacks of the
-        future run in the cluster's own thread and hold it up while they run. Without `copy`, the
-        arrays must not be written to until the result has arrived. A `withdrawal` ends the wait.
+        While the cluster has as many frames in flight as it takes, this waits, for at most
+        `timeout_s`. Then, and at once unless it is to `block`, it raises `FullError`. Callbacks of
+        the future run in the cluster's own thread and hold it up while they run. Without `copy`,
+        the arrays must not be written to until the result has arrived. A `withdrawal` ends the
+        wait.
         """
         checked = self._checked(frame, copy=copy)
         return self._network.submit(
@@ -214,7 +215,7 @@ class LiveModel:
     async def infer_async(self, frame: Mapping[str, ArrayLike]) -> dict[str, Array]:
         """Do what `infer` does without blocking the event loop.
 
-        A frame whose task is cancelled is not sent any more.
+        A frame whose task is cancelled before it is sent is not sent.
         """
         withdrawal = Withdrawal()
         submit = partial(self.submit, frame, withdrawal=withdrawal)
@@ -265,7 +266,7 @@ def _cancel_submitted(submitting: asyncio.Future[Future[dict[str, Array]]]) -> N
 
 
 def _leave(stack: ExitStack, process: int) -> None:
-    """Give up what is under way and end the agents, in the process that started them only."""
+    """Abandon the frames in flight and end the agents, only in the process that started them."""
     if os.getpid() == process:
         abandoned = GeneratorExit()
         stack.__exit__(GeneratorExit, abandoned, None)

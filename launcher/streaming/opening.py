@@ -29,9 +29,9 @@ class Ends:
 
 
 def open_ends(request: Request, cluster: Cluster, model: Model) -> Ends:
-    """Open what the cluster's file and the request name; nothing is connected yet.
+    """Open the ends that the cluster's file and the request name; nothing is connected yet.
 
-    Raises `BadInputError` for what can never be used.
+    Raises `BadInputError` for an end that can never be used.
     """
     task = open_task(cluster, model)
     with ExitStack() as stack:

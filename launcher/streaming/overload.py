@@ -65,7 +65,7 @@ class OverloadQueue(Generic[Item]):
     def put(self, item: Item, *, timeout_s: float | None = None) -> bool:
         """Offer an item; return False, counting nothing, if the queue is closed.
 
-        With `block` this waits for a place, `timeout_s` at the longest; it returns False, counting
+        With `block` this waits for a place, for at most `timeout_s`; it returns False, counting
         nothing, if there is none by then.
         """
         with self._changed:
@@ -105,13 +105,15 @@ class OverloadQueue(Generic[Item]):
             return self._items.popleft()
 
     def close(self) -> None:
-        """Accept nothing more; whoever waits for a place gives up, and what waits can be taken."""
+        """Accept nothing more; callers that wait for a place return, and waiting items can still be
+        taken.
+        """
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
     def abandon(self) -> None:
-        """Close the queue, and let go of what is in it, which counts as waiting for good."""
+        """Close the queue, and drop its items, which remain counted as waiting."""
         with self._changed:
             self._is_closed = True
             self._items.clear()

@@ -53,7 +53,7 @@ class Reader:
 
     @property
     def gaps(self) -> Gaps:
-        """For how long the source was lost, so far."""
+        """The times for which the source was lost, so far."""
         return self._gaps.gaps
 
     def run(self) -> None:

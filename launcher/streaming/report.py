@@ -61,8 +61,8 @@ class SinkReport:
 class StreamReport:
     """A stream that has ended: `read` is the sum of `dropped`, `refused` and those computed.
 
-    `results` are fewer than those where the stream was given up. `nodes` are those of the last
-    plan, and their figures count from the last recovery on; there are none if it was given up.
+    `results` are fewer than those where the stream was aborted. `nodes` are those of the last plan,
+    and their figures count from the last recovery on; there are none if it was aborted.
     """
 
     network: str
@@ -140,8 +140,9 @@ def stream_report(
     machines: Mapping[str, str | None] | None = None,
     choice: BatchChoice | None = None,
 ) -> StreamReport:
-    """Report on a stream; `result` is None if it was given up, `measured` is the plan with warm-up
-    times. `choice` says how the number of frames in a batch was chosen, if it was."""
+    """Report on a stream; `result` is None if it was aborted, `measured` is the plan with warm-up
+    times. `choice` says how the number of frames in a batch was chosen, if it was.
+    """
     counts = stream.reader.frames.counts
     ended_s, began_s = stream.ended_s, stream.began_s
     seconds = 0.0 if ended_s is None or began_s is None else ended_s - began_s

@@ -1,8 +1,8 @@
 """Carries out `launch` from a source or to sinks: opens both, deploys, streams, and reports.
 
-Nobody knows when a source ends, so results are not kept: there is no comparison with the whole
-model, no journal and no folder of results. The simplified network is compared with its file before
-the first frame.
+The end of a source is not known in advance, so results are not kept: there is no comparison with
+the whole model, no journal and no folder of results. The simplified network is compared with its
+file before the first frame.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class SourceStream:
         self.is_stopped = False
         """Whether the user has stopped the stream."""
         self.is_given_up = False
-        """Whether results that were under way were given up."""
+        """Whether results that were under way were abandoned."""
         self._task = task
         self._on_result = on_result
         self._clock = clock or StreamClock()
@@ -192,7 +192,7 @@ class SourceStream:
             raise self._after_results(ended_by)
 
     def _close(self, now_s: float) -> dict[str, _Closing]:
-        """No result comes any more; return the threads that still may take a bounded time."""
+        """Expect no further result; return the threads that still may take a bounded time."""
         closing = {"reader": _Closing(lambda: 0, self.reader.stop, now_s)}
         for number, delivery in enumerate(self.deliveries):
             delivery.finish()
@@ -233,7 +233,7 @@ class SourceStream:
         thread.start()
 
     def _named(self, thread: str, error: BaseException) -> BaseException:
-        """Return an error of a thread as one that says where it comes from."""
+        """Return an error of a thread as one that names its origin."""
         subject = "the stream"
         if thread == "reader":
             subject = self.reader.source.description

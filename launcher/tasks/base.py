@@ -1,4 +1,4 @@
-"""Defines what a task does before and behind the network.
+"""Defines what a task does before and after the network.
 
 A task fits an image to the network's input and remembers how (`ImagePlacement`), so that what the
 network finds can be given in pixels of the source's image. All boxes and points are in such pixels:

@@ -82,7 +82,7 @@ class ObjectDecoder:
     points: tuple[int, int] | None = None
     prototypes: str = ""
 
-    @np.errstate(all="ignore")  # a network may give NaN, infinity, and what becomes them
+    @np.errstate(all="ignore")  # a network may give NaN and infinity
     def decode(self, outputs: Mapping[str, Array], placement: ImagePlacement) -> FoundObjects:
         """See `Decoder`."""
         found = self._best(self.head.candidates(outputs, self.confidence))

@@ -49,7 +49,7 @@ class NetworkTask:
 
 
 def open_task(cluster: Cluster, model: Model) -> Task:
-    """Return what is done before and behind `model`, a network of the cluster.
+    """Return the task before and after `model`, a network of the cluster.
 
     Without the key `task`, outputs are decoded if the model's metadata name a task, or if it is a
     classifier. A network that takes no image gets a task whose `prepare` raises `BadInputError`.

@@ -1,4 +1,4 @@
-"""Chooses the decoder of a network: by what `cluster.yaml` says, else by what the model says.
+"""Chooses the decoder of a network: by `cluster.yaml`, else by the model itself.
 
 Without the key `task` only two signs count: metadata that name a task, and a classifier's output.
 Shapes alone do not prove that a network finds boxes, so the form of boxes is recognised by shapes
@@ -78,7 +78,7 @@ class Recognition:
         )
 
     def kind(self, task: TaskConfig) -> TaskKind:
-        """Return what the network finds; raises `BadInputError` if nobody says so."""
+        """Return what the network finds; raises `BadInputError` if that is not known."""
         if task.kind != "auto":
             return task.kind
         stated = next((kind for kind in get_args(TaskKind) if kind == self.facts.task), None)

@@ -1,1 +1,1 @@
-"""`launch top`: what the runs of a server look like, in a terminal."""
+"""`launch top`: shows the runs of a server in a terminal."""

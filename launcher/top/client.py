@@ -23,7 +23,7 @@ MOST_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class ViewClient:
-    """Where the server is, and what lets its reader in."""
+    """The server's address, and its reader's token."""
 
     url: str
     token: str | None = field(default=None, repr=False)

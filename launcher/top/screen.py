@@ -56,7 +56,7 @@ def screen(
 ) -> Screen:
     """Lay a run out on a screen of this size; `place` is its number among all runs.
 
-    `problem` says why the server does not answer; what is shown is old then.
+    `problem` says why the server does not answer; the figures are then old.
     """
     head = [_ends(f"csdf-edge top  {url}", _place(place), width, "bold")]
     if problem:
@@ -79,7 +79,7 @@ def screen(
 
 
 def whole(run: ShownRun, width: int, style: Style) -> list[Text]:
-    """Return all lines of a run, for what does not scroll."""
+    """Return all lines of a run, for an output that does not scroll."""
     return [_fitted(row, width, style) for row in (*_head(run), *_body(run, width))]
 
 

@@ -1,4 +1,4 @@
-"""Decides in which order boards are upgraded, and what is undone where one fails.
+"""Decides in which order boards are upgraded, and which steps are undone where one fails.
 
     all boards:       LOOK
     board by board:   COPY → BUILD → TRY → SWITCH → RESTART → CHECK → PRUNE → next board
@@ -6,9 +6,9 @@
                         └──────┴──────┴─ fails:        SWITCH_BACK → RESTART_BACK → CHECK_BACK
                               DISCARD → end                                  └→ DISCARD → end
 
-No board is changed before all of them have been looked at, and none after one has failed. So at
-most one board at a time is without a working agent, and a version that cannot work reaches one
-board only, which goes back to its former version.
+No board is changed before all of them have been examined, and none after one has failed. So at most
+one board at a time is without a working agent, and a version that cannot work reaches one board
+only, which goes back to its former version.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Perform:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeProblem:
-    """Why a board was not upgraded, and what became of it."""
+    """Why a board was not upgraded, and its state now."""
 
     board: str
     step: UpgradeStep
@@ -137,7 +137,7 @@ class Upgrade:
     _failure: StepFailed | None = None
 
     def handle(self, event: Event) -> list[Action]:
-        """Return what follows from an event."""
+        """Return the actions that follow from an event."""
         match event:
             case Begun():
                 return [Perform(board, UpgradeStep.LOOK) for board in self.boards]

@@ -52,7 +52,7 @@ def ask(node: str, address: str, access: Access) -> Health:
 def wait_until_healthy(
     node: str, address: str, access: Access, version: str, was_in_use: bool, patience_s: float
 ) -> str:
-    """Wait until an agent works; return why it does not, or the empty text.
+    """Wait until an agent works; return the reason if it does not, else an empty text.
 
     An agent that was in use has to be in use again: its run also has to accept it. A free one has
     to have this version, unless that is empty.

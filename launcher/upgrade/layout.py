@@ -43,7 +43,7 @@ class Wheel:
 
 
 def read_wheel(path: Path) -> Wheel:
-    """Return what a wheel's name and content say; raises `BadInputError` if it is none of ours."""
+    """Return the facts of a wheel's name and content; raises `BadInputError` if it is not ours."""
     match = _WHEEL.fullmatch(path.name)
     if match is None:
         raise BadInputError(

@@ -62,7 +62,7 @@ class _Looked:
 async def upgrade(boards: Sequence[SshBoard], settings: UpgradeSettings, say: Say) -> UpgradeEnded:
     """Upgrade boards one after the other; `say` takes a sentence about each step.
 
-    Boards are looked at side by side, before any of them is changed.
+    Boards are examined side by side, before any of them is changed.
     """
     by_name = {board.name: board for board in boards}
     core = Upgrade(tuple(by_name))
@@ -78,7 +78,7 @@ async def upgrade(boards: Sequence[SshBoard], settings: UpgradeSettings, say: Sa
 
 
 class _Performer:
-    """Performs steps, and remembers what the boards were like."""
+    """Performs steps, and remembers the boards' former states."""
 
     def __init__(self, boards: dict[str, SshBoard], settings: UpgradeSettings, say: Say) -> None:
         self._boards = boards

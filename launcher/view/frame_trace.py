@@ -1,9 +1,9 @@
 """Follows single frames through a run: when each was pushed, sent, computed by whom, and taken.
 
-Only frames that somebody wants followed carry a `FrameTrace`; all others cost nothing here. Agents
-keep the times of their last firings anyway while a run is followed (`nodes.execution.trace`). Once
-a followed frame is taken, they are asked for its firings, which are assigned to it by epoch, phase
-and frame number. Clocks are compared as for `launch --trace` (`launcher.core.clocks`).
+Only traced frames carry a `FrameTrace`; all others cost nothing here. Agents keep the times of
+their last firings anyway while a run is followed (`nodes.execution.trace`). Once a followed frame
+is taken, they are asked for its firings, which are assigned to it by epoch, phase and frame number.
+Clocks are compared as for `launch --trace` (`launcher.core.clocks`).
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class FrameTracer(TraceRequests):
         self._taken.append(_Taken(trace, nodes, trace.taken_s + ANSWERS_S))
 
     def close(self) -> None:
-        """The run has ended: nothing more will come."""
+        """End the trace: the run has ended."""
         while self._taken:
             self._finish(self._taken.popleft())
 

@@ -41,7 +41,7 @@ class Latencies:
         self._sum_s += latency_s
 
     def view(self) -> LatencyView:
-        """Return what was counted; `launcher.view.history.quantile_s` has its quantiles."""
+        """Return the counts; `launcher.view.history.quantile_s` computes quantiles of them."""
         return LatencyView(self._bounds_s, tuple(accumulate(self._buckets)), self._sum_s)
 
 
@@ -81,7 +81,7 @@ class FrameCounts:
             self._seconds.append((second, 1))
 
     def figures(self, in_flight: int, now_s: float) -> FrameFigures:
-        """Return what was counted; `in_flight` frames have no result yet."""
+        """Return the counts; `in_flight` frames have no result yet."""
         return FrameFigures(self.results, in_flight, self._rate(now_s), self._latencies.view())
 
     def _rate(self, now_s: float) -> float:

@@ -91,12 +91,12 @@ def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 
 def intervals(samples: Sequence[Sample]) -> list[Interval]:
-    """Return what happened between neighbouring samples."""
+    """Return the intervals between neighbouring samples."""
     return [between(first, second) for first, second in pairwise(samples)]
 
 
 def between(first: Sample, second: Sample) -> Interval:
-    """Return what happened between two samples."""
+    """Return the interval between two samples."""
     seconds = second.at_s - first.at_s
     frames = second.frames - first.frames
     latency = latency_between(first.latency, second.latency)

@@ -1,7 +1,7 @@
 """Turns an agent's statistics of each epoch into counters that only grow.
 
 An agent counts from the start of each epoch (`nodes.protocol.messages.Stats`). When the statistics
-of another epoch come, what the last one had reached is kept and added from then on. What an agent
+of another epoch arrive, the counts of the last one are kept and added from then on. What an agent
 counted after its last statistics of an epoch is lost with it, so counters are a lower bound.
 """
 
@@ -31,8 +31,9 @@ class NodeMeasurements:
         self.rss_bytes: int | None = None
 
     def add(self, stats: Stats) -> None:
-        """Take in statistics; what they count is ignored if it is older than what is known, or if
-        nothing is deployed."""
+        """Take in statistics; their counts are ignored if they are older than the known ones, or if
+        nothing is deployed.
+        """
         last = self.stats
         self.rss_bytes = stats.rss_bytes
         if not stats.epoch or (last is not None and _age(stats) < _age(last)):

@@ -1,9 +1,10 @@
 """Lets other threads view a run while it streams.
 
-A look wakes the run's thread, which alone knows the states of nodes and channels. That thread asks
-the agents for their statistics, at most once per second, and publishes what it knows (`RunParts`)
-once they have answered or `ANSWER_S` have passed; the viewing thread waits for that. Counts of
-frames are read at once, from the feeds. Nothing is asked or made while nobody views the run.
+A request wakes the run's thread, which alone knows the states of nodes and channels. That thread
+asks the agents for their statistics, at most once per second, and publishes what it knows
+(`RunParts`) once they have answered or `ANSWER_S` have passed; the viewing thread waits for that.
+Counts of frames are read at once, from the feeds. Nothing is asked or made while nobody views the
+run.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class Observation:
             self._events.append(event)
 
     def count_drops(self, count: Callable[[], int]) -> None:
-        """Add what counts frames that a source dropped before they were pushed."""
+        """Add a function that counts frames that a source dropped before they were pushed."""
         self._drops.append(count)
 
     # ------------------------------------------------------------ the run's thread

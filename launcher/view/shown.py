@@ -1,8 +1,8 @@
 """Says in words what a view means: rows of texts with marks, for the terminal and for pages.
 
 A mark says what a reader should look at. A node is degraded if it takes no part or holds more
-memory than was predicted. A channel is full if it holds as many frames as it may: behind it, a
-producer waits. That is normal in front of the bottleneck, so it is not a warning.
+memory than was predicted. A channel is full if it holds as many frames as it may: then its producer
+waits. That is normal in front of the bottleneck, so it is not a warning.
 """
 
 from __future__ import annotations

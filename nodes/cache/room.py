@@ -5,7 +5,7 @@
     ROOT/partial/         blobs that are half-written, and room that is reserved
     ROOT/pins/            what each agent needs, one name a line
 
-Several agents with quotas of their own may share the directory, and none waits for another: each
+Several agents, each with its own quota, may share the directory, and none waits for another: each
 writes private files (`nodes.host.private_files`), renames them into place, and allows for files
 that disappear between two of its calls. Where the cache is too full, the least recently used is
 evicted first: blobs by their time of access, entries by their folder's time of change.

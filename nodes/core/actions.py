@@ -112,8 +112,9 @@ class PrepareSubnets:
 
 @dataclass(frozen=True, slots=True)
 class FindFigures:
-    """Find what the board has measured with `threads` (0: as many as it has); measure it if it has
-    not and the agent `may_measure`. The answer is `FiguresFound` for this session."""
+    """Find the board's figures for `threads` threads (0: as many as it has); measure them if there
+    are none and the agent `may_measure`. The answer is `FiguresFound` for this session.
+    """
 
     session: str
     threads: int

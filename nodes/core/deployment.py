@@ -1,7 +1,7 @@
 """Check a deployment before anything is loaded, and find the channels of each phase.
 
 The launcher proves that the whole dataflow is consistent and live. An agent checks only what it
-relies on itself: that the channels fit its own phases.
+relies on: that the channels fit its own phases.
 """
 
 from __future__ import annotations

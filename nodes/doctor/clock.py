@@ -21,7 +21,7 @@ _WRITTEN_S = 1_767_225_600.0
 """The beginning of 2026, before this was written. Some systems date all files to 1970."""
 
 _FUTURE_S = 20 * 365.25 * 86400
-"""A clock that is so far behind the installation of this package is certainly wrong."""
+"""A clock this far behind the installation of this package is certainly wrong."""
 
 _TOLERANCE_S = 86400.0
 """Files may come from a machine whose clock was a little ahead, or from another time zone."""

@@ -23,7 +23,7 @@ EXPECTED = np.repeat(GIVEN.mean(axis=1, keepdims=True), 4, axis=1)
 """Every weight of the convolution is 0.25, so each output channel is the mean of the inputs."""
 
 LARGEST_ERROR = 1e-2
-"""How far a result may be away, for half precision."""
+"""The largest error of a result, for half precision."""
 
 
 def trial(engine: str, device: str, precision: str, folder: Path) -> str:

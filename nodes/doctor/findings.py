@@ -1,8 +1,8 @@
 """The values of an examination: what a check finds, and what is reported of all checks.
 
 A check is one subject. It has a part that reads (files, sockets, the kernel) and returns readings,
-and a part that decides, a function from readings to findings. So a test can plant any reading, and
-nothing has to be broken for it.
+and a part that decides, a function from readings to findings. So a test can supply any reading
+without breaking anything.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ MOST_FINDINGS = 200
 
 
 class Severity(Enum):
-    """How bad a finding is: it stops the work, it makes the work slow or unsafe, or it is said only
-    so that the reader knows."""
+    """How bad a finding is: it stops the work, it makes the work slow or unsafe, or it is only
+    information.
+    """
 
     ERROR = "error"
     WARNING = "warning"

@@ -57,7 +57,7 @@ class KeysReading:
 
     @property
     def everything(self) -> Iterator[KeyFile]:
-        """The folder and all files, those first whose owner matters most."""
+        """Yield the folder and all files, those whose owner matters most first."""
         yield from (self.folder, self.secret, self.public)
         yield from (*self.launchers.values(), *self.nodes.values())
 

@@ -27,7 +27,7 @@ class GroupMemory:
     """A control group with a limit of memory.
 
     `used_bytes` counts what the kernel cannot drop. `oom_kills` are the processes that it has
-    killed there for want of memory.
+    killed there for lack of memory.
     """
 
     folder: Path

@@ -75,7 +75,7 @@ class LoadedPhase:
         }
         """Outputs that phases of this node read, with the number of these phases."""
         self.kept_from = {t: c.kept_from for t, c in self.inputs.items() if c.kept_from}
-        """For each input that is state, the output of the previous frame that it is."""
+        """For each input that is state, the output of the previous frame that provides it."""
         self.encoded_inputs = tuple(
             tensor for tensor, channel in self.inputs.items() if channel.encoding != "raw"
         )
@@ -185,7 +185,7 @@ class BegunFiring:
     phase: LoadedPhase
     payloads: Mapping[str, object]
     came: Mapping[str, Array]
-    """The tensors that came as they are; they are bound."""
+    """The tensors that arrived unencoded; they are bound."""
     bound: BoundRun
 
     def rest(self, stored: Mapping[str, Array]) -> dict[str, Array]:

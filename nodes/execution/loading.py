@@ -26,7 +26,7 @@ GoesOn = Callable[[], bool]
 """Whether the phases are still wanted."""
 
 OnProgress = Callable[[int, str], None]
-"""Takes how many phases are loaded, and what was done."""
+"""Receives the number of loaded phases, and what was done."""
 
 
 class DroppedError(NodeError):
@@ -177,7 +177,7 @@ class LoadedAhead:
 
 
 def _phases_of(deployment: Deployment) -> Deployment:
-    """The deployment without what does not concern its phases."""
+    """Return the deployment with only those parts that concern its phases."""
     return replace(deployment, epoch=0, dial=(), run="")
 
 

@@ -209,7 +209,9 @@ class _RunOfAll:
 
 
 def binder(subnet: LoadedSubnet) -> Callable[[Mapping[str, Array]], BoundRun]:
-    """Return what binds inputs of the subnet: its `bind`, or what keeps them for `run`."""
+    """Return a function that binds inputs of the subnet: its `bind`, or one that keeps them for
+    `run`.
+    """
     return subnet.bind if isinstance(subnet, BindsAhead) else partial(_RunOfAll, subnet)
 
 

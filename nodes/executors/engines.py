@@ -43,7 +43,7 @@ class Engines:
         self.own = own
         """Its engine and device."""
         self.notes = notes
-        """Where what is found out of engines and of this board is kept."""
+        """The store of findings about engines and this board."""
         if isinstance(self.executor, StatesOpset):
             first = replace(self.offers[0], opset=self.executor.newest_opset)
             self.offers = (first, *self.offers[1:])

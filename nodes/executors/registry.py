@@ -5,7 +5,7 @@ engine's and whose value is a class like the built-in ones (`nodes.executors.bas
 engines are listed here in the same form, because the module that reads entry points takes 1.6 MB of
 an agent's memory; it is imported only where an installed package names the group.
 
-A plugin that cannot be imported concerns only those who ask for its engine.
+A plugin that cannot be imported affects only users who ask for its engine.
 """
 
 from __future__ import annotations

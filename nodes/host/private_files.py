@@ -113,7 +113,7 @@ def _is_left(path: Path, descriptor: int) -> bool:
 
 
 def _locked(path: Path, descriptor: int) -> PrivateFile | None:
-    """Return the new file, locked; None if another process took it for left behind before that."""
+    """Return the new file, locked; None if another process took it for a leftover before that."""
     if _lock(descriptor) is False or not _is_at(path, descriptor):
         os.close(descriptor)
         return None

@@ -87,7 +87,7 @@ class PeakMemory:
         self._ahead_bytes = 0
 
     def _reset(self) -> None:
-        self.usage()  # what was until now
+        self.usage()  # the peak until now
         if self._file >= 0:
             try:
                 os.write(self._file, b"5")

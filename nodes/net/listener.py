@@ -1,8 +1,8 @@
 """The listening end of connections: a bound ROUTER that identifies the peer of each connection.
 
 A connection is cut off by shutting down the file descriptor that its message came from
-(`ZMQ_SRCFD`); what still arrives under its routing id is dropped. Cut off are peers that break the
-protocol, connections that are too many or send too much before they are admitted
+(`ZMQ_SRCFD`); messages that still arrive under its routing id are dropped. This ends peers that
+break the protocol, excess connections and those that send too much before they are admitted
 (`nodes.net.gate`), those whose handshake takes too long, and those whose key is no longer admitted
 (`nodes.net.keys`).
 """

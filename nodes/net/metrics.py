@@ -2,7 +2,7 @@
 
 The thread asks the loop for an `AgentFigures`, which is immutable, and writes it in Prometheus'
 text format. That needs no library, so an agent stays as small as it is; without `--metrics` nothing
-of this is imported. The loop does nothing until somebody asks.
+of this is imported. The loop does nothing until a request arrives.
 
 Each connection has a thread, so that a slow client does not hold up Kubernetes, which asks here
 whether the agent lives. Beyond `MOST_CONNECTIONS`, a newcomer replaces the oldest one.

@@ -1,4 +1,4 @@
-"""Decides by its look what a text of `cluster.yaml` or `--input` means as a source."""
+"""Decides by its form what a text of `cluster.yaml` or `--input` means as a source."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """Complete what is written, and free everything; may be called twice."""
+        """Complete all output, and free everything; may be called twice."""
         ...
 
 

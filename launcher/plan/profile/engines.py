@@ -115,7 +115,7 @@ class EngineComparison:
 
 
 def usable(asked: EngineChoice, offers: Sequence[EngineOffer]) -> tuple[EngineChoice, ...]:
-    """Return what `asked`, whose engine is open, may mean; in the order of the offers."""
+    """Return the choices that `asked`, whose engine is open, allows; in the order of the offers."""
     found = []
     for offer in offers:
         with suppress(EngineLackingError):
@@ -124,7 +124,7 @@ def usable(asked: EngineChoice, offers: Sequence[EngineOffer]) -> tuple[EngineCh
 
 
 def sample(model: Model, device: Device) -> Plan:
-    """Return a plan of what engines compute to be compared: all of the network, or a piece."""
+    """Return a plan that engines compute to be compared: all of the network, or a piece."""
     try:
         return whole_copy(model, device)
     except DoesNotFitError:

@@ -115,7 +115,7 @@ class TooSlowError(LauncherError):
 
 
 def kept_links(who: Mapping[str, NodeIdentity], cache: ProfileCache) -> tuple[LinkProfile, ...]:
-    """Return what is kept of the links between these nodes."""
+    """Return the kept measurements of the links between these nodes."""
     return tuple(
         LinkProfile(ends, link.latency_s, link.bytes_per_s)
         for ends in itertools.combinations(who, 2)
@@ -131,10 +131,10 @@ def measure_machines(
     *,
     again: bool = False,
 ) -> int:
-    """Measure and keep the links between the nodes' machines that nobody has measured yet, or with
-    `again` all of them; return their number.
+    """Measure and keep the links between the nodes' machines that have not been measured yet, or
+    with `again` all of them; return their number.
 
-    If that fails or takes too long, this says so.
+    Failures and timeouts are reported to the user.
     """
     members: dict[str, list[NodeConfig]] = {}
     for node in nodes:
@@ -205,7 +205,7 @@ def measure_links(
 
 
 class _Measurement:
-    """Streams what a survey asks for, in one network per test: a pair and a size of tensors."""
+    """Streams the tests of a survey, in one network per test: a pair and a size of tensors."""
 
     def __init__(self, survey: Survey, inputs: Mapping[Test, str], stuck_s: float) -> None:
         self._survey = survey

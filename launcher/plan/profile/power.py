@@ -1,9 +1,9 @@
 """Measures the power of nodes whose agents have a meter, while they wait and while they compute.
 
 All agents of a machine measure the same: what the whole machine takes. Waiting is shared evenly by
-the nodes of a machine; what one node takes beyond that while it alone computes is its own. Other
-nodes do nothing meanwhile. The same is measured of runs of layers, because arithmetic takes more
-power than waiting for memory does.
+the nodes of a machine; the energy that one node takes beyond that while it alone computes is its
+own. Other nodes do nothing meanwhile. The same is measured of runs of layers, because arithmetic
+takes more power than waiting for memory does.
 """
 
 from __future__ import annotations

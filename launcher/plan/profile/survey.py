@@ -4,8 +4,8 @@ The cost model has one rate per machine, that of its interface, so not every pai
 be measured. A pair carries what the slower of the two interfaces carries, so a machine is as fast
 as the fastest of its pairs. Machines meet as in the rounds of a tournament, each in at most one
 pair at a time. A machine is settled if it is fast (`FAST_BYTES_PER_S`) or has met a fast one. A
-pair of settled ones is left out. After `ROUNDS` others, a machine is taken to be as slow as they
-found it.
+pair of settled ones is left out. After `ROUNDS` others, a machine is taken to be as slow as
+measured.
 
 In each pair, tensors of growing size cross the link. So a slow link carries little, and a fast one
 as much as its rate needs.

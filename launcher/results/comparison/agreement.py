@@ -39,7 +39,7 @@ from launcher.run.runtime import Array
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the results are from the whole model's.
+    """The distance of the results from the whole model's.
 
     The error is that of output `worst_output` for distinct input `worst_input`; `rule` allows an
     error of `allowed`. `begins` is where the computations begin to differ, if that was found.

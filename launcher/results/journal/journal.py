@@ -8,8 +8,8 @@ removes the oldest of them (those with the lowest frames).
 
 A result is written as soon as the user has it, and survives the end of the process, `kill -9`
 included. Once a second a thread writes what is new through to the disk (fdatasync), so a power cut
-loses at most the results since then. Whatever a crash leaves behind is recognised by checksums, and
-only the frames concerned are computed again.
+loses at most the results since then. The remains of a crash are recognised by checksums, and only
+the frames concerned are computed again.
 
 That thread also removes results, whenever the run begins another segment. For each segment it first
 writes to the file `removed` that the segment's frames are settled, and then deletes the segment. A
@@ -289,7 +289,7 @@ class Journal:
         return segment
 
     def _begin(self, first: int) -> Segment:
-        """Open a segment, in whose place another one is closed, and have the oldest removed."""
+        """Open a segment; close another one in its place, and have the oldest removed."""
         self._within_bound.wait()
         if self._problem is not None:
             raise self._problem

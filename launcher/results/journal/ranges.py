@@ -1,4 +1,6 @@
-"""Represents sets of frames as ranges, so that ten million settled frames take the room of one."""
+"""Represents sets of frames as ranges, so that ten million settled frames take no more room than
+one.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def faulty_optimizers(model: Path) -> list[str]:
 
 
 def faulty_optimizers_of(model: bytes) -> list[str]:
-    """Return the same for a serialised model; raises ValueError or IndexError if it is none."""
+    """Return the same for a serialised model; raises ValueError or IndexError for other bytes."""
     return [
         *FAULTY_FOR_ALL,
         *(_FAULTY_WITH_BODIES if has_bodies(memoryview(model)) else ()),

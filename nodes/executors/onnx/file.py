@@ -64,7 +64,7 @@ ML_OPERATORS = frozenset(
 them equal to those of `cnn.operators.contrib`."""
 
 _ENGINES_OWN = {CONTRIB_DOMAIN: CONTRIB_OPERATORS, ML_DOMAIN: ML_OPERATORS}
-"""The operators, by domain, that of the engines only ONNX Runtime has."""
+"""The operators, by domain, that only ONNX Runtime has among the engines."""
 
 _STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
 _OPTIMISED_DOMAINS = frozenset({CONTRIB_DOMAIN, "com.microsoft.nchwc", "com.ms.internal.nhwc"})

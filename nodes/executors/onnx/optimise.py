@@ -206,7 +206,7 @@ def run_on_synthetic_inputs(ort: Any, subnet: str, session: Any) -> None:
     """Run a session once; raises ExecutorError if ONNX Runtime cannot.
 
     A network that needs a particular whole number as input refuses the synthetic zeros. It must not
-    pass the trial even so: nothing behind the refusing layer has run, and may crash.
+    pass the trial even so: the layers after the refusing one have not run, and may crash.
     """
     specs = tensor_specs(subnet, session.get_inputs())
     tensor_specs(subnet, session.get_outputs(), may_vary=True)

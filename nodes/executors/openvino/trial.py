@@ -22,7 +22,8 @@ def try_out(job: Job, options: LoadOptions, entries: PreparedFiles) -> None:
     """Compile the subnet, run it once on synthetic inputs, and note that in `entries`.
 
     Raises ExecutorError if OpenVINO cannot. A network that needs a particular whole number as input
-    refuses the synthetic zeros, and does not pass either: nothing behind the refusing layer ran.
+    refuses the synthetic zeros, and does not pass either: the layers after the refusing one did not
+    run.
     """
     with entries.making(job.key):
         subnet = OpenVinoSubnet(_compiler(), job.subnet, job.graph, options, Siblings())

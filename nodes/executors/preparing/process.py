@@ -130,7 +130,7 @@ class PreparingProcess:
             try:
                 self.make([left[0].lighter], options, lambda _: None)
             except ExecutorError:
-                raise error from None  # that of the usual way says most
+                raise error from None  # the usual way's error says most
             log.warning("%s; optimised less instead, which computes more slowly", error)
             made(left[0])
             if left:

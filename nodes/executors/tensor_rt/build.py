@@ -59,7 +59,7 @@ class BuiltEngine:
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
     timings: memoryview
-    """How long kernels took in this and earlier builds by TensorRT; empty of TensorRT-RTX."""
+    """How long kernels took in this and earlier builds by TensorRT; empty with TensorRT-RTX."""
 
 
 def build(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:

@@ -47,8 +47,8 @@ class TensorRtExecutor(EngineCache):
     def __init__(self, cache: Path, room: Room | None = None) -> None:
         """Open the first GPU; `room` bounds the cache if given.
 
-        Raises ExecutorError if TensorRT, cuda-python or a GPU is missing, or the GPU is none that
-        TensorRT-RTX supports.
+        Raises ExecutorError if TensorRT, cuda-python or a GPU is missing, or if TensorRT-RTX does
+        not support the GPU.
         """
         library = import_tensorrt()
         self._trt = library.api

@@ -100,7 +100,7 @@ def check_dtype(subnet: str, library: str, tensor: DeclaredTensor) -> None:
 def check_quantisers(subnet: str, library: str, layer: str) -> None:
     """Raise ExecutorError if there is a layer that quantises to uint8.
 
-    TensorRT's parser makes int8 of it, and whatever is above 127 becomes 127.
+    TensorRT's parser makes int8 of it, and all values above 127 become 127.
     """
     if layer:
         raise ExecutorError(

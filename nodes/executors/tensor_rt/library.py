@@ -51,7 +51,7 @@ class Library:
         return hasattr(self.api.BuilderFlag, "FP16")
 
     def compute_capability(self, capability: Capability) -> Any:
-        """Return what TensorRT-RTX calls a compute capability; raises ExecutorError if nothing."""
+        """Return TensorRT-RTX's name of a compute capability; raises ExecutorError without one."""
         known = self.api.ComputeCapability
         major, minor = capability
         member = getattr(known, f"SM{major}{minor}", None)

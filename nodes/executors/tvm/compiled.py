@@ -58,7 +58,7 @@ class CompiledTensors:
 
     @staticmethod
     def read(folder: Path) -> CompiledTensors:
-        """Read the description of an entry; OSError or ValueError if it is none."""
+        """Read the description of an entry; raises OSError or ValueError if it has none."""
         try:
             content = json.loads((folder / _DESCRIPTION).read_text("utf-8"))
             return CompiledTensors(

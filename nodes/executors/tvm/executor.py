@@ -4,7 +4,7 @@ A library is code. It is compiled by this machine from an ONNX file that was exa
 only from the agent's own cache (`nodes.executors.tvm.compiled.check_owner`); none is received.
 
 A run that has begun cannot be interrupted. Libraries stay in the process until no subnet is loaded,
-because it would otherwise have to be counted who uses which: the system loads a file only once.
+because their users would otherwise have to be counted: the system loads a file only once.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ class _Kernel:
 def tune(module: Any, target: Any, budget_s: float) -> Any:
     """Return `module` with the best schedules found in about `budget_s` seconds.
 
-    A kernel for which none was found keeps its plain loops. What is under way when the time is up
-    is finished: the compilation and the runs of one kernel.
+    A kernel for which none was found keeps its plain loops. The compilation and the runs of a
+    kernel that are under way when the time is up are finished.
     """
     deadline = time.monotonic() + budget_s
     # Importing the intrinsics took 75 s on two busy CPUs; the rules for `llvm` use none.

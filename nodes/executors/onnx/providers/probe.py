@@ -44,7 +44,7 @@ VALUE = 1 + 2**-12
 """Every input and output of the network."""
 
 LARGEST_ERROR = {"fp32": 1e-5}
-"""How far an output may be away, by precision."""
+"""The largest error of an output, by precision."""
 
 _OTHERS_LARGEST_ERROR = 1e-2
 

@@ -99,7 +99,7 @@ def devices_of(
 def memory_on(
     provider: Provider, device: str, notes: PreparedFiles | None = None
 ) -> EngineMemory | None:
-    """Return the memory that an agent takes with a provider on a device; None if it has none such.
+    """Return the memory that an agent takes with a provider on a device; None without one.
 
     It is that of the test's process, or what ONNX Runtime declares if that is more.
     """

@@ -77,8 +77,8 @@ def load_cuda_libraries(ort: Any, provider: Provider) -> None:
     """Load the CUDA libraries that pip has installed, if `provider` computes by CUDA.
 
     ONNX Runtime's extras `cuda` and `cudnn` put them into site-packages, where the dynamic linker
-    does not look. Libraries of the system are found without this. ONNX Runtime prints what it does
-    not find, and the providers' own error says that again.
+    does not look. Libraries of the system are found without this. ONNX Runtime prints the libraries
+    that it does not find, and the providers' own error repeats that.
     """
     by_cuda = any(kind.files == COUNTED_BY_CUDA for kind in provider.kinds)
     if by_cuda and hasattr(ort, "preload_dlls"):  # ONNX Runtime 1.21 and later
