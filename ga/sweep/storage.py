@@ -31,7 +31,7 @@ GRACE_S = 180
 one may have waited for the database."""
 
 RETRIES = 2
-"""How often a lost trial is tried again; one that kills its process each time is given up."""
+"""How often a lost trial is tried again; one that kills its process each time is abandoned."""
 
 _ATTEMPTS = 5
 

@@ -74,7 +74,7 @@ class Observer:
         self._asked_s, self._due_s = now_s, now_s + ANSWER_S
 
     def received(self, node: str, message: Control) -> None:
-        """Take in statistics, whoever has asked for them; ignores all other messages."""
+        """Take in statistics, no matter who asked for them; ignores all other messages."""
         if isinstance(message, Stats | Stopped):
             stats = message.stats if isinstance(message, Stopped) else message
             self._measured[node].add(stats)

@@ -176,7 +176,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close a release, or give up loading it; answered by `Closed`."""
+    """Close a release, or cancel its loading; answered by `Closed`."""
 
     release: ModelRelease
 

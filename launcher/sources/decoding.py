@@ -5,15 +5,15 @@ libav blocks where Python cannot interrupt it: on a camera that says nothing, in
 notices its own time-out; it never ends if a driver does not return. The source connects again only
 when it has ended, so that there is never more than one.
 
-Frames are handed over one at a time. As in every player, decoding continues behind what is broken:
-a recording may have lost packets, or be several that were joined. The size that a video states is
+Frames are handed over one at a time. As in every player, decoding continues after broken parts: a
+recording may have lost packets, or be several that were joined. The size that a video states is
 checked by libav before it allocates a picture (`max_pixels`), and once more before a picture is
 converted. No device could be tried where this was written.
 
-What is decoded comes from strangers, and some formats are lists of other files and addresses (HLS,
-concat, SDP), which libav would open. So only formats that hold their video themselves are taken,
-unless the user has named another. A file is opened here and not by libav, which may then open
-nothing; for an address it may use only what carries its scheme, and follow no redirect.
+Videos come from strangers, and some formats are lists of other files and addresses (HLS, concat,
+SDP), which libav would open. So only formats that hold their video themselves are taken, unless the
+user has named another. A file is opened here and not by libav, which may then open nothing; for an
+address it may use only what carries its scheme, and follow no redirect.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class PacedNumbers:
 
     def __init__(self, count: int, pace: Pace) -> None:
         self.dropped: deque[int] = deque()
-        """The numbers that were dropped, in order; whoever notes one removes it."""
+        """The numbers that were dropped, in order; the caller that notes one removes it."""
         self._queue: OverloadQueue[int] = OverloadQueue(
             pace.queue_frames, pace.on_overload, self.dropped.append
         )

@@ -59,8 +59,8 @@ class Reader:
     def run(self) -> None:
         """Read until the source ends, `most` frames were read, or `stop`; then close both ends.
 
-        Raises `BadInputError` if the source can never give frames, and if its first frame was
-        awaited in vain too often; `RunFailedError` if it was lost too often in a row later.
+        Raises `BadInputError` if the source can never give frames, and if it too often failed
+        before its first frame; `RunFailedError` if it was lost too often in a row later.
         """
         failures = 0
         try:

@@ -22,7 +22,7 @@ CONNECT_S = 30.0
 """How long connecting and authenticating may take."""
 
 KEEPALIVE_S = 10.0
-"""How often a board must answer; it is lost after three times in vain."""
+"""How often a board must answer; it is lost after three missing answers."""
 
 SUDO = ("sudo", "-n", "--")
 

@@ -166,7 +166,7 @@ class Gate:
         self._watched.pop(descriptor, None)
 
     def closed(self, descriptor: int) -> None:
-        """Remove a connection that ZeroMQ has closed or given up."""
+        """Remove a connection that ZeroMQ has closed or abandoned."""
         self._admission.closed(descriptor)
         self._watched.pop(descriptor, None)
         connection = self._connections.pop(descriptor, None)

@@ -1,0 +1,56 @@
+"""Patterns by which prose reads as translated occur in the product no more often than before.
+
+Docstrings, comments and the texts of errors and `--help` count alike, and so do names that are such
+a word. A count may only fall: who lowers one lowers its bound.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.architecture.source import PACKAGES, Source, sources
+
+PRODUCT = (*PACKAGES, "csdf_edge")
+
+MOST = {
+    r"(?<!there )\b(is|are|was|were) no (?!longer\b|more\b|less\b|other\b)": 0,
+    r"\bof (its|their|his|your) own\b": 0,
+    r"\bbesides?\b": 0,
+    r"\b(go|goes|going|went) on\b": 0,
+    r"\bso (many|long)\b": 0,
+    r"\banew\b": 0,
+    r", too[.,;:)]": 0,
+    r"\b(is|are|was|were) there\b|\b(has|have) come\b": 0,
+    r"\bgiven? up\b": 0,
+    r"\b(told|heard|takers?|looks)\b": 0,
+    r"\b(whoever|what stands|in vain|no news)\b": 0,
+}
+"""Pattern → its occurrences."""
+
+FRAGMENTS = 0
+"""Docstrings that begin with a word that needs a subject before it."""
+
+
+def prose(source: Source) -> str:
+    """Return a file's text without line breaks, so that a pattern may span lines."""
+    return " ".join(re.sub(r"^\s*#", "", line).strip() for line in source.text.splitlines())
+
+
+@pytest.mark.parametrize("pattern", MOST)
+def test_a_pattern_of_translated_prose_does_not_grow(pattern: str) -> None:
+    found = [(s.name, hit[0]) for s in sources(*PRODUCT) for hit in re.finditer(pattern, prose(s))]
+    assert len(found) <= MOST[pattern], found
+
+
+def test_docstrings_begin_with_their_subject() -> None:
+    found = [
+        (source.name, node.lineno)
+        for source in sources(*PRODUCT)
+        for node in source.nodes
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if re.match(r"\s*(Of|Those|As|Who|What)\b", str(node.value.value))
+    ]
+    assert len(found) <= FRAGMENTS, found
