@@ -55,7 +55,7 @@ def open(  # noqa: A001 - as in `csdf_edge.open("cluster.yaml")`
     """Deploy a network over the nodes of a `cluster.yaml`, or of a saved plan's folder.
 
     Returns once the nodes have loaded their subnets. Use it in a `with` statement: that ends the
-    agents that were started, and leaves others free. At most `most_in_flight` frames are under way;
+    agents that were started, and leaves others free. At most `most_in_flight` frames are in flight;
     further ones wait, or are refused (`LiveCluster.submit`). `strategy` and `profile` are as for
     `launch`. Progress goes to standard error. Raises `LauncherError` with a sentence for the user.
     """

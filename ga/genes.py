@@ -2,9 +2,8 @@
 
 A layer without multiply-accumulates and with hardly any weights (activation, addition, pooling,
 concatenation, flattening) joins the last of the layers that feed it. It costs next to nothing
-itself, engines fuse it with the layer before it, and cutting in front of it seldom sends fewer
-bytes. So ResNet50 has 54 genes instead of 123. Layers pinned to different devices never share a
-gene.
+itself, engines fuse it with the layer before it, and cutting before it seldom sends fewer bytes. So
+ResNet50 has 54 genes instead of 123. Layers pinned to different devices never share a gene.
 
 Every tensor leads from a gene to the same or a higher-numbered one, so the genes form a network
 themselves, which `CostModel` prices like any other.

@@ -16,7 +16,7 @@ DEAP's `varAnd`, `cxTwoPoint`, `HallOfFame`, `Statistics` and `Logbook` run it. 
 tournaments are computed for a whole generation at once.
 
 φ depends on memory alone: speeds, links and limits play no part. If the result exceeds a device's
-memory limit, the algorithm runs once more, with everything that exceeds a limit ranked last.
+memory limit, the algorithm runs again, with everything that exceeds a limit ranked last.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Lets signals end a command: at once, with its cleanup, or in good order after what is under way.
+"""Lets signals end a command: at once, with its cleanup, or in good order after the work in
+progress.
 
 Only the first SIGTERM or SIGHUP counts: `timeout` and many service managers send several, and later
 ones would interrupt the cleanup, all of whose waits are bounded.

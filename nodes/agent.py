@@ -265,7 +265,7 @@ class Shell:
                 self._why = "its parent has ended"
             return
         if self._signals is not None and descriptor == self._signals[0]:
-            os.read(descriptor, 4096)  # the handlers have run by now
+            os.read(descriptor, 4096)  # the handlers have already run
             return
         os.eventfd_read(self._wake)
         if self._rereads_keys:

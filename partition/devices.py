@@ -10,9 +10,7 @@ from typing import Literal, TypeAlias
 from partition.errors import PartitionError
 
 CacheSpill: TypeAlias = Literal["bytes", "layers"]
-"""The unit of what stays outside a full cache: bytes or whole layers; see
-`partition.pricing.spill`.
-"""
+"""The unit of weights outside a full cache: bytes or layers; see `partition.pricing.spill`."""
 
 _NOT_NEGATIVE = {
     "firing_s": "seconds",

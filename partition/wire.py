@@ -23,9 +23,7 @@ from partition.devices import Device
 Encoding: TypeAlias = Literal["raw", "lossless", "fp16", "bf16", "int8"]
 
 Wire: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "lossless", "auto"]
-"""The encodings that the user may ask for; `fp32` is `raw`, `auto` leaves the choice to the
-planner.
-"""
+"""Encodings that the user may choose; `fp32` is `raw`, `auto` leaves the choice to the planner."""
 
 LOSSY: frozenset[str] = frozenset({"fp16", "bf16", "int8"})
 """The encodings that change the values of tensors."""
@@ -67,9 +65,7 @@ SPARSE_RATIO, DENSE_RATIO = 0.55, 0.9
 """The size of a lossless encoding relative to the raw tensor, with many zeros and without."""
 
 _BY_LENGTH: tuple[Wire, ...] = ("int8", "fp16", "bf16", "lossless", "fp32")
-"""The encodings that two ends may ask for, the shortest first; of equal length, the more precise
-first.
-"""
+"""Encodings that two ends may choose, the shortest first, then the more precise first."""
 
 
 @dataclass(frozen=True, slots=True)

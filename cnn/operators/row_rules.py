@@ -312,8 +312,9 @@ _ONE_AXIS = {
 """
 
 _OPERANDS = {"Concat": slice(None), "QLinearConcat": slice(2, None, 3)}
-"""The inputs of concatenations that have rows. In front of those that are quantised stand the
-scale and the zero point of the result, and each has its own behind it."""
+"""The inputs of concatenations that have rows. In front of those that are quantised stand the scale
+and the zero point of the result, and each has its own after it.
+"""
 
 _GLOBAL = frozenset(
     (

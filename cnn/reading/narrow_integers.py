@@ -2,7 +2,7 @@
 
 NumPy has no such integers, and most engines take few of them. `DequantizeLinear` and the operators
 that only move values do the same with wider integers, so `widen_integers` keeps the values and
-changes the type. `QuantizeLinear` rounds to the narrow range, which a `Clip` behind it restores. A
+changes the type. `QuantizeLinear` rounds to the narrow range, which a `Clip` after it restores. A
 weight then takes a byte per value.
 """
 

@@ -35,8 +35,9 @@ _EIGHT_BITS = frozenset({onnx.TensorProto.INT8, onnx.TensorProto.UINT8})
 
 
 def move_quantisers(graph: OperatorGraph) -> None:
-    """Move `DequantizeLinear` behind movers and `QuantizeLinear` in front of them; separate outputs
-    from what is read."""
+    """Move `DequantizeLinear` after movers and `QuantizeLinear` before them; separate outputs from
+    tensors that are read.
+    """
     _separate_outputs(graph)
     while _move_dequantisers(graph) or _move_quantisers(graph):
         graph.sort()

@@ -284,7 +284,7 @@ class CapacitySearch:
     ) -> None:
         """`channels` are the names of those to size; raises as `csdf.buffers.storage.Storage` does.
 
-        Each search may cost `effort`, and calls `progress` now and then.
+        Each search may cost `effort`, and calls `progress` from time to time.
         """
         self._storage = Storage(graph, channels)
         places = range(len(self._storage.names))

@@ -1,7 +1,7 @@
 """Write output safely: text without control characters, and a progress line for long searches.
 
-On a terminal the progress line is rewritten; elsewhere a new line is written now and then. A search
-that ends soon shows none.
+On a terminal the progress line is rewritten; elsewhere a new line is written from time to time. A
+search that ends soon shows none.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ def live_actors(graph: Graph) -> list[str]:
     behind: list[list[int]] = [[] for _ in wanted]
     for arc in lowered.arcs:
         behind[arc.source].append(arc.target)
-    # An actor that cannot complete an iteration never will, so no actor behind it fires for ever.
+    # An actor that cannot complete an iteration never will, so no actor downstream fires for ever.
     starved = reachable(behind.__getitem__, execution.stuck)
     return [name for actor, name in enumerate(lowered.names) if actor not in starved]
 

@@ -260,8 +260,6 @@ class _Periods:
 
 
 def _held(arc: Arc, source_firings: int, target_firings: int) -> int:
-    """Return the tokens in `arc`, possibly negative, after the given numbers of firings of its
-    ends.
-    """
+    """Return the tokens in `arc` after these numbers of firings of its ends; may be negative."""
     put = moved(arc.production, source_firings)
     return arc.tokens + put - moved(arc.consumption, target_firings)

@@ -5,7 +5,7 @@ direction with each other's rates, which starts with as many tokens as there are
 feedback, like the credits or the state that a consumer sends back, looks the same, and to give it
 more tokens is to change what the graph computes. So only the name says that a channel is a
 capacity: that of its channel with `_space` (as `csdf.formats.sdf3` writes it) or `_bp` (for back
-pressure) behind it.
+pressure) appended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME = re.compile(r"(.+)_(?:space|bp)_*", re.DOTALL)
 def reverse_channels(graph: Graph) -> dict[str, Channel]:
     """Return the channel that each reverse channel bounds, by the reverse channel's name.
 
-    A reverse channel has the other's name with `_space` or `_bp` behind it, opposite ends, each
+    A reverse channel has the other's name with `_space` or `_bp` appended, opposite ends, each
     other's rates, and no capacity.
     """
     bounds: dict[str, Channel] = {}

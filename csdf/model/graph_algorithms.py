@@ -53,8 +53,8 @@ def shortest_path(
 def topological_order(sources: Sequence[Sequence[int]]) -> tuple[list[int], list[bool]]:
     """Return the nodes in a topological order, and for each node whether it is not in the order.
 
-    `sources` are the nodes from which edges lead to each node. A node on a cycle, or behind one,
-    has no place in the order (Kahn's algorithm).
+    `sources` are the nodes from which edges lead to each node. A node on a cycle, or after one, has
+    no place in the order (Kahn's algorithm).
     """
     missing = [len(own) for own in sources]
     targets: list[list[int]] = [[] for _ in sources]

@@ -46,7 +46,7 @@ class Tensors:
     `bytes` and `source` (a unit, −1 for the launcher) are per tensor. The `readers` of tensor t are
     units from index `starts[t]` on; `needs_all` says for each reader whether each of its parts
     needs the whole tensor. `cuts` are (tensor, reader) of readers by rows whose rows are cut out on
-    the producer's device, by layers that count the tensor once more in Eq. 2.
+    the producer's device, by layers that count the tensor again in Eq. 2.
     """
 
     bytes: Floats

@@ -17,7 +17,7 @@ rules that applies decides:
 
 A node that lies about two others is therefore lost by its second lie, and so is one that two others
 rightly accuse. If just two nodes cannot reach each other, the run pauses twice and loses one of
-them. No node is lost for good because others accuse it: it is greeted again like any lost node
+them. No node is lost permanently because others accuse it: it is greeted again like any lost node
 (`launcher.core.returns`), and disputes are forgotten after `FORGET_S`. Nodes that lie together are
 believed, since two liars cannot be distinguished from two witnesses.
 

@@ -170,7 +170,7 @@ class Blueprint:
         """How many frames can have been sent whose results are not taken.
 
         On its way, a frame always occupies a place of each path from the host to the host. So no
-        more frames are under way than the channels of the path with the fewest places can hold, of
+        more frames are in flight than the channels of the path with the fewest places can hold, of
         each copy of the network.
         """
         pattern = self.dealing.pattern

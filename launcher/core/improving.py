@@ -2,7 +2,7 @@
 
 A better plan is searched in the background, and its subnets are brought to the nodes while frames
 stream on (`launcher.core.preloading`). Changing to it ends the epoch as a recovery does: all nodes
-pause while they open their parts, and frames under way are sent again. This pays only if enough
+pause while they open their parts, and frames in flight are sent again. This pays only if enough
 frames are left, so three conditions must hold (hysteresis):
 
 - The new plan is predicted to be `LEAST_GAIN` times as fast, both under the same cost model.
@@ -71,7 +71,7 @@ PACE_RESULTS = 32
 
 @dataclass(frozen=True, slots=True)
 class PendingSearch:
-    """A search under way for the plan of `epoch`, because of `nodes`.
+    """A running search for the plan of `epoch`, because of `nodes`.
 
     `consented` says that the user has agreed to a change. `busiest_s` is the measured time per
     frame of the busiest node when the search began; None if it is unknown. `factor` is what the
@@ -152,7 +152,7 @@ class Improver:
         self._look_at_s = now_s
 
     def cancel(self) -> None:
-        """Forget the search under way, because the epoch is abandoned."""
+        """Forget the running search, because the epoch is abandoned."""
         self._pending = self._look_at_s = None
 
     def keep_plan(self, change: Change, reason: str, now_s: float) -> list[Action]:

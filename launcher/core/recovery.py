@@ -90,7 +90,7 @@ class Change:
 
 @dataclass(slots=True)
 class Outage:
-    """A change of epochs under way; `launcher.core.run_state` says how far it is.
+    """A change of epochs in progress; `launcher.core.run_state` has its state.
 
     `better` is the plan to change to, if one has been found already. Otherwise a plan for the nodes
     `asked` is requested and must be found by `plan_due_s`.

@@ -6,8 +6,8 @@ sent while the network is down waits in the socket, so the single greeting is an
 the node can. The node has returned when it has answered and dropped its deployment. It is then idle
 until a plan gives it a part.
 
-A loss costs all nodes a pause, so a node that is lost again and again must not be used at once.
-Each loss counts a *strike*, or a quarter of one if nothing had to pause. Strikes decay with the
+A loss costs all nodes a pause, so a node that is lost repeatedly must not be used at once. Each
+loss counts a *strike*, or a quarter of one if nothing had to pause. Strikes decay with the
 half-life `HALF_LIFE_S`. After the first strike a node is greeted within `SETTLE_S`; each further
 one multiplies this time by `GROWTH`, up to `LONGEST_S`. In the long run a node that is lost
 whenever it is used costs one pause in several minutes, and old losses do not count. If the run
@@ -78,9 +78,9 @@ class _LossRecord:
     """A node's losses.
 
     It `is_failed` if the latest was its own failure; it `has_ended` if its process, which this
-    launcher started, is gone for good. It `is_unusable` if waiting will not help, and `is_barred`
-    if it has to be dialled again. It was lost `loads` times while it loaded its part, before the
-    first frame.
+    launcher started, has ended. It `is_unusable` if waiting will not help, and `is_barred` if it
+    has to be dialled again. It was lost `loads` times while it loaded its part, before the first
+    frame.
     """
 
     strikes: float = 0.0
@@ -96,7 +96,7 @@ class _LossRecord:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the node is not greeted again, until frames stream or for good."""
+        """Whether the node is not greeted again, or not until frames stream."""
         return self.has_ended or self.loads >= MOST_LOADS
 
     def strike(self, strikes: float, now_s: float) -> None:
@@ -162,7 +162,7 @@ class Returns:
                 self._greet(node, max(now_s + SETTLE_S, record.not_before_s), now_s)
 
     def process_ended(self, node: str) -> None:
-        """Note that the agent's process, which this launcher started, has ended for good."""
+        """Note that the agent's process, which this launcher started, has ended."""
         self._records[node].has_ended = True
         self._greet_at_s.pop(node, None)
 

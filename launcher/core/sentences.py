@@ -1,6 +1,4 @@
-"""Makes the errors of a run: each names the node and its address, and says what happened and what
-to do.
-"""
+"""Makes the errors of a run: each says which node, its address, what happened and what to do."""
 
 from __future__ import annotations
 
@@ -169,7 +167,7 @@ def stalled(sessions: Iterable[Session], stall_s: float, progress: str) -> Launc
 
 
 def exited(session: Session, event: AgentExited, progress: str) -> LauncherError:
-    """The process of an agent that this launcher started has ended by itself."""
+    """The process of an agent that this launcher started has ended unexpectedly."""
     if session.state is SessionState.CONNECTING and event.code == AGENT_COULD_NOT_START:
         return could_not_start(session.node, event.stderr_tail)
     return lost(session, session.state, exit_description(event), progress)

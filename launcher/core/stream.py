@@ -11,12 +11,12 @@ computes frame k. A channel that brings a phase its initial state carries frame 
 
 **All epochs** (`RunStream`). An epoch streams the run's frames from `first` on; its nodes count
 them from 0. When it is abandoned (`halt`), complete results stay for the user to take, and the next
-epoch (`begin`) starts with the first frame without a result, so frames that were under way are sent
+epoch (`begin`) starts with the first frame without a result, so frames that were in flight are sent
 again. Messages of the old epoch are ignored, so no result comes twice.
 
 If the network keeps state from frame to frame, the state is among its results. The last complete
 result therefore holds the state with which the next epoch begins: a checkpoint of one frame,
-however many frames are under way.
+however many frames are in flight.
 
 Frames are pushed into the stream, and may be withdrawn before they are sent
 (`launcher.core.intake`). The stream counts the frames that it sends, 0, 1, 2, …, and keeps the

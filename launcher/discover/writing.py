@@ -1,7 +1,7 @@
 """Adds nodes to a cluster.yaml, and leaves everything else in it unchanged.
 
 The file is text that a user has written, with comments. A YAML library that keeps comments would
-rewrite all of it in its own style, so the new nodes are put into the text behind the last node
+rewrite all of it in its own style, so the new nodes are put into the text after the last node
 instead. The result is parsed again: it must hold the same data as before and the new nodes, or
 nothing is written.
 """
@@ -61,7 +61,7 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def with_nodes(text: str, added: Sequence[dict[str, str]], name: str) -> str:
-    """Return the text of a cluster.yaml with these nodes behind its last one.
+    """Return the text of a cluster.yaml with these nodes after its last one.
 
     `name` is the file's in messages. Raises `BadInputError` if that cannot be done safely.
     """
@@ -110,7 +110,7 @@ def _in_block(text: str, nodes: yaml.SequenceNode, added: Sequence[dict[str, str
 
 
 def _end(node: yaml.Node) -> int:
-    """Return where the text of a node ends; PyYAML counts comments behind a block to it."""
+    """Return where the text of a node ends; PyYAML counts comments after a block to it."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)

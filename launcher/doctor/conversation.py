@@ -51,7 +51,7 @@ TRANSFER_S = 2.0
 """The most bytes and seconds of the transfer."""
 
 CHUNK_BYTES = 64 << 10
-"""Bytes of a chunk: few enough for a slow link, where a whole one is under way at the end."""
+"""Bytes of a chunk: few enough for a slow link, where a whole one is in flight at the end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,7 @@ DECODE_BYTES = 12 * MOST_PIXELS + METADATA_BYTES
 """Memory that decoding a picture may use beyond its file's own size."""
 
 SMALL_PIXELS = 1 << 24
-"""Up to this number of pixels, a JPEG file may have any length: arithmetic coding has no lowest
-rate.
-"""
+"""Pixels up to which a JPEG file may have any length: arithmetic coding has no lowest rate."""
 
 JPEG_PIXELS_PER_BYTE = 1024
 """The most pixels per byte. Huffman coding takes at least one bit for 64 pixels, half of this."""

@@ -32,8 +32,9 @@ Outputs = dict[str, Array]
 """One frame's results: output name → array."""
 
 AHEAD = 4
-"""How many frames are under way beyond those that the nodes' channels can hold: they wait to be
-sent, or their results are being handed over."""
+"""How many frames are in flight beyond those that the nodes' channels can hold: they wait to be
+sent, or their results are being handed over.
+"""
 
 
 class Withdrawal:
@@ -44,7 +45,7 @@ class Withdrawal:
         self._waits_at: threading.Condition | None = None
 
     def withdraw(self) -> None:
-        """End the wait under way and every later one: `submit` raises `CancelledError` there."""
+        """End the present wait and every later one: `submit` raises `CancelledError` there."""
         self.is_withdrawn = True
         if (changed := self._waits_at) is not None:
             with changed:
@@ -63,7 +64,7 @@ class Feed:
     def __init__(
         self, most: int | None = None, *, most_unsent: int | None = None, count: int = ENDLESS
     ) -> None:
-        """At most `most` frames are under way; by default, as many as keep all nodes busy.
+        """At most `most` frames are in flight; by default, as many as keep all nodes busy.
 
         Of these, at most `most_unsent` wait to be sent, if that is given. `count` frames come in
         all, or fewer.
@@ -71,7 +72,7 @@ class Feed:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.count = count
         self.most = AHEAD if most is None else most
-        """How many frames may be under way now."""
+        """How many frames may be in flight now."""
         self.ended: Future[None] = Future()
         """Receives the error with which the run has ended."""
         self.ended.set_running_or_notify_cancel()  # nobody can cancel it

@@ -133,9 +133,7 @@ def _look_up(node: str, host: str, unknown: dict[str, str]) -> None:
 
 
 def _unreachable(session: Session, waited_s: float, why: str | None) -> LauncherError:
-    """Return the error of a node that has not answered; `why` says what is wrong with its host's
-    name.
-    """
+    """Return the error of a node that has not answered; `why` says what its host's name lacks."""
     if why is None:
         return sentences.unreachable([session], waited_s)
     return BadInputError(

@@ -3,7 +3,7 @@
 Perfetto opens the file. Every request for a trace is also a round trip by which clocks are compared
 (`launcher.core.clocks`), and every answer empties the agent's buffer. The first few requests follow
 each other immediately. Then each agent is asked several times a second, when the launcher is awake
-anyway, and once more before it is stopped.
+anyway, and again before it is stopped.
 
 In the file every node is a process with three tracks: its executor, with firings and the waits
 between them; the tensors that it sends; and those that it receives. A tensor on its way between two

@@ -24,5 +24,5 @@ class Control(Protocol):
         ...
 
     async def answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
-        """Return status and JSON data for a path behind `CONTROL_PATH`; raises `RequestError`."""
+        """Return status and JSON data for a path below `CONTROL_PATH`; raises `RequestError`."""
         ...

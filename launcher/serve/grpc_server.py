@@ -51,10 +51,10 @@ logging.getLogger("grpc._cython.cygrpc").addFilter(
 async def grpc_server(
     service: Service, host: str, port: int, *, tls: tuple[bytes, bytes] | None, most: int
 ) -> AsyncIterator[int]:
-    """Serve at this address, and give the port; answer what is under way before leaving.
+    """Serve at this address, and give the port; answer requests in flight before leaving.
 
-    `tls` is a private key and a chain of certificates, both PEM. At most `most` calls are under
-    way. Raises `OSError` if the address cannot be listened at.
+    `tls` is a private key and a chain of certificates, both PEM. At most `most` calls are in
+    progress. Raises `OSError` if the address cannot be listened at.
     """
     limits = service.limits
     read_ms = int(limits.read_s * 1000)
@@ -116,7 +116,7 @@ async def grpc_server(
 class _Ends:
     """Closes connections whose clients do not take an answer in time.
 
-    Their calls would keep their places for good: grpcio cannot end a call whose answer waits for
+    Their calls would keep their places for ever: grpcio cannot end a call whose answer waits for
     the client's window of HTTP/2.
     """
 

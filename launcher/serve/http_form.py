@@ -1,4 +1,4 @@
-"""Bodies of the protocol over HTTP: JSON, and JSON with tensors as bytes behind it.
+"""Bodies of the protocol over HTTP: JSON, and JSON with tensors as bytes after it.
 
 A body with binary tensors begins with JSON of the length that the header
 `Inference-Header-Content-Length` gives. The tensors follow in the order of the inputs, each of

@@ -75,7 +75,7 @@ async def http_server(
     tls: ssl.SSLContext | None = None,
     cors_origins: Collection[str] = (),
 ) -> AsyncIterator[int]:
-    """Serve at this address, and give the port; answer what is under way before leaving.
+    """Serve at this address, and give the port; answer requests in flight before leaving.
 
     Browsers may use it from pages of `cors_origins` only ("*": of all). Raises `OSError` if the
     address cannot be listened at.
@@ -135,7 +135,7 @@ class _Doors:
     hosts: Collection[str]
     """Names of this machine, in addition to addresses and private names."""
     busy: set[web.RequestHandler] = field(default_factory=set)
-    """Connections with a request under way."""
+    """Connections with a request in flight."""
 
     def __post_init__(self) -> None:
         self.room = TransferRoom(

@@ -32,7 +32,7 @@ OTHER_DESCRIPTORS = 256
 SAY_EVERY_S = 60.0
 
 REFUSALS = 256
-"""gRPC calls that there may be beyond those under way: to be refused, or to ask something else."""
+"""gRPC calls that are accepted beyond those in progress: to be refused, or for other questions."""
 
 TlsFiles = tuple[Path, Path]
 """A certificate and its key."""
@@ -102,7 +102,7 @@ async def listening(
     tls: TlsFiles | None,
     most_in_flight: int,
 ) -> AsyncIterator[dict[str, str]]:
-    """Serve at these addresses, and give their URLs; answer what is under way before leaving.
+    """Serve at these addresses, and give their URLs; answer requests in flight before leaving.
 
     gRPC takes no more than `most_in_flight` calls and some to be refused. Raises `BadInputError`
     for an address that cannot be listened at.

@@ -32,9 +32,9 @@ class ClientLimits:
     streams: int = 32
     """Calls of `ModelStreamInfer`, which may last as long as their clients want."""
     stream_in_flight: int = 16
-    """Requests under way of one such call."""
+    """Requests in flight of one such call."""
     grace_s: float = 30.0
-    """For requests under way to be answered once the server stops."""
+    """For requests in flight to be answered once the server stops."""
 
 
 LARGE_MESSAGE_BYTES = 32 << 20
@@ -109,7 +109,7 @@ class Service:
         """Return the version's outputs of one frame; its arrays must not be written to meanwhile.
 
         The sinks get the outputs as the result of `name`. A frame whose caller is cancelled is not
-        sent any more. Raises `LauncherError`, at once if as many frames are under way as the
+        sent any more. Raises `LauncherError`, at once if as many frames are in flight as the
         cluster takes. `trace` is that of the request, if it is traced.
         """
         began_ns, outcome = time.monotonic_ns(), "failed"

@@ -45,7 +45,7 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
     """Serve the models of the cluster or plan that `request` names; return the exit code.
 
     `given` overrides keys of the section `serve` of its file. Raises `LauncherError`, and
-    `KeyboardInterrupt` after Ctrl-C once all requests under way are answered.
+    `KeyboardInterrupt` after Ctrl-C once all requests in flight are answered.
     """
     cluster = load_target(request).cluster
     config = _config(cluster.config.serve, given)

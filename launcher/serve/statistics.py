@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from launcher.view.frames import Latencies
 
 OUTCOMES = ("success", "full", "invalid", "failed", "cancelled")
-"""How a request can end: `full` was refused because as many are under way as the cluster takes,
+"""How a request can end: `full` was refused because as many are in flight as the cluster takes,
 `invalid` has wrong inputs, and `cancelled` was cancelled by its client.
 """
 

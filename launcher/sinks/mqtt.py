@@ -1,6 +1,6 @@
 """Publishes one JSON object per result to an MQTT broker, with paho-mqtt.
 
-Exactly one message is under way at a time, so that none waits in paho's own queue, which has no
+Exactly one message is in flight at a time, so that none waits in paho's own queue, which has no
 bound and no count. With qos 1 `write` returns when the broker has acknowledged the message. The
 message of a lost connection is forgotten with it and published again by the next attempt; a broker
 that already had it delivers it twice, which qos 1 ("at least once") allows. With qos 0 `write`

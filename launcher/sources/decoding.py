@@ -7,7 +7,7 @@ when it has ended, so that there is never more than one.
 
 Frames are handed over one at a time. As in every player, decoding continues after broken parts: a
 recording may have lost packets, or be several that were joined. The size that a video states is
-checked by libav before it allocates a picture (`max_pixels`), and once more before a picture is
+checked by libav before it allocates a picture (`max_pixels`), and again before a picture is
 converted. No device could be tried where this was written.
 
 Videos come from strangers, and some formats are lists of other files and addresses (HLS, concat,
@@ -93,7 +93,7 @@ class Opening:
 class VideoSource:
     """Frames of one video; implements `launcher.config.ends.source.Source`.
 
-    Each frame of a video that is not live is yielded or refused once: behind a refused one, another
+    Each frame of a video that is not live is yielded or refused once: after a refused one, another
     call of `frames` continues, and else it decodes from the beginning and passes over what it gave.
     """
 

@@ -166,9 +166,7 @@ class FolderSource:
         return about.st_ino, about.st_size, about.st_mtime_ns
 
     def _read(self, name: str) -> SourceFrame | None:
-        """Return the frame; None if it was taken or no longer exists, or if it changes while it is
-        read.
-        """
+        """Return the frame; None if it was taken, no longer exists, or changes while it is read."""
         before = self._identity(name)
         if before is None or self._taken.get(name) == before:
             return None

@@ -92,7 +92,7 @@ class Delivery:
         self._results.close()
 
     def abandon(self) -> None:
-        """Let `run` end with the write that is under way; remaining results count as waiting."""
+        """Let `run` end with the present write; remaining results count as waiting."""
         self._abandoned.set()
         self._results.abandon()
 

@@ -319,7 +319,7 @@ def open_live(
 ) -> Iterator[Live]:
     """Plan and deploy what `request` names, and stream the frames that are submitted.
 
-    Each network has its own stream, in which at most `most` frames are under way. Inputs, results
+    Each network has its own stream, in which at most `most` frames are in flight. Inputs, results
     and comparison of the request play no part; the simplified network is compared with the file,
     once per model. `check` is called with the model before anything is started. A service waits
     without a limit for the nodes that it needs to begin, unless the user sets one. Raises
@@ -625,7 +625,7 @@ def _plan_for_present(job: _Job, progress: ProgressDisplay) -> tuple[_Job, Plan]
     """Return a plan for the nodes that can be used; if there is none, one for all nodes.
 
     With the latter, the run waits for the absent nodes before it begins, except for those that are
-    absent for good. Raises `BadInputError` if there is no plan then either.
+    absent permanently. Raises `BadInputError` if there is no plan then either.
     """
     if not job.absent:
         return _plan(job, progress)

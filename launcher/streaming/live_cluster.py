@@ -62,7 +62,7 @@ def open_cluster(
 ) -> LiveCluster:
     """Plan and deploy what `request` names; return once the nodes have loaded their subnets.
 
-    At most `most` frames of each network are under way. `check` is called with the model before
+    At most `most` frames of each network are in flight. `check` is called with the model before
     anything is started. A service waits without a limit for the nodes that it needs to begin,
     unless the user sets one. With `follows`, single frames can be followed (`LiveModel.submit`).
     Raises `LauncherError`.

@@ -105,9 +105,7 @@ class OverloadQueue(Generic[Item]):
             return self._items.popleft()
 
     def close(self) -> None:
-        """Accept nothing more; callers that wait for a place return, and waiting items can still be
-        taken.
-        """
+        """Accept nothing more; `put` returns, and items in the queue can still be taken."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

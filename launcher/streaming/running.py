@@ -58,7 +58,7 @@ OpenEnds = Callable[[Request, Cluster, Model], Ends]
 
 
 class _GivenUpError(Exception):
-    """Frames that are under way are not waited for."""
+    """Frames in flight are not waited for."""
 
 
 @dataclass
@@ -217,7 +217,7 @@ class NonFiniteCount:
 
 
 class _Progress:
-    """Shows a stream now and then, and the sentences of its threads."""
+    """Shows a stream from time to time, and the sentences of its threads."""
 
     def __init__(
         self, progress: ProgressDisplay, said: queue.SimpleQueue[str], most: int | None

@@ -39,7 +39,7 @@ Submit: TypeAlias = Callable[[Mapping[str, Array]], Future[Outputs]]
 cluster does."""
 
 STOPPING_S = 10.0
-"""How long results may take that are under way when the user stops a stream."""
+"""How long results in flight may take when the user stops a stream."""
 
 CLOSING_S = 10.0
 """How long a sink may take for its next result, or any end to close, once no results come."""
@@ -101,7 +101,7 @@ class SourceStream:
         self.is_stopped = False
         """Whether the user has stopped the stream."""
         self.is_given_up = False
-        """Whether results that were under way were abandoned."""
+        """Whether results in flight were abandoned."""
         self._task = task
         self._on_result = on_result
         self._clock = clock or StreamClock()
@@ -123,7 +123,7 @@ class SourceStream:
             thread.join(JOIN_S)
 
     def stop(self) -> None:
-        """Read no more frames, and end once what is under way is delivered, within a bound.
+        """Read no more frames, and end once results in flight are delivered, within a bound.
 
         May be called from any thread and from a signal handler.
         """
@@ -134,7 +134,7 @@ class SourceStream:
         self._events.put(_Ended("cluster", ended.exception()))
 
     def run(self, submit: Submit, in_flight: int, show: Callable[[], None] | None = None) -> None:
-        """Stream until the source ends, or `stop`; `show` is called now and then.
+        """Stream until the source ends, or `stop`; `show` is called from time to time.
 
         Raises the first error of any part: `BadInputError` only if there was no result. If the
         source ends by an error, or a frame does not fit, frames read before are delivered first.

@@ -108,7 +108,7 @@ def _axes(
 
 
 def _path(line: Line, x: Callable[[float], float], y: Callable[[float], float]) -> str:
-    """Return the path of a line, a new part behind every gap."""
+    """Return the path of a line, a new part after every gap."""
     parts: list[str] = []
     for is_gap, points in groupby(line.points, key=lambda point: point[1] is None):
         if not is_gap:

@@ -35,7 +35,8 @@ SHORTEST_S, LONGEST_S = 0.25, 4.0
 class Sampler:
     """Takes views and keeps them while its context lasts, every `every_s()` seconds.
 
-    A look that fails is logged, once if the next ones fail alike, and does not end the others.
+    A look that fails is logged, once if the next ones fail the same way, and does not end the
+    others.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 A mark says what a reader should look at. A node is degraded if it takes no part or holds more
 memory than was predicted. A channel is full if it holds as many frames as it may: then its producer
-waits. That is normal in front of the bottleneck, so it is not a warning.
+waits. That is normal before the bottleneck, so it is not a warning.
 """
 
 from __future__ import annotations

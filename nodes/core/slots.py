@@ -14,8 +14,7 @@ by itself once no launcher has needed it for a while. Its connections then wait 
 
 An agent that crashes does not touch the others. After its first crash it may be started again at
 once; after each further one that follows within `CALM_S`, the pause doubles. An agent reports that
-it is ready, and again and again that it is alive, as sd_notify(3) does. One that falls silent is
-killed.
+it is ready, and repeatedly that it is alive, as sd_notify(3) does. One that falls silent is killed.
 
 The agent of slot 1 is started with the node. If it does not become ready, the node has been started
 wrongly (its keys, its engine, its cache) and ends with that agent's exit code.

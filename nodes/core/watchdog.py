@@ -62,11 +62,11 @@ class Watchdog:
         self._checked_s = 0.0
 
     def deadline_s(self, under_way: object) -> float | None:
-        """Return when to check again; None if nothing is under way."""
+        """Return when to check again; None if no operation is in progress."""
         return None if under_way is None else self._checked_s + CHECK_PERIOD_S
 
     def check(self, under_way: object, now_s: float) -> float:
-        """Return the seconds for which earlier checks have found the same operation under way."""
+        """Return the seconds for which earlier checks have found the same operation in progress."""
         if under_way == self._watched:
             self._spent_s += min(now_s - self._checked_s, MAX_STEP_S)
         else:

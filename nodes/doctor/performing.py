@@ -17,7 +17,7 @@ from nodes.doctor.findings import Check, Checked, Finding, Severity, Subject
 
 @dataclass
 class _Run:
-    """A check under way; `findings` is None until it has ended."""
+    """A running check; `findings` is None until it has ended."""
 
     began_s: float
     seconds: float = 0.0

@@ -5,7 +5,7 @@ after a firing and decodes before one, so frames wait encoded in their channels.
 interpreter meanwhile; the I/O thread continues.
 
 - `fp16` and `bf16` round to nearest, ties to even. Finite values outside the range saturate: an
-  infinity would spread through the layers behind it and look like a fault of the node that made it.
+  infinity would spread through the layers after it and look like a fault of the node that made it.
 - `int8` stores each group's least finite value, the step between two of 253 levels, and a level for
   each value. The group need not contain zero, because activations after a ReLU would waste half of
   a symmetric range. Three further codes stand for −∞, +∞ and NaN.

@@ -1,6 +1,6 @@
 """Warms subnets up under the conditions of the stream, and measures what phases and messages cost.
 
-A subnet that ran alone, again and again, would find its weights in the processor's cache and no
+A subnet that ran alone, repeatedly, would find its weights in the processor's cache and no
 competition for the CPU, and the agent's code for messages would be in the cache as well. In the
 stream none of this holds. So a rehearsal runs the phases in turn. While a subnet runs, the node
 sends to itself the tensors that this subnet needs from other nodes and those that the previous

@@ -229,7 +229,7 @@ class Worker:
         self._jobs.put(_Unload(epoch, executor))
 
     def stop(self, timeout_s: float) -> bool:
-        """Interrupt the job under way and end the thread; False if it is not over in time."""
+        """Interrupt the running job and end the thread; False if it is not over in time."""
         self.close_ahead()
         if self._epoch is not None:
             self.unload(self._epoch)

@@ -209,8 +209,7 @@ class _RunOfAll:
 
 
 def binder(subnet: LoadedSubnet) -> Callable[[Mapping[str, Array]], BoundRun]:
-    """Return a function that binds inputs of the subnet: its `bind`, or one that keeps them for
-    `run`.
+    """Return a function that binds the subnet's inputs: `bind`, or one that keeps them for `run`.
     """
     return subnet.bind if isinstance(subnet, BindsAhead) else partial(_RunOfAll, subnet)
 
@@ -337,10 +336,10 @@ class Executor(Protocol):
     def interrupt(self) -> None:
         """End calls of `prepare`, `load` and `run` soon, and child processes at once.
 
-        Applies to calls under way and to those that begin before `resume`. They raise
-        ExecutorError, unless their result takes no longer. May be called from any thread, several
-        times, and must return at once. An engine that cannot end a run at any point ends it as soon
-        as it can; if that takes too long, the agent ends its whole process.
+        Applies to running calls and to those that begin before `resume`. They raise ExecutorError,
+        unless their result takes no longer. May be called from any thread, several times, and must
+        return at once. An engine that cannot end a run at any point ends it as soon as it can; if
+        that takes too long, the agent ends its whole process.
         """
         ...
 
@@ -349,9 +348,9 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None:
-        """End child processes for good. Subnets that are loaded stay usable.
+        """End child processes permanently. Loaded subnets stay usable.
 
-        May be called from any thread, several times. A call under way that needs a child raises
+        May be called from any thread, several times. A running call that needs a child raises
         ExecutorError, and so does every later one.
         """
         ...

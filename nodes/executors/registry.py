@@ -37,8 +37,9 @@ BUILT_IN = {
     "tvm": "nodes.executors.tvm.engine:TvmEngine",
 }
 """The place of each built-in engine. `auto` takes the first that can be used, then ONNX Runtime's
-other execution providers, then plugins. TensorRT as a provider of ONNX Runtime comes behind ONNX
-Runtime."""
+other execution providers, then plugins. TensorRT as a provider of ONNX Runtime comes after ONNX
+Runtime.
+"""
 
 _NOTING = ("tensorrt", "onnxruntime")
 """The built-in engines that test devices, which takes seconds, and keep notes of that."""

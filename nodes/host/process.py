@@ -69,7 +69,7 @@ def own_command() -> list[str]:
 def restart_in_place(more: Sequence[str] = (), kept: int = 0) -> NoReturn:
     """Replace this process by a new run of its own command line, with `more` arguments appended.
 
-    The first `kept` file descriptors behind the standard ones stay open. Raises OSError if the
+    The first `kept` file descriptors after the standard ones stay open. Raises OSError if the
     interpreter cannot be started again.
     """
     flush()

@@ -11,9 +11,10 @@ CUDA computed on one GPU with what an agent on the CPU may open, `/dev/nvidia*` 
 `/proc/self/task` (decision 064); on a Jetson that could not be tried.
 
 Landlock (landlock(7)) needs no privileges and three system calls: one creates a set of rules, one
-adds what stays allowed at and below a path, and one restricts the calling thread for good. Threads
-and processes that are started later, and programs that they run, inherit the restriction; threads
-that already run do not. Open files stay open, and whether a file exists can still be found out.
+adds what stays allowed at and below a path, and one restricts the calling thread permanently.
+Threads and processes that are started later, and programs that they run, inherit the restriction;
+threads that already run do not. Open files stay open, and whether a file exists can still be found
+out.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def probes() -> tuple[Probe, ...]:
 class _Node:
     """A layer: its operator, constants by name, and attributes.
 
-    It reads the tensor before it; the names of `before` come in front of the other constants.
+    It reads the tensor before it; the names of `before` precede the other constants.
     """
 
     operator: str

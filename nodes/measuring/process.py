@@ -4,13 +4,13 @@
 "device": …, "cache": directory, "threads": …, "loopback": address, "guarded": …}`. It writes
 `{"figures": {…}}`, without a quota, or `{"reason": clause}`, and the most memory that it had.
 
-All probes run in turn, again and again. Before each run, a buffer larger than the caches of small
-boards is written, because in a stream a phase also finds its weights and its code outside of them.
+All probes run in turn, repeatedly. Before each run, a buffer larger than the caches of small boards
+is written, because in a stream a phase also finds its weights and its code outside of them.
 Measured hot, whole networks took 1.17 times as long as predicted, and a run 0.01 ms; measured cold,
 1.05 times and 0.025 ms (decision 072). The process measures processor time, and the time that an
 accelerator takes. Under a quota of 0.04 core these differ by less than a tenth from those without.
 
-A doubtful measurement (`nodes.measuring.derivation.doubt`) is made once more.
+A doubtful measurement (`nodes.measuring.derivation.doubt`) is repeated.
 """
 
 from __future__ import annotations

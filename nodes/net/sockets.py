@@ -79,8 +79,9 @@ MISMATCH = 0x11000002
 
 MAX_FAILED_HANDSHAKES = 5
 """The number of connections in a row whose handshake fails without a reason before the dialling end
-reports it as permanent. A busy port closes one now and then, and an agent that ends closes all.
-ZeroMQ dials again ten times a second."""
+reports it as permanent. A busy port closes one occasionally, and an agent that ends closes all.
+ZeroMQ dials again ten times a second.
+"""
 
 _NUMBERS = itertools.count()
 
@@ -92,9 +93,7 @@ Part: TypeAlias = zmq.Frame
 Read = TypeVar("Read")
 
 Buffer: TypeAlias = bytes | memoryview
-"""The types that can be sent without conversion; a memoryview must be C-contiguous (as
-`array.data`).
-"""
+"""Types that can be sent without conversion; a memoryview must be C-contiguous (`array.data`)."""
 
 
 class AddressError(NodeError):

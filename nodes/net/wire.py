@@ -122,7 +122,7 @@ class Wire:
         return self._waiter.wait(timeout_s)
 
     def close_if_unused(self) -> bool:
-        """Close the control port for good if it has no connection; return whether that is so.
+        """Close the control port permanently if it has no connection; return whether that is so.
 
         Raises `AddressError` if it cannot be opened again.
         """

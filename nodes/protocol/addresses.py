@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 MOST_PORT = 65535
 PORTS_PER_SLOT = 2
-"""The control port of a slot, and the data port behind it."""
+"""The control port of a slot, and the data port after it."""
 
 PRIVATE_NAMES = (
     ".localhost",

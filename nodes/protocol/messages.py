@@ -487,9 +487,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Agent → launcher, after `Deploy`: `done` of `total` phases are loaded; `what` the agent does
-    now.
-    """
+    """Agent → launcher, after `Deploy`: `done` of `total` phases are loaded; `what` happens now."""
 
     epoch: int
     done: int

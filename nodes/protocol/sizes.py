@@ -19,7 +19,7 @@ _SIZE = re.compile(rf"\s*{NUMBER}\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE | re.AS
 def parse_bytes(value: object) -> int:
     """Return the bytes that a number or a text such as `4GB` (10⁹) or `512MiB` (2²⁰) means.
 
-    Raises `ValueError` for anything else, with a clause to put behind the key or option's name.
+    Raises `ValueError` for anything else, with a clause to put after the key or option's name.
     """
     if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
         size = float(match[1]) * _UNITS[match[2].lower()]

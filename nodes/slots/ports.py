@@ -1,6 +1,6 @@
-"""Opens the ports of a node's slots: a control port for each, and a data port behind it.
+"""Opens the ports of a node's slots: a control port for each, and a data port after it.
 
-Slot k = 1, 2, … of a node at port p has its control port at p + 2(k − 1) and its data port behind
+Slot k = 1, 2, … of a node at port p has its control port at p + 2(k − 1) and its data port after
 that. The parent keeps these sockets open as long as it runs, so the kernel completes connections
 whether or not an agent runs, and keeps them in the socket's queue until an agent accepts them. The
 parent itself accepts nothing.

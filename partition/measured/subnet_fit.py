@@ -17,7 +17,7 @@ So the fit is a maximum-likelihood estimate of all terms, in which
 - each layer deviates from the sum by a factor of about `DEVIATING`, or `WITHOUT_MACS` if it has no
   multiply-accumulates;
 - layers measured alone are all too slow by one unknown factor, and each is about `ALONE` off. They
-  run again and again, so they have no part in `run_s`;
+  run repeatedly, so they have no part in `run_s`;
 - fused subnets are measured to within about `FUSED`.
 
 All errors are of logarithms (a factor of two up is as likely as one down) and independent. Their
@@ -87,7 +87,7 @@ runs alone carries no information."""
 class MeasuredSubnet:
     """`layers` run as one model took `seconds` per frame on device number `device`.
 
-    A single layer was run again and again by itself, unless it `is_phase` of a plan.
+    A single layer was run repeatedly by itself, unless it `is_phase` of a plan.
     """
 
     device: int

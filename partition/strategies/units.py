@@ -1,6 +1,6 @@
 """Units: the pieces of a network that can be shared between devices, by channels or by rows.
 
-A unit is a layer with the layers behind it that work channel by channel (activation, pooling, a
+A unit is a layer with the layers after it that work channel by channel (activation, pooling, a
 sum). If all are split in the same way, a part of each reads only its part of the tensor before it.
 A unit split by **channels** divides the weights, while each part reads the whole input. A unit
 split by **rows** divides the input, while each part holds the weights; this is done where the input
@@ -97,8 +97,9 @@ class _Search:
         return tuple(found if fused_bytes is None else self._by_rows(found, fused_bytes))
 
     def _unit(self, first: Layer, taken: Set[str]) -> Unit:
-        """Return the unit of `first` and the layers behind it that are not in `taken`, the layers
-        of another branch that meets it."""
+        """Return the unit of `first` and the layers after it that are not in `taken`, the layers of
+        another branch that meets it.
+        """
         channels = self._channels.get(first.name)
         if channels is None:
             return Unit((first.name,))

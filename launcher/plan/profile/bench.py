@@ -228,9 +228,9 @@ def two_batches(
 ) -> tuple[Batch, Batch]:
     """Return the seconds of batches of `few` and `many` frames, from one stream.
 
-    The stream began at `began_s`, and its results came at `received_s`. The first `few` results
-    are the smaller batch; the larger one adds the median of `BLOCKS` blocks of the following ones,
-    because other programs disturb a machine now and then.
+    The stream began at `began_s`, and its results came at `received_s`. The first `few` results are
+    the smaller batch; the larger one adds the median of `BLOCKS` blocks of the following ones,
+    because other programs disturb a machine from time to time.
     """
     first_s = received_s[few - 1] - began_s
     more = many - few

@@ -94,7 +94,7 @@ class Survey:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no test is in progress."""
         return not self._active
 
     def begin(self) -> list[Test]:

@@ -1,4 +1,4 @@
-"""Represents sets of frames as ranges, so that ten million settled frames take no more room than
+"""Represents sets of frames as ranges, so that ten million settled frames take as little room as
 one.
 """
 
@@ -13,8 +13,8 @@ from typing import overload
 class FrameRanges:
     """A set of frames as disjoint ranges (first, last), in ascending order and with gaps between.
 
-    `add` takes constant time for frames in ascending order, else a search and a move of the ranges
-    behind.
+    `add` takes constant time for frames in ascending order, else a search and a move of the later
+    ranges.
     """
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:

@@ -1,16 +1,16 @@
-"""Lets ONNX Runtime keep its blocked layout behind tensors that enter a subnet.
+"""Lets ONNX Runtime keep its blocked layout after tensors that enter a subnet.
 
 On x86-64 processors ONNX Runtime computes convolutions in blocks of channels (NCHWc; 16 with
 AVX-512). It converts what a convolution or a pooling reads, but fuses a sum, a concatenation or an
 activation only where everything that it reads is blocked already. A tensor that enters a subnet and
 goes into a sum first is not, nor is then the result of the sum, nor that of the next one. So a
-residual block that is cut off from the one before loses its fusions, and so do all blocks behind
-it: ResNet50's phases of a plan for four devices took 10 % longer together than the whole network,
-and take 6 % longer now; DenseNet121 in seven parts took 6.0 % longer, and takes 3.9 %. On ARM
-nothing is blocked, and a sum is fused whatever it reads, so all this changes nothing there.
+residual block that is cut off from the one before loses its fusions, and so do all blocks after it:
+ResNet50's phases of a plan for four devices took 10 % longer together than the whole network, and
+take 6 % longer now; DenseNet121 in seven parts took 6.0 % longer, and takes 3.9 %. On ARM nothing
+is blocked, and a sum is fused whatever it reads, so all this changes nothing there.
 
 `with_pools` therefore lets such a tensor pass through a pooling of one element, which the optimiser
-converts and behind which everything is blocked as in the whole network. `without_pools` removes it
+converts and after which everything is blocked as in the whole network. `without_pools` removes it
 from what the optimiser has written, so that only the conversion remains. Neither changes a value.
 """
 
@@ -53,7 +53,7 @@ _BLOCKED_IF_READ = frozenset(
         *("Relu", "LeakyRelu", "Clip", "Sigmoid", "HardSigmoid", "HardSwish"),
     }
 )
-"""Operators that ONNX Runtime computes in blocks, or fuses, only behind blocked tensors."""
+"""Operators that ONNX Runtime computes in blocks, or fuses, only after blocked tensors."""
 
 _MARK = "csdf-edge blocked "
 """How the names of the poolings begin."""
@@ -63,7 +63,7 @@ _FLOAT, _INTS = 1, 7
 
 
 def with_pools(model: bytes) -> bytes | None:
-    """Return a subnet with a pooling of one element behind each input that should be blocked.
+    """Return a subnet with a pooling of one element after each input that should be blocked.
 
     None if there is no such input, or if operators have graphs inside, which may also read inputs.
     Raises ValueError or IndexError if the bytes are not an ONNX model.

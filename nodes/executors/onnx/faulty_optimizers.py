@@ -11,8 +11,9 @@ from nodes.executors.onnx.protobuf import fields, submessages, text_field
 from nodes.executors.onnx.schema import ModelField, OperatorSetField, has_bodies
 
 FAULTY_FOR_ALL = ["Pad_Fusion"]
-"""For every model: this one folds a `Pad` of zeros into the `MaxPool` behind it, whose own padding
-is −∞, which is wrong where values are negative."""
+"""For every model: this one folds a `Pad` of zeros into the `MaxPool` after it, whose own padding
+is −∞, which is wrong where values are negative.
+"""
 
 _FAULTY_WITH_BODIES = ["ConstantFolding"]
 """For models whose operators have bodies: this one replaces an `If` by the branch that is taken and

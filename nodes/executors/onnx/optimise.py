@@ -4,9 +4,9 @@ An agent loads the result with optimisation off (`nodes.executors.onnx.sessions`
 weights stay pages of the file.
 
 `optimise` rearranges the weights of convolutions and packs those of matrices. That takes their
-bytes once more, and a copy of the largest one when it is written. `optimise_lightly` leaves weights
-as they are, and then ONNX Runtime copies only one at a time; ResNet50 computes 21 % more slowly
-that way (91 instead of 75 ms).
+bytes again, and a copy of the largest one when it is written. `optimise_lightly` leaves weights as
+they are, and then ONNX Runtime copies only one at a time; ResNet50 computes 21 % more slowly that
+way (91 instead of 75 ms).
 
 Measured with ONNX Runtime 1.31, bytes that no file backs, above a process that has imported it:
 ResNet50 (102 MB of weights, the largest 9 MB) 113 MB, lightly 13 MB; ResNet152 (240 MB) 250 MB;

@@ -12,7 +12,7 @@ they are (measured: 8.4 and 8.3 ms for 25088 × 2926). `multiplies_single_rows` 
 there are from the shapes of the products' results (`value_info`), which the launcher writes into a
 subnet.
 
-**Where packed weights begin.** ONNX Runtime (1.31 at least) writes a packed block right behind the
+**Where packed weights begin.** ONNX Runtime (1.31 at least) writes a packed block right after the
 weight itself, wherever that ends. Kernels expect their blocks at multiples of 64 bytes, as an
 allocator gives them; a block that is mapped from another offset of the file makes them crash.
 `realign` therefore rewrites the file with every weight and block at such an offset, and the model

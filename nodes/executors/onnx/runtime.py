@@ -62,7 +62,7 @@ class OrtExecutor(PreparingExecutor):
         return subnet
 
     def interrupt(self) -> None:
-        """End the child process and the run under way, and let none begin until `resume`.
+        """End the child process and the present run, and let none begin until `resume`.
 
         ONNX Runtime checks before each layer, and before each iteration of a loop; a provider may
         have made one layer of many.

@@ -78,7 +78,7 @@ class OpenVinoExecutor(PreparingExecutor):
         return Job(file.path, file.name, key, source_bytes=file.size_bytes)
 
     def interrupt(self) -> None:
-        """End the child process, cancel the runs under way, and let none begin until `resume`.
+        """End the child process, cancel the present runs, and let none begin until `resume`.
 
         A run ends before its next layer. Compiling a subnet that a child has tried out, and a loop
         within a network, are not interrupted.

@@ -34,7 +34,7 @@ def drop_pages(files: Iterable[Path]) -> None:
 
 @contextmanager
 def pages_dropped(files: Iterable[Path]) -> Iterator[None]:
-    """Drop the pages of `files` again and again while the `with` block reads them, and at its end.
+    """Drop the pages of `files` repeatedly while the `with` block reads them, and at its end.
 
     A process that reads a file once, to copy it, would otherwise hold all of it in addition to the
     copy.

@@ -57,7 +57,7 @@ class Siblings:
         self._running: set[Any] = set()
 
     def interrupt(self) -> None:
-        """Cancel the runs under way, and let none begin until `resume`; from any thread."""
+        """Cancel the present runs, and let none begin until `resume`; from any thread."""
         self.is_interrupted = True
         for request in tuple(self._running):
             request.cancel()

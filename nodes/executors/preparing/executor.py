@@ -42,5 +42,5 @@ class PreparingExecutor(ABC):
         self._child.resume()
 
     def close(self) -> None:
-        """End the child process for good."""
+        """End the child process permanently."""
         self._child.close()

@@ -1,10 +1,10 @@
 """Prepares subnets in a child process, which takes its memory and its crashes with it.
 
-Optimising a subnet or building an engine holds the weights once more, and memory that it leaves in
-the heap is not returned to the system: an agent that did this itself would keep it. One child
-prepares any number of subnets, one after the other, so its peak is that of the largest. Where
-memory runs out, the child reports that or is killed; another child then does its work in a way that
-needs less (`Job.lighter`).
+Optimising a subnet or building an engine holds the weights again, and memory that it leaves in the
+heap is not returned to the system: an agent that did this itself would keep it. One child prepares
+any number of subnets, one after the other, so its peak is that of the largest. Where memory runs
+out, the child reports that or is killed; another child then does its work in a way that needs less
+(`Job.lighter`).
 
 What a child writes is bounded. Before each entry, room for it is reserved under the cache's quota
 (`Room.reserve`). The size of an entry is not known in advance, because optimisers compute whatever
@@ -260,7 +260,7 @@ class PreparingProcess:
         self._is_interrupted = self._is_closed
 
     def close(self) -> None:
-        """Interrupt for good."""
+        """Interrupt permanently."""
         self._is_closed = True
         self.interrupt()
 

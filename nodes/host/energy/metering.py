@@ -1,10 +1,10 @@
 """Decides when a meter is read: while a deployment runs, and never otherwise.
 
-A counter is read at the beginning and the end, and now and then in between so that it does not wrap
-around unseen. A power must be sampled. While messages and results come, the agent is awake anyway,
-and samples follow each other by the meter's `period_s`. While nothing comes, each pause is twice as
-long as the one before, up to `LONGEST_IDLE_S`. The first event after a pause brings a sample, so
-the power of waiting is not taken for that of the work that begins then.
+A counter is read at the beginning and the end, and from time to time in between so that it does not
+wrap around unseen. A power must be sampled. While messages and results come, the agent is awake
+anyway, and samples follow each other by the meter's `period_s`. While nothing comes, each pause is
+twice as long as the one before, up to `LONGEST_IDLE_S`. The first event after a pause brings a
+sample, so the power of waiting is not taken for that of the work that begins then.
 """
 
 from __future__ import annotations

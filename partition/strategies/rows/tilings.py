@@ -206,8 +206,8 @@ class Tilings:
         """Return the positions where tiles may stop: later layers need one tensor of the tiled
         layers.
 
-        A stop is not allowed in front of a layer without arithmetic that reads this tensor alone:
-        that layer costs the bands next to nothing and may reduce the tensor that has to be joined.
+        A stop is not allowed before a layer without arithmetic that reads this tensor alone: that
+        layer costs the bands next to nothing and may reduce the tensor that has to be joined.
         """
         network = self._problem.network
         made: set[str] = set()
