@@ -341,8 +341,7 @@ class ServiceCore:
             self._do_without(model, life, now_s)
 
     def _give_up_unwanted(self, model: _Model, now_s: float) -> None:
-        """Close releases that load although no longer wanted; forget failures that do not matter.
-        """
+        """Close releases that load but are not wanted; forget failures that no longer matter."""
         for life in list(model.lives.values()):
             release = life.release
             stands_in = release == model.good and model.current is None and model.wanted is not None

@@ -209,8 +209,7 @@ class _RunOfAll:
 
 
 def binder(subnet: LoadedSubnet) -> Callable[[Mapping[str, Array]], BoundRun]:
-    """Return a function that binds the subnet's inputs: `bind`, or one that keeps them for `run`.
-    """
+    """Return a function that binds a subnet's inputs: `bind`, or one that keeps them for `run`."""
     return subnet.bind if isinstance(subnet, BindsAhead) else partial(_RunOfAll, subnet)
 
 
