@@ -14,8 +14,8 @@ if there are any. The Pareto front of everything found is returned with it, and 
 that follows from lower bounds (`ga.nsga.gap_of`).
 
 NSGA-II prices a thirtieth of all states, and annealing finds the solution: without any generation
-its score is the same within the noise of seeds. What NSGA-II adds is the front. The
-explanation says which of them found the solution.
+its score is the same within the noise of seeds. NSGA-II adds the front. The explanation says which
+of them found the solution.
 
 Effort is counted in steps, not seconds, so a seed determines the result on any machine.
 """

@@ -81,7 +81,7 @@ class LineProgress:
         return None
 
     def name_run(self, run: str) -> None:
-        """Nothing: see `ProgressDisplay`."""
+        """See `ProgressDisplay`; this one does nothing."""
 
     def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:  # noqa: ARG002
         """See `ProgressDisplay`."""
@@ -147,7 +147,7 @@ class BarProgress:
         self._bar.stop()
 
     def name_run(self, run: str) -> None:
-        """Nothing: see `ProgressDisplay`."""
+        """See `ProgressDisplay`; this one does nothing."""
 
     def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:  # noqa: ARG002
         """See `ProgressDisplay`."""

@@ -1,8 +1,8 @@
-"""One device alone: what speed-ups and savings of memory are relative to.
+"""One device alone, to which speed-ups and savings of memory are relative.
 
 It is the device on which the whole network has the shortest period, as if its memory sufficed; of
-several, the one that holds least, and then the first. Whatever names a saving asks here, so that
-all commands name the same one for a plan.
+several, the one that holds least, and then the first. All commands that state a saving use this
+module, so that they state the same one for a plan.
 """
 
 from __future__ import annotations

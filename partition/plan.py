@@ -48,10 +48,10 @@ class PlannedPhase:
 class PlannedChannel:
     """A flow (see `csdf.conversion.from_network.Flow`) with its capacity in frames.
 
-    Of `capacity_frames`, those of both ends together, `unsent_frames` are the producer's
-    (`csdf.conversion.skew.Pipeline`).
-    `copy` numbers the copy of the network that the flow belongs to (0 if it was not copied).
-    `encoded_bytes` is the expected size of a frame whose `encoding` is not raw.
+    `unsent_frames` of the `capacity_frames` of both ends together are the producer's
+    (`csdf.conversion.skew.Pipeline`). `copy` numbers the copy of the network that the flow belongs
+    to (0 if it was not copied). `encoded_bytes` is the expected size of a frame whose `encoding` is
+    not raw.
     """
 
     tensor: Tensor

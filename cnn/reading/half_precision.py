@@ -4,8 +4,8 @@
 mantissa. NumPy lacks bfloat16, and ONNX Runtime has almost no operators for it on a CPU, so such a
 model could run neither in parts nor as a whole. `widen` therefore keeps the exact values of the
 weights and makes activations float32; a `Cast` to bfloat16 becomes one to float32 and no longer
-rounds. Results are compared with the model in float32. How far the bfloat16 model is from it cannot
-be measured where nothing runs that model.
+rounds. Results are compared with the model in float32. The distance to the bfloat16 model cannot be
+measured where nothing runs that model.
 
 **float16.** Where a processor has no float16 kernels, ONNX Runtime computes in float32 and omits
 the roundings between consecutive operators. `write_rounded` restores them with `Identity`

@@ -13,12 +13,12 @@ share, and its halo only costs traffic; each further layer adds the halo of the 
 work.
 
 `apply_bands` writes the layers. Between the layers of one band nothing is cut, unless two layers
-need different rows of the same tensor. What a band receives from a tensor `t` outside is a separate
-layer, `t[rows 0:10]`, that cuts these rows, halo included. It costs almost nothing and can run
-where `t` is made; then only these rows travel. If it runs with its band instead, all of `t`
-travels, which may suit a network's input, because that is sent complete to every reader. A tensor
-that is computed in bands itself is not joined: only the rows of neighbours that are needed are cut
-out and sent.
+need different rows of the same tensor. A separate layer, `t[rows 0:10]`, cuts the rows, halo
+included, that a band receives from a tensor `t` outside. It costs almost nothing and can run where
+`t` is made; then only these rows travel. If it runs with its band instead, all of `t` travels,
+which may suit a network's input, because that is sent complete to every reader. A tensor that is
+computed in bands itself is not joined: only the rows of neighbours that are needed are cut out and
+sent.
 """
 
 from __future__ import annotations

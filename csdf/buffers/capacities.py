@@ -5,8 +5,8 @@ to beat one. The front is found from below: the period of each point is the one 
 beat. If the effort is spent before the search is over, the answer is a proved lower bound and a
 distribution that meets the goal, which is an upper bound.
 
-The search for one goal (`HittingSetSearch`) is an implicit hitting set problem. What is known of
-the goal are conflicts and cycle bounds (`csdf.buffers.conflicts`). The cheapest distribution that
+The search for one goal (`HittingSetSearch`) is an implicit hitting set problem. The search knows
+conflicts and cycle bounds of the goal (`csdf.buffers.conflicts`). The cheapest distribution that
 satisfies them (`csdf.buffers.hitting_set`) costs at most as much as the cheapest that meets the
 goal. Its analysis (`csdf.buffers.storage`) shows that it meets the goal, and then it is a smallest
 one, or yields a new conflict, which is strengthened as far as it holds. The channels of the
@@ -336,7 +336,7 @@ class CapacitySearch:
         try:
             while not points or points[-1].period > wanted:
                 point = self._point(search.smallest(_AS_FOUND))
-                # Of the same size, but faster.
+                # It replaces a point of the same size, which is slower.
                 if points and points[-1].size == point.size:
                     points.pop()
                 points.append(point)

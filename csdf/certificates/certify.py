@@ -1,10 +1,10 @@
 """Write the certificate of a graph: what another program needs to check its analysis.
 
 A certificate has no claim that its own data does not prove (docs/certificates.md has the format;
-`csdf.certificates.check` is a checker). What the analyser found in its own ways is turned into what
-the definitions can be held to: an untimed execution into a schedule, the critical cycle of the
-event graph of all firings (`csdf.timing.event_graph`) into firings with their numbers, and its
-potentials into start times.
+`csdf.certificates.check` is a checker). The analyser's results are turned into statements that the
+definitions can check: an untimed execution into a schedule, the critical cycle of the event graph
+of all firings (`csdf.timing.event_graph`) into firings with their numbers, and its potentials into
+start times.
 """
 
 from __future__ import annotations

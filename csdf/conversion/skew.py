@@ -45,7 +45,7 @@ class Pipeline:
 
     Frames of the flows in `unsent_frames` are held at one end or the other: this part of the flow's
     capacity is places of the producer, from the start of the firing that makes a frame until it has
-    left, and the others of the consumer, from when it is sent. Of every other flow a frame has a
+    left, and the others of the consumer, from when it is sent. A frame of every other flow has a
     place at either end from the start of that firing.
     """
 
@@ -129,9 +129,9 @@ def least_skews(
 ) -> tuple[dict[str, int], list[list[tuple[int, int]]]]:
     """Return the skews that hold the fewest bytes, and what proves that none hold fewer.
 
-    The proof has, by link and target, a share s ≥ 0 of its bytes and an amount z ≥ 0. Of every
-    phase but `SOURCE`, Σ (s − z) over what it reads is at least Σ (s − z) over what it makes, and
-    Σ z × distance is what the skews hold: a solution of the dual program.
+    The proof has, by link and target, a share s ≥ 0 of its bytes and an amount z ≥ 0. For every
+    phase but `SOURCE`, Σ (s − z) over what it reads is at least Σ (s − z) over what it makes, and Σ
+    z × distance is what the skews hold: a solution of the dual program.
     """
     names = [SOURCE, *phases, SINK]
     variables, arcs = _arcs(links, {name: i for i, name in enumerate(names)})

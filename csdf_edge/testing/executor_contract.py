@@ -78,7 +78,7 @@ class ExecutorContract:
     """How subnets are loaded whose results are compared with ONNX's evaluator."""
 
     relative_error: ClassVar[float] = RELATIVE_ERROR
-    """How far these may be away, relative to the largest magnitude of an output."""
+    """The largest error of these, relative to the largest magnitude of an output."""
 
     @pytest.fixture
     def executor(self, tmp_path: Path) -> Iterator[Executor]:

@@ -138,7 +138,7 @@ class HybridEffort:
     """The effort of the search.
 
     Each of the `chains` of annealing takes `work` / (chains × units × devices) steps, within
-    bounds. Of each way of forming units, the `finalists` best states are rewritten and priced. The
+    bounds. The `finalists` best states of each way of forming units are rewritten and priced. The
     best ways are refined at most `refinements` times. Annealing starts at the temperature `heat`,
     its worst chains restart after every `epoch` steps, and a grain is about the share `fineness` of
     a device's fair load.

@@ -2,9 +2,8 @@
 
 Every unit (`partition.strategies.units`) that is more than `FINENESS` of a fair share of the work
 or of the memory is divided into equal parts, its grains. The search then sees a network of grains,
-in which all layers are small. Of what it finds, the grains of a unit that lie on one device become
-one part again (`ga.hybrid.strategy.carry_out`), so only units that several devices share stay
-divided.
+in which all layers are small. In its result, the grains of a unit that lie on one device become one
+part again (`ga.hybrid.strategy.carry_out`), so only units that several devices share stay divided.
 """
 
 from __future__ import annotations

@@ -239,11 +239,11 @@ def run(sweep: Sweep, trials: int, seed: int | None, on_trial: OnTrial) -> Resul
     """Add `trials` trials to the study, which is created if there is none of that name.
 
     It stops earlier where `ALIKE` trials are finished and all are equal. `seed` is that of the
-    choice of parameters. None draws one, as processes that share a study should. After Ctrl-C the
-    result contains the finished trials; after `SystemExit`, which a handler of SIGTERM may raise,
-    the present trial is stored as failed, and the exception propagates. Raises `PartitionError` if
-    there is nothing to tune, the usual parameters find nothing that fits, the storage cannot be
-    used, or the study was made under other conditions.
+    choice of parameters. With None it is drawn at random, as processes that share a study should
+    have it. After Ctrl-C the result contains the finished trials; after `SystemExit`, which a
+    handler of SIGTERM may raise, the present trial is stored as failed, and the exception
+    propagates. Raises `PartitionError` if there is nothing to tune, the usual parameters find
+    nothing that fits, the storage cannot be used, or the study was made under other conditions.
     """
     for case in sweep.cases:
         _check_choice(case.problem)

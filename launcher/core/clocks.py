@@ -10,9 +10,9 @@ their leases may be over and their connections closed, which the supervisor has 
 **Other machines' clocks** (`estimate`). A question is sent at `sent_s` by our monotonic clock, the
 agent reads its own at `there_s`, and the answer arrives at `back_s`. The agent read its clock in
 between, so it is ahead of ours by at least there − back and at most there − sent. The middle is
-wrong by at most half the round trip, so the quickest round trips are the best. Of each stretch of
-time only the quickest one is used, as in NTP's clock filter (RFC 5905, §10). A line through these
-gives the drift.
+wrong by at most half the round trip, so the quickest round trips are the best. Only the quickest
+one of each interval is used, as in NTP's clock filter (RFC 5905, §10). A line through these gives
+the drift.
 """
 
 from __future__ import annotations

@@ -177,8 +177,8 @@ def _goodbye(event: NodeEvent) -> list[Action]:
 class RollCall:
     """Greets agents, each until it has answered or is absent.
 
-    Their sessions are ended at once, unless the caller `keeps` them. Those in `wanted` are asked
-    for the figures of their boards with these threads as well.
+    Their sessions are ended at once, unless the caller `keeps` them. Agents in `wanted` are also
+    asked for the figures of their boards with these threads.
     """
 
     def __init__(

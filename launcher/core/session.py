@@ -18,7 +18,7 @@ agent to deploy before it knows every peer's data address, and none to start bef
 message for which the table has no transition in the present state breaks the protocol.
 
 When an epoch is abandoned, every remaining session is *renewed*: it returns to IDLE, and what it
-was doing is abandoned. Answers to abandoned requests may still arrive. Those that carry an epoch
+was doing is abandoned. Answers to abandoned requests may still arrive. Answers that carry an epoch
 are recognised by it. The others (`Missing`, `Stored`) are counted, because on one connection
 answers arrive in the order of the requests.
 

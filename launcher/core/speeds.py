@@ -64,7 +64,7 @@ class Speeds:
     def record(self, node: str, stats: Stats | None) -> None:
         """Take in a node's counters; ignores those of another epoch or of other phases.
 
-        Of networks that stream their own frames, those count that have fired often enough.
+        If networks stream their own frames, those that have fired often enough count.
         """
         if stats is None or stats.epoch != self._blueprint.epoch or node not in self._looks:
             return

@@ -89,11 +89,10 @@ class Limits:
     `start_timeout_s` in place of `run.connect_timeout_s`. If too few nodes answer, the run waits
     for others for `start_wait_s` before its first frame, and for `recovery.wait_s` later. `consent`
     is the command by which the user agrees to the use of nodes that returned; empty if there is
-    none. A source with its own pace makes at most one frame in `source_period_s`. Of the user's
-    frames, `batch` are one frame to the core, and are called a batch in messages. `searches_on`
-    says that the first plan was made in a hurry, so that a better one is searched once frames
-    stream. So is one that corrects it before the first frame, if the launcher
-    `corrects_in_a_hurry`.
+    none. A source with its own pace makes at most one frame in `source_period_s`. To the core,
+    `batch` of the user's frames are one frame, which messages call a batch. `searches_on` says that
+    the first plan was made in a hurry, so that a better one is searched once frames stream. So is
+    one that corrects it before the first frame, if the launcher `corrects_in_a_hurry`.
     """
 
     run: Timeouts

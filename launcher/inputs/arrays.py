@@ -2,7 +2,7 @@
 
 An array holds one frame or a stack of frames. Its header is checked against the network's input
 before any data is read. Files are not mapped into memory, because a process dies if a file that it
-has mapped is truncated; a read reports that as an error. Of an .npz file, only the arrays that are
+has mapped is truncated; a read reports that as an error. Only those arrays of an .npz file that are
 inputs are opened, and a size that an archive states must be possible for a file of its length.
 """
 
@@ -145,8 +145,8 @@ class LastArchive:
         self._path: Path | None = None
         self._members: dict[str, IO[bytes]] = {}
         self._opened = ExitStack()
-        # Nothing marks the moment from which inputs are not needed any more. A `__del__` may run
-        # after those of the files, where the archive is part of a cycle.
+        # Nothing marks the moment from which inputs are no longer needed. A `__del__` may run after
+        # those of the files, where the archive is part of a cycle.
         weakref.finalize(self, self._opened.close)
 
     def member(self, path: Path, name: str) -> IO[bytes]:

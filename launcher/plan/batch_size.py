@@ -5,11 +5,11 @@ once. They lengthen the latency, because every frame waits for the others of its
 computed with them. Memory grows with tensors and channels. How long a firing takes is measured
 (`Profile.in_batches`); the cost model prices the rest.
 
-Candidates are powers of two. All are priced with plans of the quick strategy `sequential`. Those
-that meet the bound on latency are then searched for by the user's strategy, the shortest period
-per frame first, until a plan meets the bound. Of periods that differ by at most `EQUAL`, the
-smaller batch counts as shorter, because it needs less memory and less patience. If no quick plan
-meets the bound, the one of least latency is searched for.
+Candidates are powers of two. All are priced with plans of the quick strategy `sequential`. Batches
+that meet the bound on latency are then searched by the user's strategy, the shortest period per
+frame first, until a plan meets the bound. Of periods that differ by at most `EQUAL`, the smaller
+batch counts as shorter, because it needs less memory and less patience. If no quick plan meets the
+bound, the one of least latency is searched for.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class Report:
     """The energy of all nodes; None unless every node with a phase was measured."""
     joules_per_frame_predicted: float = 0.0
     networks: Mapping[str, Agreement] = field(default_factory=dict)
-    """How far each network's results are from the whole model's, if several run side by side."""
+    """The distance of each network's results from the whole model's, if there are several."""
     recoveries: tuple[RecoveryReport, ...] = ()
     """If there are any, `nodes` are those of the last plan, and their figures count from the last
     recovery on."""

@@ -280,8 +280,8 @@ class Connections:
         """Wait until something arrives or `timeout_s` has passed (None: without limit); yield it.
 
         Each connection yields its arrivals in order, and at most `nodes.net.waiter.BATCH` of them,
-        so that a busy connection cannot starve the others. What a connection received before it
-        was closed, by the reaction to an earlier arrival, is not yielded.
+        so that a busy connection cannot starve the others. Arrivals of a connection that the
+        reaction to an earlier arrival has closed are not yielded.
         """
         for dialler, arrival in self._waiter.wait(timeout_s):
             if dialler is not None and dialler.is_closed:

@@ -18,7 +18,7 @@ class FrameList:
         self.count = len(frames)
 
     def hold(self, frames: int) -> None:
-        """Nothing: frames are not kept."""
+        """Do nothing: frames are not kept."""
 
     def seen(self) -> tuple[int, bool]:
         """All are pushed, and no more come."""

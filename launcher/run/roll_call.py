@@ -75,9 +75,9 @@ def call_roll(
     """Greet the agents of `contacts`, and return their answers.
 
     `agents` may still be starting: they have `timeout_s` to answer. Other agents have at most
-    `remote_s`, or `ASLEEP_S` if their node has slots. Those in `wanted` have `MEASURING_S` more to
-    report what their boards have measured. The sessions are ended at once, unless the caller
-    `keeps` them. Raises `BadInputError` if one of `agents` could not start.
+    `remote_s`, or `ASLEEP_S` if their node has slots. Agents in `wanted` have `MEASURING_S` more to
+    report their boards' figures. The sessions are ended at once, unless the caller `keeps` them.
+    Raises `BadInputError` if one of `agents` could not start.
     """
     began_s = time.monotonic()
     call = RollCall(contacts, hello, keeps=keeps, wanted=wanted)

@@ -1,7 +1,7 @@
 """`ModelStreamInfer`: a client's requests and their answers, both as streams of one gRPC call.
 
 Answers are sent in the order of the requests. A request that is refused is answered with an error,
-and the call continues. Of each call, a bounded number of requests is in flight; while there are as
+and the call continues. A bounded number of requests of each call is in flight; while there are as
 many, no more are read, so that HTTP/2 slows the client down. Requests of a client that has
 disconnected are cancelled.
 """

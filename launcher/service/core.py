@@ -18,8 +18,8 @@ It promises, for every history of events (`tests/service/test_core.py`):
 - A release that fails leaves the former one in place. Where nothing serves a model, the last
   release that was good is loaded instead, while the wanted one is tried again.
 - A release that failed is tried again, at growing intervals; one that disagreed with its whole
-  model is not. What could not be compared with it has failed. What cannot fit before another
-  release is closed is tried again then.
+  model is not. A release that could not be compared with it has failed. One that cannot fit before
+  another release is closed is tried again then.
 - A generation has served once the releases that it wants serve at the same time.
 """
 

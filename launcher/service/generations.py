@@ -1,8 +1,8 @@
 """Turns a cluster.yaml into a generation of the service: checks it, and copies its models.
 
 Every model of a generation runs by itself, with its own plan on the same nodes. A copy of its files
-is kept, so that a rollback has them even where the user has overwritten them. What a model's
-deployment depends on has a digest: where that stays the same, the model runs on undisturbed.
+is kept, so that a rollback has them even where the user has overwritten them. Everything on which a
+model's deployment depends has a digest: where that stays the same, the model runs on undisturbed.
 """
 
 from __future__ import annotations

@@ -172,8 +172,7 @@ class RunningService:
         return await self._loop.run_in_executor(self._writer, call, *arguments)
 
     async def _look_at_state(self) -> None:
-        """Write waiting changes, if it is time; say once when that fails, and when it works again.
-        """
+        """Write waiting changes, if it is time; report once that it fails, or works again."""
         if self._write_s is not None and time.monotonic() >= self._write_s:
             await self._stored(self._store.write)
             self._write_s = time.monotonic() + WRITE_AGAIN_S

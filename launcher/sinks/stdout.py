@@ -70,4 +70,4 @@ class StdoutSink:
         raise SinkLostError("standard output: nobody reads it")
 
     def close(self) -> None:
-        """Nothing: standard output is open as long as the command runs."""
+        """Do nothing: standard output is open as long as the command runs."""

@@ -1,8 +1,8 @@
 """Writes the frames' images, with the predictions drawn on them, as a video in segments.
 
-A segment is a fragmented MP4 file, to which every frame is appended as one fragment. What was
-appended is never changed, no ending is needed, and players show such a file up to where a crash cut
-it off. FFmpeg completes a fragment when the next frame comes, so a crash loses one frame.
+A segment is a fragmented MP4 file, to which every frame is appended as one fragment. Appended bytes
+are never changed, no ending is needed, and players show such a file up to where a crash cut it off.
+FFmpeg completes a fragment when the next frame comes, so a crash loses one frame.
 
 FFmpeg writes to memory, and this module appends that to the file. If the disk is full, the bytes of
 the last frame wait there, and the next attempt appends them. No frame is encoded twice.

@@ -293,8 +293,8 @@ class _Decoder(threading.Thread):
     def _found(self, container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame | str]:
         """Yield the pictures, and for a video that is not live, what is wrong with each broken one.
 
-        The decoder knows what is broken. What the container calls so may be whole, as where two
-        recordings were joined; but a file whose last packet is so was cut.
+        The decoder knows which frames are broken. Packets that the container calls broken may be
+        whole, as where two recordings were joined; but a file whose last packet is broken was cut.
         """
         packets = (packet for packet in container.demux(stream) if packet.size)
         last: Packet[Any] = Packet()  # an empty one brings what the decoder still has

@@ -275,8 +275,8 @@ def _leave(stack: ExitStack, process: int) -> None:
 class LiveCluster(LiveModel):
     """Nodes that hold the subnets of one or several networks; `csdf_edge.open` makes it.
 
-    A cluster of one network has all methods of `LiveModel`. Of several networks, `model` gives each
-    by its name: they share the nodes, but no network waits for another's frames.
+    A cluster of one network has all methods of `LiveModel`. In one of several, `model` returns each
+    network by its name: they share the nodes, but no network waits for another's frames.
     """
 
     def __init__(

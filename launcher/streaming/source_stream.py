@@ -9,8 +9,8 @@ a frame only when there is a place: so a sink that blocks holds up the collector
 and then frames wait or are dropped in the one queue where that is counted. Memory is bounded by the
 queues and `in_flight`.
 
-The thread that calls `run` waits for the others. What happens arrives in one queue of events
-(`SimpleQueue`, whose `put` a signal handler may call).
+The thread that calls `run` waits for the others. All events arrive in one queue (`SimpleQueue`,
+whose `put` a signal handler may call).
 """
 
 from __future__ import annotations

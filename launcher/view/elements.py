@@ -1,6 +1,6 @@
 """Elements of a page as values: written as HTML for files, and as JSON for the page in a browser.
 
-What pages show is decided here, on our side, and the browser only puts it in place. Text is escaped
+The content of pages is decided here, on our side, and the browser only displays it. Text is escaped
 in HTML, and becomes text nodes in the browser, so that no name can inject markup.
 """
 

@@ -104,7 +104,7 @@ class AskedAgent:
 class TraceRequests(ABC):
     """Asks agents for what they have recorded; the run's thread sends the requests.
 
-    Of an agent, the last `most_trips` round trips are kept; all, if that is None. `every_s` is the
+    The last `most_trips` round trips of an agent are kept; all, if that is None. `every_s` is the
     least time between two later requests to it.
     """
 

@@ -1,8 +1,8 @@
 """Turns an agent's statistics of each epoch into counters that only grow.
 
 An agent counts from the start of each epoch (`nodes.protocol.messages.Stats`). When the statistics
-of another epoch arrive, the counts of the last one are kept and added from then on. What an agent
-counted after its last statistics of an epoch is lost with it, so counters are a lower bound.
+of another epoch arrive, the counts of the last one are kept and added from then on. The counts of
+an agent after its last statistics of an epoch are lost, so counters are a lower bound.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from launcher.view.history import History, Sample, sample_of
 from launcher.view.model import RunView
 
 RECENT_S = 600.0
-"""How far samples reach back."""
+"""The age of the oldest samples."""
 
 CLOSEST_S = 2.0
 """The shortest time between two samples, while somebody watches."""

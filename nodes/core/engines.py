@@ -1,8 +1,8 @@
 """Finds the engine, device and precision for a deployment among those that an agent offers.
 
 The launcher decides with this before it deploys anything, and the agent before it loads anything.
-The user leaves open what is `auto`. Of the offers, which come in the order of preference, the first
-one that has everything else is chosen.
+The user leaves open what is `auto`. The first offer, in the order of preference, that has
+everything else is chosen.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _SELF_TUNING = ("intel_pstate", "amd-pstate", "amd-pstate-epp", "intel_cpufreq")
 class GroupQuota:
     """A control group with a CPU quota, in cores, and what it did while the probe computed.
 
-    Of `periods` of the quota, the group's processes were stopped in `throttled`.
+    The group's processes were stopped in `throttled` of the quota's `periods`.
     """
 
     folder: Path

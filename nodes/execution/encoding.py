@@ -9,11 +9,11 @@ interpreter meanwhile; the I/O thread continues.
 - `int8` stores each group's least finite value, the step between two of 253 levels, and a level for
   each value. The group need not contain zero, because activations after a ReLU would waste half of
   a symmetric range. Three further codes stand for −∞, +∞ and NaN.
-- `lossless` stores a bit per value that says whether it is zero, and the values that are not. Of
-  these only the byte with the sign and most of the exponent can be compressed, and Zstandard
-  (Yann Collet, RFC 8878) does it; the other three are nearly random. The bits make this twice as
-  fast as Zstandard on shuffled bytes, and smaller. A tensor that does not get shorter is sent as it
-  is, which its length shows. −0.0 is not zero here, so every value comes back bit by bit.
+- `lossless` stores a bit per value that says whether it is zero, and the values that are not. Only
+  their bytes with the sign and most of the exponent can be compressed, and Zstandard (Yann Collet,
+  RFC 8878) does it; the other three are nearly random. The bits make this twice as fast as
+  Zstandard on shuffled bytes, and smaller. A tensor that does not get shorter is sent as it is,
+  which its length shows. −0.0 is not zero here, so every value comes back bit by bit.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class Worker:
         loads: bool = False,
     ) -> None:
         """Call `verify`, then prepare subnets, in a thread that this call starts, while the present
-        phases fire; reports `SubnetsPrepared`. What is prepared stays in the cache.
+        phases fire; reports `SubnetsPrepared`. Prepared subnets stay in the cache.
 
         With `loads`, they are also loaded and rehearsed, for `load` to take over. Call it again
         only after the report.

@@ -291,7 +291,8 @@ class ComputesElsewhere(Protocol):
 OnPrepared: TypeAlias = Callable[[Path], None]
 """Takes the path of a graph that is prepared. An executor calls it in the thread that called
 `prepare`, once for each graph passed, in their order, as soon as this and all earlier ones are
-prepared. What it raises ends `prepare`."""
+prepared. An exception that it raises ends `prepare`.
+"""
 
 
 class Executor(Protocol):
@@ -309,7 +310,7 @@ class Executor(Protocol):
     ) -> None:
         """Do the costly part of `load` for several graphs, and keep the results in the cache.
 
-        Blocks until all are done, which may take minutes. What takes much memory or may crash
+        Blocks until all are done, which may take minutes. Work that takes much memory or may crash
         should happen in a child process, whose death must end in an ExecutorError. A graph may
         occur several times, and may be prepared already. `load` must also work without this.
 
@@ -381,8 +382,8 @@ class Engine(Protocol):
     def devices(self) -> tuple[DeviceOffer, ...]:
         """Return the devices that the engine can compute on, the one to prefer first.
 
-        Called only if nothing is `missing`. What can be learnt only from the engine itself, `open`
-        finds out.
+        Called only if nothing is `missing`. `open` finds out facts that only the engine itself
+        knows.
         """
         ...
 

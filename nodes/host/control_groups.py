@@ -7,7 +7,7 @@ kernel counts both as one (`nodes.host.usage.waited_s`). Its count of the stops 
 short run either meets a stop or does not. So all waits are subtracted, and the stops are computed:
 one second of computing takes 1/quota seconds (`undisturbed_s`).
 
-Of memory, only pages that no file backs count against a limit, because the kernel drops the others
+Only pages that no file backs count against a limit of memory, because the kernel drops the others
 where memory is short. All processes of a control group share its limit.
 """
 

@@ -93,9 +93,9 @@ def give_back_free_memory() -> None:
 class HeapTrimmer:
     """Returns the heap's free memory to the system some time after something was closed.
 
-    What one thread closes, another one often frees: ZeroMQ's thread frees the buffers of a
-    connection a moment after it was closed. Trimming at once would miss these, and trimming too
-    often would slow a stream down, whose memory would have to be mapped again.
+    Memory that one thread releases is often freed by another one: ZeroMQ's thread frees the buffers
+    of a connection a moment after it was closed. Trimming at once would miss these, and trimming
+    too often would slow a stream down, whose memory would have to be mapped again.
     """
 
     def __init__(self) -> None:

@@ -7,8 +7,8 @@ of this is imported. The loop does nothing until a request arrives.
 Each connection has a thread, so that a slow client does not hold up Kubernetes, which asks here
 whether the agent lives. Beyond `MOST_CONNECTIONS`, a newcomer replaces the oldest one.
 
-Who reaches the port can read the figures. They are not encrypted. On loopback, a page that has its
-own name resolved to this machine is refused.
+Anyone who reaches the port can read the figures. They are not encrypted. On loopback, a page that
+has its own name resolved to this machine is refused.
 """
 
 from __future__ import annotations

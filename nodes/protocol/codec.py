@@ -9,9 +9,8 @@ a name that was received. For any bytes, `decode` returns a message or raises `R
 Two versions are understood: `PROTOCOL` and the one before. A kind of message that has not changed
 in between travels in the form of the older, which both understand; for the others, `encode` is
 given the version of the peer. The fields of `Hello` and `Refused` never change in later versions,
-so that two ends that do not understand each other can report it. Of a version that is not
-understood, only these two messages are decoded, and fields that a later version has added are
-ignored.
+so that two ends that do not understand each other can report it. Only these two messages of an
+unknown version are decoded, and fields that a later version has added are ignored.
 
 Every frame of every channel needs a `Credit` and a `TensorHeader`. The credits of a channel are all
 equal, and its headers differ in the frame number only, which comes last and at full width. Both are

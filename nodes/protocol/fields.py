@@ -45,7 +45,7 @@ Convert = Callable[[Any], Any]
 def shown(value: object) -> str:
     """Return a received value short enough for an error message.
 
-    Of a list or a map it gives the type only: `repr` of a deeply nested one would fail.
+    For a list or a map it gives the type only: `repr` of a deeply nested one would fail.
     """
     if isinstance(value, (str, int, float)) or value is None:
         return f"{value!r:.80}"

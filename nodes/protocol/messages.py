@@ -114,10 +114,10 @@ class ChannelSpec:
 
     `source_phase` and `target_phases` are indices into `Deployment.phases` of the source and the
     target node; for `HOST` they are None and empty. A channel from a node to itself uses no socket.
-    It holds at most `capacity_frames` (≥ 1) at both ends together. Of these, `unsent_frames` (less
-    than that) are places of the producer's own, from the start of the firing that makes a frame
-    until it has left, and the others places of the consumer; 0 means that a frame takes a place of
-    the consumer from the start of that firing, as it always is within a node and from `HOST`.
+    It holds at most `capacity_frames` (≥ 1) at both ends together. `unsent_frames` of these (less
+    than all) are the producer's own places, from the start of the firing that makes a frame until
+    it has left, and the others places of the consumer; 0 means that a frame takes a place of the
+    consumer from the start of that firing, as it always is within a node and from `HOST`.
 
     If the shape `varies`, each frame has its own shape, and the channel leads to `HOST`. If
     `kept_from` is not empty, the channel carries a phase's state: `HOST` sends it for the first

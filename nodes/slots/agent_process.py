@@ -87,7 +87,7 @@ def _become_agent(
 ) -> NoReturn:
     """Replace this process, which was just forked, by the agent.
 
-    Of the descriptors in `given`, the first becomes its standard input.
+    The first of the descriptors in `given` becomes its standard input.
     """
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):

@@ -90,7 +90,7 @@ class Parent:
         if self._wake in ready:
             os.read(self._wake, 4096)
         self._take_signals()
-        # What an agent reported before it ended, or before this process was late, comes first.
+        # An agent's reports before it ended, or before this process was late, come first.
         self._take_reports()
         self._take_ends()
         if STDIN in ready and not os.read(STDIN, 4096):

@@ -141,8 +141,8 @@ class NodeProfile:
     ) -> NodeProfile:
         """Return the profile with what a device has measured of its phases of a plan, in order.
 
-        What was measured before is dropped if the device has become `CHANGED` times as fast or as
-        slow since.
+        Earlier measurements are dropped if the device has become `CHANGED` times as fast or as slow
+        since.
         """
         own = sorted((p for p in plan.phases if p.device == device), key=lambda p: p.index)
         times = [subnet_time(plan, p, seconds) for p, seconds in zip(own, phase_s, strict=True)]

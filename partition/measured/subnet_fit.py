@@ -75,7 +75,7 @@ ALONE_TOGETHER = 0.5
 RUN_MACS = 1.2e7
 """The multiply-accumulates whose time a run costs, where the device has no `run_s`. On boards of
 0.08 core, which take 0.1 ns for each, the fit finds 1.0 ms (least squares without deviations of
-layers: 1.6 to 2.5 ms). Of 0.8, 1.2, 1.6 and 2 times 10⁷ it foresaw best.
+layers: 1.6 to 2.5 ms). Among 0.8, 1.2, 1.6 and 2 times 10⁷ it predicted best.
 """
 
 FREE = 1e-3

@@ -13,11 +13,11 @@ may still suffice:
   that they read, if nothing else reads it. A phase's own inputs and outputs count here although
   their frames lie in channels, because engines copy them into their own layout.
 - **Channels**: a frame is claimed before the firing that makes it and freed after the last firing
-  that reads it. Meanwhile it is at the producer, at the consumer, or (while it is sent) at both. Of
-  long tensors, either end holds at most its own places (`csdf.conversion.skew.Pipeline`), of others
-  the capacity. The producer holds one copy for all devices that a tensor goes to. The state that a
-  phase keeps is a channel of two frames. Encoded frames wait encoded (`partition.wire`), and one of
-  each channel is decoded before the firing that reads it.
+  that reads it. Meanwhile it is at the producer, at the consumer, or (while it is sent) at both.
+  Either end holds at most its own places of long tensors (`csdf.conversion.skew.Pipeline`), and the
+  capacity of others. The producer holds one copy for all devices that a tensor goes to. The state
+  that a phase keeps is a channel of two frames. Encoded frames wait encoded (`partition.wire`), and
+  one of each channel is decoded before the firing that reads it.
 - **Engine**: the agent itself, a session per phase and a kernel per layer, which differ from engine
   to engine (`partition.devices.EngineOverhead`).
 

@@ -131,7 +131,7 @@ class RunCosts:
         the launcher, as `HOST`) is bound to; the others use all CPUs of their machine. A device
         without a `host` is a machine by itself with one CPU. `message_s` and `byte_s` are by device
         name; where an agent has not measured them, both ends of a message take what the device
-        takes for one (`Device.wire_s_per_message`). Those of the launcher are taken to be the mean
+        takes for one (`Device.wire_s_per_message`). The launcher's costs are taken to be the mean
         of those measured on its machine.
         """
         bound = {name: tuple(map(str, own)) for name, own in (cpus or {}).items() if own}

@@ -1,6 +1,4 @@
-"""Represents sets of frames as ranges, so that ten million settled frames take as little room as
-one.
-"""
+"""Represents sets of frames as ranges: ten million settled frames take as little room as one."""
 
 from __future__ import annotations
 

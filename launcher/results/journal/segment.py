@@ -67,7 +67,7 @@ class Segment:
     ) -> None:
         """Open the segment of `frames` frames from `first` on in `folder`; create what is missing.
 
-        What is created is on the disk after `sync`.
+        The new files are on the disk after `sync`.
         """
         self.first, self.last = first, first + frames - 1
         self._run = run
@@ -162,7 +162,7 @@ def delete_segment(folder: Path, outputs: Sequence[OutputSpec]) -> None:
 def used_bytes(path: Path) -> int:
     """Return the bytes that a file, or a folder and everything in it, takes on disk.
 
-    What another thread deletes meanwhile may or may not count.
+    Files that another thread deletes meanwhile may or may not count.
     """
     places = [str(path)]
     for place, folders, files in os.walk(path):

@@ -128,7 +128,7 @@ def is_plan_of(plan: Plan, view: RunView) -> bool:
 def phase_rows(plan: Plan, view: RunView) -> Rows:
     """Return the phases: seconds per firing, predicted and measured, and how often each fired.
 
-    What only a plan knows is left out if the view shows another one.
+    Figures that only a plan has are left out if the view shows another plan.
     """
     heads = (
         "phase", "node", "skew", "layers", "planned", "predicted", "measured", "firings",

@@ -1,7 +1,7 @@
 """Reads which inputs and outputs an ONNX file declares, and how its layers are called.
 
-Engines rename tensors and convert dtypes while they parse. What a subnet takes and returns is what
-its file declares. The files have passed `nodes.executors.onnx.file.inspect`.
+Engines rename tensors and convert dtypes while they parse. A subnet's inputs and outputs are those
+that its file declares. The files have passed `nodes.executors.onnx.file.inspect`.
 """
 
 from __future__ import annotations

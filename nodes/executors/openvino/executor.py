@@ -6,7 +6,7 @@ import, and then the same memory (ResNet50: 0.2 s either way, 115 and 116 MB). S
 disk but the note that the subnet was tried out (`nodes.executors.openvino.trial`), and an agent
 compiles the subnet itself.
 
-What memory OpenVINO takes on the CPU, and what this module does about it:
+OpenVINO's memory on the CPU, and how this module limits it:
 
 - Most weights are copied into another layout, and these copies are anonymous memory. The mapped
   weights that they were made from are not read again, so their pages are dropped while the subnet

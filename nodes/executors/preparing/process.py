@@ -6,7 +6,7 @@ any number of subnets, one after the other, so its peak is that of the largest. 
 out, the child reports that or is killed; another child then does its work in a way that needs less
 (`Job.lighter`).
 
-What a child writes is bounded. Before each entry, room for it is reserved under the cache's quota
+A child's output is bounded. Before each entry, room for it is reserved under the cache's quota
 (`Room.reserve`). The size of an entry is not known in advance, because optimisers compute whatever
 is constant. So an estimate is reserved first and, if that does not suffice, all the room there is.
 The child's side is `nodes.executors.preparing.child`.

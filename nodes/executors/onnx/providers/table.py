@@ -7,8 +7,8 @@ engines `onnxruntime` and `tensorrt`.
 
 **What has been run**: OpenVINO on the CPU (`onnxruntime-openvino` 1.24), and CUDA on an NVIDIA H200
 (`onnxruntime-gpu` 1.31, decision 064). **What has not**: all others, for want of a device or a
-wheel. Their settings follow the documentation of ONNX Runtime. Whatever is wrong with them, a
-device is offered only after it has computed a test network within the tolerance of its precision
+wheel. Their settings follow the documentation of ONNX Runtime. In any case, a device is offered
+only after it has computed a test network within the tolerance of its precision
 (`nodes.executors.onnx.providers.probe`).
 """
 
