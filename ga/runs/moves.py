@@ -21,7 +21,7 @@ from ga.operators import Population
 KINDS = ("shift", "slide", "give", "swap", "split", "merge")
 
 ODDS = (0.45, 0.15, 0.12, 0.12, 0.12, 0.04)
-"""How often `move_runs` makes a move of each of `KINDS`."""
+"""How often `RunMoves` makes a move of each of `KINDS`."""
 
 RELIEFS = 0.5
 """The share of shifts that take genes from a fullest device."""

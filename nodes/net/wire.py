@@ -114,7 +114,7 @@ class Wire:
         return []
 
     def watch(self, descriptor: int) -> None:
-        """Return `Readable` from `wait` whenever this file descriptor can be read."""
+        """Let `wait` return `Readable` whenever this file descriptor can be read."""
         self._waiter.watch(descriptor)
 
     def wait(self, timeout_s: float | None) -> list[ev.Event | Readable]:
