@@ -197,7 +197,7 @@ class Draft:
         return name
 
     def join(self, tensor: str, axis: int, parts: Sequence[str]) -> None:
-        """Declare that `tensor`, which no layer makes any more, consists of `parts` along `axis`.
+        """Declare that `tensor`, which layers no longer make, consists of `parts` along `axis`.
 
         A layer must make each output of the network: if `tensor` is one, a layer that joins the
         parts is inserted after the one that makes the last of them.

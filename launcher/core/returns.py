@@ -179,7 +179,7 @@ class Returns:
     def expected_s(self, *, repairs: bool = False) -> float | None:
         """The longest time to wait for lost nodes; None if none of them can return.
 
-        With `repairs`, somebody may make nodes usable while the run waits.
+        With `repairs`, the user may make nodes usable while the run waits.
         """
         records = [
             self._records[node] for node, session in self._sessions.items() if not session.is_open

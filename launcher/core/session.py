@@ -109,7 +109,7 @@ class Upload:
         return not self._waiting
 
     def stored(self, answer: Stored) -> None:
-        """Take in an answer; raises `RemoteProtocolError` if it is not the one that is due."""
+        """Handle an answer; raises `RemoteProtocolError` if it is not the one that is due."""
         if not self._unanswered:
             raise RemoteProtocolError(
                 f"it stored a chunk of {answer.digest[:12]} that we never sent"

@@ -62,7 +62,7 @@ class Speeds:
         }
 
     def record(self, node: str, stats: Stats | None) -> None:
-        """Take in a node's counters; ignores those of another epoch or of other phases.
+        """Add a node's counters; ignores those of another epoch or of other phases.
 
         If networks stream their own frames, those that have fired often enough count.
         """

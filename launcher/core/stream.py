@@ -80,7 +80,7 @@ class FrameSource:
         ]
 
     def credit(self, grant: Credit) -> bool:
-        """Take in a consumer's grant; return False, changing nothing, if it is of another epoch.
+        """Handle a consumer's grant; return False, changing nothing, if it is of another epoch.
 
         Raises `RemoteProtocolError` if the host does not feed the channel, or if its capacity would
         be exceeded.
@@ -150,7 +150,7 @@ class FrameSink(Generic[Payload]):
         return [channel for channel in self.channels.values() if channel.source_node == node]
 
     def tensor(self, node: str, header: TensorHeader, payload: Payload) -> bool:
-        """Take in a tensor; return False, changing nothing, if it is of another epoch.
+        """Accept a tensor; return False, changing nothing, if it is of another epoch.
 
         Raises `RemoteProtocolError` if `node` does not feed the channel, if dtype or shape differ
         from the channel's, if the frame is repeated, out of order or beyond the stream's end, or if

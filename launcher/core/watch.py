@@ -180,7 +180,7 @@ class Watch:
                 session.deadline_s = max(session.deadline_s, now_s + AWAY_GRACE_S)
 
     def suspect(self, suspicion: Suspicion, now_s: float) -> list[str]:
-        """Take in an agent's report of a failure; returns the nodes to ping now."""
+        """Note an agent's report of a failure; returns the nodes to ping now."""
         self.suspicions.append(suspicion)
         self._reported[suspicion.session.node] = suspicion
         if self._suspicion_due_s is None:

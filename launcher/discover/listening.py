@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zeroconf import Zeroconf
 
 MOST_AGENTS = 256
-"""Announcements that are looked at; more names are ignored."""
+"""The most announcements that are read; more names are ignored."""
 
 RESOLVE_S = 1.0
 """How long one announcement may take to be looked up."""

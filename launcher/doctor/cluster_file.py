@@ -16,7 +16,7 @@ _SECRET = re.compile(
 """A token, a password, or an address that has one in it."""
 
 MOST_BYTES = 1 << 20
-"""How much of the file is looked at."""
+"""The bytes of the file that are searched."""
 
 _ROOT = 0
 

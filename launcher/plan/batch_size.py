@@ -50,7 +50,7 @@ class BatchChoice:
     """The chosen number of frames, why it was chosen, and the candidates.
 
     Candidates that the user's strategy was not asked for have the figures of a quick plan.
-    `refused` says of the others why they have no plan.
+    `refused` says why the others have no plan.
     """
 
     batch: int

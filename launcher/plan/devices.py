@@ -44,7 +44,7 @@ class Facts:
     - `devices`: what nodes compute on, such as "gpu", by the engines that agents offer.
     - `engine_memory`: what engines take, as agents report.
     - `memory`: how many bytes nodes without `memory` may hold, as agents report.
-    - `figures`: what boards have measured of themselves.
+    - `figures`: the boards' own measurements.
     - `opsets`: the newest operator set of ONNX that an engine takes, as agents report.
     - `serving`: nodes on which other cores than those that compute serve the network.
     """

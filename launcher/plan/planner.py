@@ -263,7 +263,7 @@ class Planner:
         A kept plan replaces a search by the cluster's strategy.
         """
         if strategy is None and (kept := self._kept(problem)) is not None:
-            with suppress(PartitionError):  # the plan does not fit, or cannot be read any more
+            with suppress(PartitionError):  # the plan does not fit, or can no longer be read
                 found = search(problem, kept, progress)
                 if not self._loses_to_one(problem, found.plan):
                     progress.say(

@@ -1,4 +1,4 @@
-"""Collects results as they come in: writes, journals and counts them, keeps them to compare.
+"""Collects results as they arrive: writes, journals and counts them, keeps them to compare.
 
 If the network keeps state from frame to frame, the output that is fed back is among its results.
 The results of all earlier frames therefore determine the state with which a frame is computed. A
@@ -134,7 +134,7 @@ class Results:
         return {**frame, **began}
 
     def restore(self, on_done: Callable[[int, int], None]) -> None:
-        """Take in the results in the journal; `on_done` is called with (frames done, of all)."""
+        """Restore the results in the journal; `on_done` is called with (frames done, of all)."""
         if self.journal is None:
             return
         total = len(self.inputs)
@@ -151,7 +151,7 @@ class Results:
             self.frames = Remaining(self.inputs, numbers)
 
     def on_result(self, number: int, outputs: Mapping[str, Array]) -> None:
-        """Take in the result of a frame that was streamed; `number` counts within `frames`."""
+        """Handle the result of a frame that was streamed; `number` counts within `frames`."""
         if self.first_result_s is None:
             self.first_result_s = time.monotonic()
         frame = self._frame(number)
@@ -186,7 +186,7 @@ class Results:
             self._right += top_class(outputs) == self._truth[self.inputs.source(frame)]
 
     def on_reference(self, number: int, outputs: Mapping[str, Array]) -> None:
-        """Take in the whole model's result for a distinct input."""
+        """Count the whole model's result for a distinct input."""
         self._compared = True
         if self._truth and top_class(outputs) == self._truth[self.inputs.source(number)]:
             self._whole_right += self._taken[number]

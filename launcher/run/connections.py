@@ -234,7 +234,7 @@ class Connections:
         )
 
     def close_data(self) -> None:
-        """Close all data connections; nothing that they received is reported any more."""
+        """Close all data connections; messages that they received are no longer reported."""
         for dialler in self._data.values():
             self._forget(dialler)
         self._data.clear()

@@ -2,7 +2,7 @@
 
 An agent announces the number that its data port has on its own machine. Behind forwarded ports (a
 container's, those of NAT, an ssh tunnel) it may have another number for everybody else, and the
-announced one may lead nowhere or to somebody else. So there are up to three candidates, in this
+announced one may lead nowhere or to another agent. So there are up to three candidates, in this
 order: the address that the user gives (`data:` in `cluster.yaml`), the announced one, and the port
 next to the control port, where a pair of forwarded ports usually is.
 
@@ -100,7 +100,7 @@ class DoorSearch:
         return [SearchStep.ASK] if len(self.candidates) > 1 else []
 
     def connected(self, address: str, now_s: float) -> list[SearchStep]:
-        """Take in that something answers at a candidate."""
+        """Note that something answers at a candidate."""
         if len(self.candidates) == 1:
             self.found = address
             return []
@@ -108,7 +108,7 @@ class DoorSearch:
         return self._next(now_s)
 
     def counted(self, stale_messages: int, now_s: float) -> list[SearchStep]:
-        """Take in how many messages of no deployment the agent has counted."""
+        """Note how many messages of no deployment the agent has counted."""
         before, self._counted = self._counted, stale_messages
         if self._knock is not None and before is not None:
             if stale_messages > before:

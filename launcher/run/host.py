@@ -129,8 +129,9 @@ class Host:
     def arrived(
         self, node: str, message: Message, payload: object = None, payload_bytes: int = 0
     ) -> None:
-        """Take in a credit or a tensor; raises `RemoteProtocolError` for anything else, and for a
-        tensor or credit that breaks the protocol."""
+        """Handle a credit or a tensor; raises `RemoteProtocolError` for anything else, and for a
+        tensor or credit that breaks the protocol.
+        """
         match message:
             case TensorHeader():
                 tensor = checked_array(message, payload, payload_bytes)
@@ -240,7 +241,7 @@ class _Lane:
         return True
 
     def _note_sent(self, number: int) -> None:
-        """Note where the frame that is sent now will be, if somebody follows it."""
+        """Note where the frame that is sent now will be, if it is traced."""
         share, sent = self.stream.blueprint, self.stream.source.next_frame - 1
         for trace in self._frames.traces(number):
             trace.sent(share, share.dealing.copy(sent), share.dealing.number(sent))

@@ -187,7 +187,7 @@ class Shortage:
         self._why = ""
 
     def note(self, update: Update) -> None:
-        """Take in an update, in the run's thread."""
+        """Handle an update, in the run's thread."""
         if not update.stage:
             if self._since_s is None and update.level == "warning":
                 self._why = update.text

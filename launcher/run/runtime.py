@@ -185,10 +185,10 @@ class RunOptions:
     frame, at least. `state` is the network's state before the first frame, by tensor name; zeros if
     it is not given. With `check_phases`, a phase has failed if its outputs contain NaN or infinity
     and its inputs do not. `consent` is asked if recovery is to ask the user. The times of all
-    frames are kept if the run is `timed`, and take memory for each. `absent` says of nodes why they
-    were found absent just before. If too few nodes answer, the run waits for others for
-    `start_wait_s` before its first frame. Other threads look at the run by `observation`. If it
-    `follows` frames, those with a `FrameTrace` get the times of their firings.
+    frames are kept if the run is `timed`, and take memory for each. `absent` says why nodes were
+    found absent just before. If too few nodes answer, the run waits for others for `start_wait_s`
+    before its first frame. Other threads view the run by `observation`. If it `follows` frames,
+    those with a `FrameTrace` get the times of their firings.
     """
 
     run: RunConfig = field(default_factory=RunConfig)

@@ -200,7 +200,7 @@ class Tracer(TraceRequests):
         return super().begin(node)
 
     def receive(self, node: str, answer: Traced) -> None:
-        """Take in an answer; the events of a late one are kept too."""
+        """Handle an answer; the events of a late one are kept too."""
         asked = self._answered(node, answer)
         if asked is None or answer.number == asked.first:
             return

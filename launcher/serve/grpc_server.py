@@ -174,7 +174,7 @@ def _handler(
             data = await answer(context)
             leaves(is_known=method not in FOR_EVERYBODY)
             return data
-        except grpc.aio.BaseError:  # nothing can be written any more
+        except grpc.aio.BaseError:  # nothing can be written now
             raise asyncio.CancelledError from None
         except Exception as error:  # noqa: BLE001 - whatever it is, this client gets an answer
             known = _known(method, error)

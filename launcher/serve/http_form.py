@@ -268,7 +268,7 @@ def model_metadata(model: ServedModel) -> dict[str, object]:
 
 
 def shape_of(shape: Sequence[int], varies: bool) -> list[int]:
-    """A shape as metadata have it."""
+    """A shape in the form of metadata."""
     return [-1] * len(shape) if varies else list(shape)
 
 
@@ -278,7 +278,7 @@ def config_type(dtype: str) -> str:
 
 
 def model_config(model: ServedModel) -> dict[str, object]:
-    """The configuration, as Triton's extension has it; the batch is part of the shapes."""
+    """The configuration, as in Triton's extension; the batch is part of the shapes."""
     return {
         "name": model.name,
         "platform": model.platform,

@@ -160,7 +160,7 @@ class TransferRoom:
             raise
 
     def _admit(self) -> None:
-        """Give places to those that wait, and look again once one of the others will be late."""
+        """Give places to those that wait, and check again once one of the others will be late."""
         if not self._waiting:
             return
         if self._timer is not None:

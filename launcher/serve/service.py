@@ -108,8 +108,8 @@ class Service:
     ) -> Mapping[str, Array]:
         """Return the version's outputs of one frame; its arrays must not be written to meanwhile.
 
-        The sinks get the outputs as the result of `name`. A frame whose caller is cancelled is not
-        sent any more. Raises `LauncherError`, at once if as many frames are in flight as the
+        The sinks get the outputs as the result of `name`. A frame is not sent if its caller is
+        cancelled before. Raises `LauncherError`, at once if as many frames are in flight as the
         cluster takes. `trace` is that of the request, if it is traced.
         """
         began_ns, outcome = time.monotonic_ns(), "failed"

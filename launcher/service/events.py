@@ -38,7 +38,7 @@ class ReleaseState(Enum):
     """It answers the requests that it has, and gets no more."""
     CLOSING = "closing"
     FAILED = "failed"
-    """It has failed, and holds nothing any more."""
+    """It has failed, and no longer holds anything."""
 
 
 ALIVE = frozenset(ReleaseState) - {ReleaseState.FAILED}
@@ -118,14 +118,14 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A release holds nothing any more."""
+    """A release no longer holds anything."""
 
     release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)
 class StopService:
-    """All releases are to be closed; no request comes any more."""
+    """All releases are to be closed; no further request comes."""
 
 
 Event: TypeAlias = (

@@ -1,8 +1,8 @@
 """Performs what the service's core decides, and answers the operator's commands.
 
 One event loop has both servers, the core and the commands; each release has its own thread
-(`launcher.service.opened`), and one more thread writes the database. Events of all of them come in
-one queue, and the loop handles them one by one.
+(`launcher.service.opened`), and one more thread writes the database. Events of all of them arrive
+in one queue, and the loop handles them one by one.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class RunningService:
         self.report(_applied(self._known[-1]))
 
     async def stop(self) -> None:
-        """Close all releases; no request comes any more."""
+        """Close all releases; no further request comes."""
         self._manager.stopping()
         self.report(StopService())
         await self._has_stopped.wait()

@@ -359,7 +359,7 @@ class Store:
         self._note("INSERT OR IGNORE INTO served VALUES (?)", number)
 
     def _remove_files(self) -> None:
-        """Remove the files of models that no generation has any more."""
+        """Remove the files of models that no longer belong to a generation."""
         used = {model.files for kept in self._kept for model in kept.models}
         for folder in self.files.iterdir() if self.files.is_dir() else ():
             if folder.name not in used and _is_ours(folder.name):

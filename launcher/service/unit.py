@@ -210,8 +210,8 @@ def _account() -> pwd.struct_passwd:
 
 
 def _give(folder: Path, account: pwd.struct_passwd) -> None:
-    """Let a user own a folder, with what an earlier service has left in it, and nobody else read
-    it. The targets of links are unchanged.
+    """Let a user own a folder, with what an earlier service has left in it, and let no other user
+    read it. The targets of links are unchanged.
     """
     folder.chmod(0o700)
     for path in (folder, *folder.rglob("*")):

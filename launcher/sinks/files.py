@@ -72,7 +72,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 def own_folder(folder: Path) -> int:
     """Lock a folder in which files are deleted; return the descriptor that holds the lock.
 
-    Raises `RunFailedError` if it has files of somebody else, or if another run uses it.
+    Raises `RunFailedError` if it has files that are not a sink's, or if another run uses it.
     """
     owner = folder / OWNER
     if not owner.exists() and next(folder.iterdir(), None) is not None:
@@ -220,7 +220,7 @@ class FrameFolder:
                 self._make_room(index, size, taken_s)
                 for name, parts in files.items():
                     self._write_file(index, taken_s, name, parts)
-            except FileNotFoundError:  # somebody deleted the folder
+            except FileNotFoundError:  # another process deleted the folder
                 self.close()
                 raise
 

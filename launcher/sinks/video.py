@@ -185,7 +185,7 @@ class _Segment:
         self.last_index: int | None = None
         self.size_bytes = 0
         self.is_ended = False
-        """Whether no frame can be appended any more."""
+        """Whether no further frame can be appended."""
         self._comment = comment
         self._memory = _Memory()
         self._container: OutputContainer | None = None

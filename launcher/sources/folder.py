@@ -197,7 +197,7 @@ class FolderSource:
                 path.unlink()
             elif self._target is not None:
                 path.rename(_free_name(self._target, name))
-        except FileNotFoundError:  # somebody else has done it
+        except FileNotFoundError:  # another process has done it
             pass
         except OSError as error:
             raise BadInputError(f"{path}: cannot be put away: {error.strerror}") from None

@@ -72,7 +72,7 @@ class PipeSource:
 
     def _next(self) -> Array | Mapping[str, Array] | None:
         """Return the next frame; None at the end, and once the source is closed."""
-        if self._error is not None:  # where the next frame begins is not known any more
+        if self._error is not None:  # the beginning of the next frame is no longer known
             raise self._error
         where = f"{self.description}, frame {self._frames}"
         try:

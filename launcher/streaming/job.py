@@ -550,7 +550,7 @@ def _ready(
 
 
 def _call_roll(job: _Job, runner: Runner, progress: ProgressDisplay) -> _Job:
-    """Return the job with the roll of its nodes, and with what boards have measured of themselves.
+    """Return the job with the roll of its nodes, and with the boards' own measurements.
 
     A run that begins with the available nodes does without those of other machines that do not
     answer, after saying why. Raises `BadInputError` if no node can be used, however long it waits.

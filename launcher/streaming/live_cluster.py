@@ -215,7 +215,7 @@ class LiveModel:
     async def infer_async(self, frame: Mapping[str, ArrayLike]) -> dict[str, Array]:
         """Do what `infer` does without blocking the event loop.
 
-        A frame whose task is cancelled before it is sent is not sent.
+        A frame is not sent if its task is cancelled before.
         """
         withdrawal = Withdrawal()
         submit = partial(self.submit, frame, withdrawal=withdrawal)
@@ -286,7 +286,7 @@ class LiveCluster(LiveModel):
         stack: ExitStack,
         observation: Observation,
     ) -> None:
-        """`stack` holds what ends with the cluster; others look at it by `observation`."""
+        """`stack` holds what ends with the cluster; others view it by `observation`."""
         super().__init__(networks, plan.batch)
         self.plan = plan
         self._observation = observation

@@ -2,7 +2,7 @@
 
     source ─ reader ─► queue ─ feeder ─► cluster ─ collector ─► queue ─ delivery ─► sink
 
-Each of the four has a thread (a delivery for each sink), and hands on what it has before it takes
+Each of the four has a thread (a delivery for each sink), and passes its item on before it takes
 more. A frame is in flight from when the feeder takes it off the queue until the collector has put
 its result into the queues of all sinks. There are at most `in_flight` of them, and the feeder takes
 a frame only when there is a place: so a sink that blocks holds up the collector, then the feeder,
@@ -239,7 +239,7 @@ class SourceStream:
             subject = self.reader.source.description
         elif thread.startswith("sink "):
             subject = self.deliveries[int(thread.removeprefix("sink "))].description
-            if isinstance(error, BrokenPipeError):  # standard output has no reader any more
+            if isinstance(error, BrokenPipeError):  # standard output no longer has a reader
                 return error
         if isinstance(error, LauncherError):
             return error

@@ -25,7 +25,7 @@ class Collector(Protocol):
     frames: Frames
 
     def on_result(self, number: int, outputs: Mapping[str, Array]) -> None:
-        """Take in the result of a frame, in order."""
+        """Receive the result of a frame, in order."""
         ...
 
     def on_drop(self, number: int) -> None:

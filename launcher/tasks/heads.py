@@ -32,7 +32,7 @@ from launcher.errors import RunFailedError
 from launcher.tasks.base import Array
 
 MOST_CANDIDATES = 10_000
-"""Candidates that are looked at, those of the best scores; a YOLO of 640 × 640 pixels has 8400."""
+"""Candidates that are examined, those of the best scores; a YOLO of 640 × 640 pixels has 8400."""
 
 FARTHEST = 1e6
 """Coordinates are clipped to ± this many of the network's pixels, so that overlaps stay exact."""

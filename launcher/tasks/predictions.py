@@ -1,7 +1,7 @@
 """Defines what networks find in an image, in pixels of the source, and as JSON.
 
 Coordinates count from the outer corner of the top left pixel, x to the right and y down. A name is
-empty where nobody has given the class one; JSON then leaves it out.
+empty where the class has none; JSON then leaves it out.
 """
 
 from __future__ import annotations

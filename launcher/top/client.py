@@ -29,7 +29,7 @@ class ViewClient:
     token: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
     is_guess: bool = False
-    """Whether nobody has named this server."""
+    """Whether this server was not named by the user."""
     state: Path | None = None
     """The state folder of the service, which writes its address there at each start."""
 

@@ -1,4 +1,4 @@
-"""Decides what `launch top` shows, without I/O: views and keys come in, a screen goes out."""
+"""Decides what `launch top` shows, without I/O: views and keys go in, a screen comes out."""
 
 from __future__ import annotations
 

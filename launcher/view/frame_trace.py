@@ -129,7 +129,7 @@ class TraceRequests(ABC):
         return GetTrace(agent.number, self._wanted(node))
 
     def _answered(self, node: str, answer: Traced) -> AskedAgent | None:
-        """Take in an answer's round trip; return its agent if it is of the present epoch."""
+        """Add an answer's round trip; return its agent if it is of the present epoch."""
         agent = self._agents.get(node)
         if agent is None or answer.number < agent.first:
             return None
@@ -164,7 +164,7 @@ class TraceRequests(ABC):
 
     @abstractmethod
     def receive(self, node: str, answer: Traced) -> None:
-        """Take in an answer."""
+        """Handle an answer."""
 
 
 @dataclass
@@ -233,7 +233,7 @@ class FrameTracer(TraceRequests):
         return any(node in taken.silent for taken in self._taken)
 
     def receive(self, node: str, answer: Traced) -> None:
-        """Take in an answer."""
+        """Handle an answer."""
         agent = self._answered(node, answer)
         if agent is None or answer.number != agent.number:
             return

@@ -23,7 +23,7 @@ ANSWER_S = 0.2
 """How long agents may take to send their statistics before the view is made without them."""
 
 LOOK_S = 2 * ANSWER_S
-"""How long a look waits for the run's thread, which may be in a call of the user's code."""
+"""How long a viewer waits for the run's thread, which may be in a call of the user's code."""
 
 MOST_EVENTS = 100
 
@@ -44,7 +44,7 @@ class RunParts:
 
 @dataclass
 class Observation:
-    """Joins the threads that look at a run and the run's thread, which keeps `descriptor` watched.
+    """Joins the threads that view a run and the run's thread, which keeps `descriptor` watched.
 
     `models` are the names of the networks, `versions` their versions; `figures` reads the counts of
     each one's frames, and `run` names the run.

@@ -29,13 +29,13 @@ MOST_RUNS = 16
 """How many runs are remembered; a server opens a new one for each version of its models."""
 
 SHORTEST_S, LONGEST_S = 0.25, 4.0
-"""How often a whole run is looked at: often at first, since it may be a short one."""
+"""How often a whole run is sampled: often at first, since it may be a short one."""
 
 
 class Sampler:
     """Takes views and keeps them while its context lasts, every `every_s()` seconds.
 
-    A look that fails is logged, once if the next ones fail the same way, and does not end the
+    A sample that fails is logged, once if the next ones fail the same way, and does not end the
     others.
     """
 
@@ -65,7 +65,7 @@ class Sampler:
             try:
                 for view in self._take():
                     self._keep(view)
-            except BaseException as error:  # noqa: BLE001 - the next look may find what this could not
+            except BaseException as error:  # noqa: BLE001 - the next sample may find what this could not
                 failed = f"a look at the run failed: {type(error).__name__}: {reason(error)}"
                 if failed != last:
                     log_line(failed, "warning")
@@ -120,5 +120,5 @@ class WholeRun:
         self.history.add(sample_of(view))
 
     def every_s(self) -> float:
-        """Return how long to wait until the next look."""
+        """Return how long to wait until the next sample."""
         return min(LONGEST_S, SHORTEST_S * self.history.step)

@@ -8,7 +8,7 @@ unknown connections therefore have separate limits, and a new connection is alwa
 - If there are too many unknown connections, the oldest one of the address with the most of them is
   closed. A stranger's connections displace each other. They displace one of another address only
   once that address has the most of them. They displace one of the same address if, while its
-  handshake lasts, as many come in as the limit allows.
+  handshake lasts, as many arrive as the limit allows.
 - If there are too many known connections, the newest one of the owner with the most of them is
   closed, so a board that was taken over displaces only itself.
 

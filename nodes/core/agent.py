@@ -124,7 +124,7 @@ class Agent:
 
     With `obeys_shutdown`, the message `Shutdown` ends it. `longest_lease_s` bounds the lease that a
     launcher may have. If `idle_s` is not None, it exits when no launcher has had it for that long;
-    the shell then hands in a `Tick` at the start.
+    the shell then sends a `Tick` at the start.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Agent:
 
     @property
     def deadline_s(self) -> float | None:
-        """When the shell has to hand in a `Tick`; None if no time limit is running."""
+        """When the shell has to send a `Tick`; None if no time limit is running."""
         first_s = None if self.session is None else self.session.deadline_s
         for at_s in (
             self.life.answer_by_s,

@@ -188,7 +188,7 @@ class DataPlane:
     # ------------------------------------------------------------ credits and tensors
 
     def credit(self, link: Link, message: Credit) -> list[Action]:
-        """Take in the credits of a consumer that has room for more frames."""
+        """Handle the credits of a consumer that has room for more frames."""
         number = message.channel
         if number not in self._outlets or number in self._local:
             raise RemoteProtocolError(f"credit for channel {number}, which does not leave here")
@@ -212,7 +212,7 @@ class DataPlane:
     def tensor(
         self, link: Link, header: TensorHeader, payload: object, payload_bytes: int
     ) -> list[Action]:
-        """Take in a frame from a producer."""
+        """Accept a frame from a producer."""
         number = header.channel
         if number not in self._inlets or number in self._local:
             raise RemoteProtocolError(f"a tensor of channel {number}, which does not arrive here")
@@ -326,7 +326,7 @@ class DataPlane:
         return SendData(link, header, payload, reports)
 
     def sent(self, event: Sent) -> list[Action]:
-        """Take in that a frame has left this node, and fire."""
+        """Note that a frame has left this node, and fire."""
         if event.channel not in self._waiting:
             raise LocalProtocolError(f"channel {event.channel} does not report what has left")
         self._outlets[event.channel].leave()

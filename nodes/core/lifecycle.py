@@ -348,7 +348,7 @@ class Lifecycle:
         return actions if queued is None else actions + self._load(queued)
 
     def measured(self, event: ev.Measured, now_s: float) -> list[Action]:
-        """Take in a measurement of the process, and send `Stats` if that was its purpose."""
+        """Handle a measurement of the process, and send `Stats` if that was its purpose."""
         if event.purpose == "start":
             self._started_cpu_s = event.usage.cpu_s
             self._started_j = event.usage.energy_j

@@ -1,4 +1,4 @@
-"""The loop between a core and its shell: hand in an event, perform the actions, repeat.
+"""The loop between a core and its shell: pass an event to the core, perform the actions, repeat.
 
 Performing an action may cause another event (a lookup has its answer at once, a link turns out to
 be gone). One rule holds for these: events are handled in the order in which they were reported,

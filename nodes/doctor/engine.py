@@ -116,7 +116,7 @@ PACKAGES = {
 
 
 def _install(engine: str, found: Sequence[EngineOffer]) -> str:
-    """Return the command that installs the engine, or shows what can be had instead."""
+    """Return the command that installs the engine, or shows the alternatives."""
     if engine in PACKAGES:
         return install_command(PACKAGES[engine])
     if engine == AUTO and all(offer.missing for offer in found):

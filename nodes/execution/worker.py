@@ -318,7 +318,8 @@ class Worker:
         ahead: LoadedAhead | None = None,
     ) -> Loopback | None:
         """Prepare the subnets, and open the connection over which they are rehearsed, once nothing
-        is loaded `ahead` any more."""
+        is loaded `ahead`.
+        """
         if ahead is not None:
             ahead.wait()
         check_available(deployment)

@@ -7,7 +7,7 @@ A thread in a call that never returns ends only with its process, or when execve
 program: then all other threads end, and the process keeps its PID, its standard files and its
 parent. All other descriptors are closed, and with them what the engine held is released.
 
-If the engine holds the interpreter while it hangs, no code of the agent can run any more. Then
+If the engine holds the interpreter while it hangs, the agent's code can no longer run. Then
 systemd's watchdog ends the process (`nodes.host.systemd`).
 """
 

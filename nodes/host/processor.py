@@ -1,4 +1,4 @@
-"""Identifies the kind of this machine's processor, and what follows from it for engines."""
+"""Identifies the kind of this machine's processor, and its consequences for engines."""
 
 from __future__ import annotations
 

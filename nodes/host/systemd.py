@@ -1,7 +1,7 @@
 """Report a process's state to systemd.
 
-A process in which no code of ours can run any more is ended by systemd's watchdog, because its loop
-no longer sends `WATCHDOG=1`.
+systemd's watchdog ends a process whose code can no longer run, because its loop no longer sends
+`WATCHDOG=1`.
 """
 
 from __future__ import annotations

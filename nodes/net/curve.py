@@ -125,7 +125,7 @@ class Authenticator:
                 )
 
     def close(self) -> None:
-        """Admit no connection any more."""
+        """Admit no further connection."""
         with contextlib.suppress(zmq.ZMQError):
             self.socket.close()
 

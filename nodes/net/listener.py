@@ -209,7 +209,7 @@ class Listener:
     def rebind(self) -> None:
         """Listen again with the keyring's present secret.
 
-        All connections are lost. Raises `AddressError` if the address cannot be used any more.
+        All connections are lost. Raises `AddressError` if the address can no longer be used.
         """
         if self.keyring is None:
             return

@@ -272,7 +272,7 @@ def send_parts(sock: Socket, parts: Sequence[Buffer], flags: int = 0) -> None:
 
 
 def watched(payload: Buffer, on_release: Callable[[], None]) -> memoryview:
-    """Return a view of `payload`, and call `on_release` when nobody refers to the view any longer.
+    """Return a view of `payload`, and call `on_release` when nothing refers to the view any longer.
 
     Another thread may make that call: ZeroMQ releases a long payload when its last byte has gone to
     the operating system, or when its connection is closed.

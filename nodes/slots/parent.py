@@ -1,8 +1,8 @@
 """Runs the parent process of a node's slots: waits, starts agents, passes signals on.
 
 `nodes.core.slots` decides. The parent accepts no connection and reads nothing from the network: it
-sees only that somebody waits at a port. It sleeps in one poll of the ports whose agents do not run,
-the agents' reports and the signals.
+sees only that a connection waits at a port. It sleeps in one poll of the ports whose agents do not
+run, the agents' reports and the signals.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ graph, one firing per frame each, are:
 - *sending* and *receiving*: wire threads move the tensors of one firing to another device, large
   messages in pieces, so that both ends and the links between them work at the same time;
 - *out* and *in*: transfers to another machine, on the sender's interface and then the receiver's;
-- *arrived*: the I/O thread of the receiving device takes in the tensors of one firing;
-- *credited*: the I/O thread of the producer takes in returned places;
+- *arrived*: the I/O thread of the receiving device processes the tensors of one firing;
+- *credited*: the I/O thread of the producer processes returned places;
 - the host's source and sink. If frames are dealt out to copies of the network, these have a phase
   for each frame of a cycle, and tokens go only to and from the copy whose turn it is.
 
@@ -77,7 +77,7 @@ def wire_thread(device: str) -> str:
 
 
 def arrived(source: str, target: str) -> str:
-    """Return the actor that takes in, at device `target`, the tensors from phase `source`."""
+    """Return the actor that receives, at device `target`, the tensors from phase `source`."""
     return f"{source} arrived at {target}"
 
 
@@ -272,8 +272,9 @@ class RunGraph:
     def _add_way(
         self, source: str, ends: tuple[str, str], taker: str, number: int, size: int
     ) -> None:
-        """Connect `source` to `taker`, which takes in its `number` tensors or credits (`size` bytes
-        in all)."""
+        """Connect `source` to `taker`, which receives its `number` tensors or credits (`size` bytes
+        in all).
+        """
         crosses = bool(size) and not self._costs.together(*ends)
         pieces = PIECES if size >= LARGE_BYTES or crosses else 1
         one, other = (self._costs.of(device) for device in ends)

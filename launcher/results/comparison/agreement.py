@@ -87,7 +87,7 @@ class FirstResults:
         folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, number: int, outputs: Outputs) -> None:
-        """Take in a result of distinct input `number`: keep the first, compare the others."""
+        """Handle a result of distinct input `number`: keep the first, compare the others."""
         file = self._file(number)
         if not file.exists():
             self._names = tuple(outputs)

@@ -3,7 +3,7 @@
 A ranking is an output of scores that decrease along the last axis, together with all outputs that
 have a row for each score (boxes, classes); or a single output of rows in which one column decreases
 (`[1, 300, 6]` of boxes, score and class). Two rows are tied if no gap between neighbouring scores
-from one to the other exceeds the allowed error. Rows within a group of ties may come in any order.
+from one to the other exceeds the allowed error. Rows within a group of ties may be in any order.
 They are put in the whole model's order if they are the same rows; all other rows keep their places.
 
 The last group may tie with rows beyond the end of the ranking. If that is requested (`forgive`),

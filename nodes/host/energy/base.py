@@ -18,7 +18,7 @@ GROUP = "csdf_edge.meters"
 
 
 class MeterError(NodeError):
-    """A meter cannot be read (any more); the message is a sentence without a full stop."""
+    """A meter cannot be read, or no longer; the message is a sentence without a full stop."""
 
 
 class Meter(Protocol):
