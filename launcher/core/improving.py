@@ -1,9 +1,9 @@
-"""Decides, while frames stream, whether to search a better plan and whether to change to it.
+"""Decides, while frames stream, whether to search for a better plan and to change to it.
 
-A better plan is searched in the background, and its subnets are brought to the nodes while frames
-stream on (`launcher.core.preloading`). Changing to it ends the epoch as a recovery does: all nodes
-pause while they open their parts, and frames in flight are sent again. This pays only if enough
-frames are left, so three conditions must hold (hysteresis):
+A better plan is searched for in the background, and its subnets are brought to the nodes while
+frames stream on (`launcher.core.preloading`). Changing to it ends the epoch as a recovery does: all
+nodes pause while they open their parts, and frames in flight are sent again. This pays only if
+enough frames are left, so three conditions must hold (hysteresis):
 
 - The new plan is predicted to be `LEAST_GAIN` times as fast, both under the same cost model.
 - At the measured pace, it saves on the remaining frames `WORTH` times as long as changes take.
@@ -16,16 +16,16 @@ node is available to the next plan that a loss requires.
 
 The other occasion is that nodes are slower or faster than the plan assumes (`adapt`): a processor
 is throttled or shared with another program, or the cost model was wrong from the start. Agents are
-asked for their counters every `LOOK_EVERY_S`. A plan for the measured speeds is searched if some
-node's speed relative to the others (`launcher.core.speeds`) has changed by more than `LEAST_GAIN`
-since it was last considered, and if an even distribution would be that much faster. Changes are at
-least `SETTLE_S` apart, and each doubles that time. If a change did not relieve the busiest node,
-predictions are worth less here than they seem, so twice the gain is required from then on. Noise,
-or a wrong cost model, therefore leads to a few changes and not to oscillation.
+asked for their counters every `LOOK_EVERY_S`. A plan for the measured speeds is searched for if
+some node's speed relative to the others (`launcher.core.speeds`) has changed by more than
+`LEAST_GAIN` since it was last considered, and if an even distribution would be that much faster.
+Changes are at least `SETTLE_S` apart, and each doubles that time. If a change did not relieve the
+busiest node, predictions are worth less here than they seem, so twice the gain is required from
+then on. Noise, or a wrong cost model, therefore leads to a few changes and not to oscillation.
 
 Two more occasions come once per run. In the rehearsal, before the first frame, nodes measure the
-times of their phases. If these differ unevenly from the plan, a plan for the measured times is
-searched for about a second, and the change is made while frames are held back (`correction`). If
+times of their phases. If these differ unevenly from the plan, a search of about a second finds a
+plan for the measured times, and the change is made while frames are held back (`correction`). If
 the first plan was made in a hurry, the user's strategy continues to search while frames stream
 (`Limits.searches_on`).
 """
@@ -237,14 +237,14 @@ class Improver:
         return [Notice(f"{name} and stands by, in case another node is lost")]
 
     def consent(self, members: list[Session]) -> list[Action]:
-        """Search a plan that uses the returned nodes, because the user agrees to a change."""
+        """Search for a plan that uses the returned nodes, because the user agrees to a change."""
         back = self._back(members)
         if not back:
             return [Notice("no node has returned that could be used")]
         if self._recoverer.life.is_down:
-            return []  # the plan that is searched may use it
+            return []  # the plan that is searched for may use it
         if any(session.state is not SessionState.RUNNING for session in members):
-            return []  # the last result is taken, or another plan is about to be searched
+            return []  # the last result is taken, or another search is about to begin
         return self._search("return", back, members, 1.0, consented=True)
 
     def _back(self, members: list[Session]) -> tuple[str, ...]:

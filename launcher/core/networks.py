@@ -59,7 +59,7 @@ class NetworkStreams(Generic[Payload]):
             stream.begin(blueprint if len(self._streams) == 1 else blueprint.of_network(network))
 
     def halt(self) -> Halted:
-        """Give the epoch up on all networks."""
+        """Abandon the epoch on all networks."""
         replayed = sum(stream.halt()[1] for stream in self._streams)
         return Halted(self.progress.networks, replayed)
 
@@ -83,5 +83,5 @@ class NetworkStreams(Generic[Payload]):
         return self._of(header.channel).tensor(node, header, payload)
 
     def _of(self, channel: int) -> RunStream[Payload]:
-        """The stream of a channel's network; any stream refuses a channel that there is not."""
+        """The stream of a channel's network; any stream refuses an unknown channel."""
         return self._streams[self._network_of.get(channel, 0)]

@@ -322,7 +322,7 @@ class Session:
         self.state = following
 
     def renew(self) -> None:
-        """Give the epoch up and wait for the next one; raises `LocalProtocolError` if lost."""
+        """Abandon the epoch and wait for the next one; raises `LocalProtocolError` if lost."""
         self.step(Step.RENEW)
         self.abandon()
         self.upload, self.loaded, self.progress = Upload(), 0, 0

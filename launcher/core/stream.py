@@ -277,7 +277,7 @@ class RunStream(Generic[Payload]):
     # ------------------------------------------------------------ epochs
 
     def halt(self) -> tuple[int, int]:
-        """Give the epoch up; return the next one's first frame, and how many are sent again."""
+        """Abandon the epoch; return the next one's first frame, and how many are sent again."""
         sent = self.first + self.source.next_frame
         while self.sink.is_ready:
             self._kept.append(self.sink.result()[1])

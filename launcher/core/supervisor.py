@@ -835,7 +835,7 @@ class Supervisor:
         return self._preloading is not None and self._preloading.is_refusal(session, failure)
 
     def _keep_plan(self, session: Session, failure: Failed, now_s: float) -> list[Action]:
-        """Give up the change for which a node cannot store its blobs."""
+        """Abandon the change for which a node cannot store its blobs."""
         preloading = self._preloading
         if preloading is None:
             return []

@@ -91,8 +91,8 @@ class Limits:
     is the command by which the user agrees to the use of nodes that returned; empty if there is
     none. A source with its own pace makes at most one frame in `source_period_s`. To the core,
     `batch` of the user's frames are one frame, which messages call a batch. `searches_on` says that
-    the first plan was made in a hurry, so that a better one is searched once frames stream. So is
-    one that corrects it before the first frame, if the launcher `corrects_in_a_hurry`.
+    the first plan was made in a hurry, so that a better one is searched for once frames stream, and
+    one that corrects it before the first frame if the launcher `corrects_in_a_hurry`.
     """
 
     run: Timeouts

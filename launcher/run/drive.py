@@ -93,10 +93,10 @@ class Drive:
         observer: Observer | None = None,
     ) -> None:
         """`files` maps digests to blobs; `on_update` is called for progress and notices; `replan`
-        searches another plan, and without it plan requests are ignored; `learn` receives what nodes
-        have measured in the rehearsal of an epoch; `tracer` collects traces; `consent` reports that
-        the user agrees to the use of nodes that returned; `pushed` are the descriptors that signal
-        new frames; `observer` lets other threads view the run.
+        searches for another plan, and without it plan requests are ignored; `learn` receives what
+        nodes have measured in the rehearsal of an epoch; `tracer` collects traces; `consent`
+        reports that the user agrees to the use of nodes that returned; `pushed` are the descriptors
+        that signal new frames; `observer` lets other threads view the run.
         """
         self._observer = observer
         self._pushed = frozenset(pushed)
