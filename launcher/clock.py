@@ -1,4 +1,4 @@
-"""Tells the time: the day's for people and programs, and a steady one by which streams decide."""
+"""Tells the time: Unix time for people and programs, a monotonic clock for decisions of streams."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 
 
 def now_s() -> float:
-    """Return seconds of Unix time, on which no decision may rest."""
+    """Return seconds of Unix time, on which no decision may depend."""
     return time.time()
 
 
 def as_local_time(unix_s: float) -> str:
-    """Return Unix time as the clock on this machine's wall shows it."""
+    """Return Unix time as local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))
 
 

@@ -153,7 +153,7 @@ def whole_file(path: Path, *, durable: bool = False, mode: int | None = None) ->
     """
     try:
         target = path.resolve()
-    except RuntimeError:  # before Python 3.13, of links that lead to themselves
+    except RuntimeError:  # before Python 3.13, for links that lead to themselves
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
     draft = target.with_name(f".{target.name[:_LONGEST_DRAFT_NAME]}.{os.getpid()}")
     try:
@@ -221,7 +221,7 @@ def plain_name(name: str) -> str:
 
 
 def distinct_names(names: Iterable[str]) -> list[str]:
-    """The same names; one that repeats an earlier one is followed by a dot and its index.
+    """The same names; a repeated one is followed by a dot and its index.
 
     Upper and lower case count as the same, as on some file systems.
     """

@@ -33,7 +33,7 @@ def is_json() -> bool:
 
 
 def check_log_format(given: str) -> None:
-    """Raise `BadInputError` for a form of logs that there is not."""
+    """Raise `BadInputError` for an unknown form of logs."""
     if given not in ("text", "json"):
         raise BadInputError(f"--log-format {given}: write text or json")
 

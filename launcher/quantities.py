@@ -42,7 +42,7 @@ def operations(count: float) -> str:
 
 
 def rate(value: float) -> str:
-    """Format frames per second with three digits that count, such as `12.3` or `0.0123`."""
+    """Format frames per second with three significant digits, such as `12.3` or `0.0123`."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 

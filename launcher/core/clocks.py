@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from math import inf, nextafter
 
 LATE_S = 2.0
-"""A launcher that is merely busy (a slow consumer of results, a full processor) may be so late."""
+"""A launcher that is merely busy (slow consumer of results, busy processor) may be this late."""
 
 
 class PatientClock:

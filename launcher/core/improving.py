@@ -161,7 +161,7 @@ class Improver:
         return [Notice(f"{change.why}, but the plan is kept: {reason}", "warning")]
 
     def look_again(self, now_s: float) -> None:
-        """Look for a better plan soon, because the one that was found cannot be carried out."""
+        """Search for a better plan soon, because the one that was found cannot be carried out."""
         self._look_at_s, self._considered, self._considered_speeds = now_s, frozenset(), {}
 
     # ------------------------------------------------------------ the rehearsal, the first search

@@ -12,9 +12,9 @@ ENDLESS = 1 << 62
 
 
 class Intake:
-    """The frames of one stream. `frames` is how many there are at most, and exactly after `end`.
+    """The frames of one stream. `frames` is an upper bound, and exact after `end`.
 
-    `frames` does not count frames that were withdrawn.
+    It does not count frames that were withdrawn.
     """
 
     def __init__(self, frames: int = ENDLESS) -> None:
@@ -33,7 +33,7 @@ class Intake:
 
     @property
     def waiting(self) -> int | None:
-        """The frame that is sent next, if there is one."""
+        """The next frame to send, if there is one."""
         return self._next if self._next < self._pushed else None
 
     @property
@@ -42,12 +42,12 @@ class Intake:
         return self._pushed - self.withdrawn
 
     def take(self) -> int:
-        """The waiting frame is sent."""
+        """Note that the waiting frame is sent."""
         self._next += 1
         return self._next - 1
 
     def withdraw(self) -> None:
-        """The waiting frame is not to be sent."""
+        """Note that the waiting frame is not to be sent."""
         self._next += 1
         self.withdrawn += 1
         if self.frames != ENDLESS:

@@ -53,7 +53,7 @@ search while frames streamed has found a better plan.
 """
 
 MOST_KEPT = 1000
-"""How many completed changes of epochs are kept, of a stream of months."""
+"""How many completed changes of epochs are kept, because a stream may last for months."""
 
 FRUITLESS_S = 30.0
 """The longest time until a lost node is greeted while the run waits, after fruitless epochs."""
@@ -258,7 +258,7 @@ class Recoverer:
         if not self.left:
             none = "no node can be used" if outage.is_start else "no node is left"
             return self._wait(none, "any node", now_s)
-        if self.life.state is RunState.WAITING:  # more nodes were too few already
+        if self.life.state is RunState.WAITING:  # even more nodes were too few
             return []
         return self._replan(outage, now_s)
 

@@ -118,7 +118,7 @@ class Roll:
 
     @property
     def absent(self) -> dict[str, LauncherError]:
-        """Why the other nodes are absent."""
+        """The errors of the absent nodes."""
         return {node: each.error for node, each in self.greeted.items() if each.error is not None}
 
     @property

@@ -1,7 +1,7 @@
 """Deploys one epoch: sends each node the blobs that it lacks, deploys, and starts all when ready.
 
-All nodes pass each barrier together. None deploys before all are welcome, because a deployment
-names the addresses of its peers; none starts before all are ready.
+All nodes pass each barrier together. No node deploys before all are welcome, because a deployment
+names the addresses of its peers; no node starts before all are ready.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Rollout:
         for session in self.members:
             session.step(Step.START)
             if self._limits.recovery.enabled:
-                session.pinged_s = None  # before, a silence was allowed to last longer
+                session.pinged_s = None  # until now, a silence was allowed to last longer
         return [Send(session.node, Start(self.blueprint.epoch)) for session in self.members]
 
     def _report_loading(self) -> StageProgress:

@@ -384,8 +384,9 @@ class Session:
 
 
 def blocks_of(sessions: Iterable[Session]) -> dict[str, int]:
-    """Return by node of how many channels the blocks are in which its engine takes and makes
-    tensors; nodes that have not answered are left out."""
+    """Return, by node, the number of channels in the blocks of its engine's tensors; nodes that
+    have not answered are left out.
+    """
     found = {}
     for session in sessions:
         if session.welcome is None:

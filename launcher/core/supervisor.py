@@ -5,8 +5,8 @@ are the table of `launcher.core.run_state`, those of an agent's session that of
 `launcher.core.session`.
 
 A run has four barriers, which all nodes pass together. No agent deploys before every agent has sent
-its Welcome, because a deployment names the addresses of its peers. None starts before all are
-ready, none is stopped before every result is taken, and none is released before all have stopped.
+its Welcome, because a deployment names the addresses of its peers. No node starts before all are
+ready, is stopped before every result is taken, or is released before all have stopped.
 
 An error on one node ends the run on all nodes if recovery is not `enabled`, or if it comes before
 the stream begins and the run is to begin with all nodes (`run.start`). Every open session is then
@@ -533,7 +533,7 @@ class Supervisor:
     def _unusable(
         self, session: Session, error: LauncherError, now_s: float, *, is_barred: bool = False
     ) -> list[Action]:
-        """An agent has never accepted our session, and waiting will not change that."""
+        """Lose a node whose agent never accepted our session; waiting would not help."""
         self._returns.note_unusable(session.node, now_s, is_barred=is_barred)
         return self._handle_losses([(session, error)], now_s, strikes=0.0)
 
@@ -604,7 +604,7 @@ class Supervisor:
             return self._handle_losses(
                 [(session, self._loss_error(session, sentences.CLOSED))], now_s
             )
-        # The exit code is about to follow, and says more.
+        # The exit code follows, and says more.
         session.deadline_s = now_s + EXIT_GRACE_S
         session.overdue_reason = sentences.CLOSED
         return []
@@ -921,7 +921,7 @@ class Supervisor:
     # ------------------------------------------------------------ after the launcher was stopped
 
     def _launcher_was_away(self, away_s: float, now_s: float) -> list[Action]:
-        """This launcher was stopped or suspended, so no agent is at fault for the silence."""
+        """Blame no agent for the silence, because this launcher was stopped or suspended."""
         self._watch.extend_deadlines(now_s)
         if away_s < self._limits.run.lease_s / 2:
             return []
@@ -930,8 +930,9 @@ class Supervisor:
         return [Notice(f"this launcher was stopped for {away_s:.0f} s; asking all nodes")]
 
     def _greet_all_again(self, first: Session, now_s: float) -> list[Action]:
-        """Greet all nodes again, because one has given this launcher up while it was stopped: the
-        others have done so as well, or will."""
+        """Greet all nodes again, because one has ended its session while this launcher was stopped:
+        the others have as well, or will.
+        """
         self._away_until_s = now_s
         gone = [s for s in self.sessions.values() if s.is_open or s is first]
         self._watch.expect_nothing()

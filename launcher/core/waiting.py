@@ -63,7 +63,7 @@ class Waiting:
         self._since_s = self._regroup_s = None
 
     def left_s(self, now_s: float) -> float:
-        """How much longer the run waits at most."""
+        """The longest time that the run still waits."""
         return max(0.0, self._until_s - now_s)
 
     def node_returned(self, now_s: float, *, is_last: bool) -> None:

@@ -20,7 +20,7 @@ MOST_AGENTS = 256
 """The most announcements that are read; more names are ignored."""
 
 RESOLVE_S = 1.0
-"""How long one announcement may take to be looked up."""
+"""How long the lookup of one announcement may take."""
 
 
 def listen(seconds: float) -> list[Announcement]:

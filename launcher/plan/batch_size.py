@@ -68,7 +68,7 @@ class PlanSearch(Protocol):
 
 
 def fill_s(cluster: Cluster, *, is_pushed: bool) -> Callable[[int], float]:
-    """Return how long the first frame of a batch waits at most for the others, by their number.
+    """Return the longest wait of a batch's first frame for the others, by their number.
 
     Frames of files are available at once unless the cluster has a `rate`. Frames that programs,
     clients or a source push (`is_pushed`) arrive at any time.

@@ -89,7 +89,7 @@ def check_tensorrt(
 
 
 def _culprit(model: Model, plan: Plan, phase: PlannedPhase, folder: Path) -> str:
-    """Return which layer of a phase cannot be built by itself either; "" if each can.
+    """Return the layer of a phase that cannot be built alone either; "" if each can.
 
     TensorRT's builder does not name it.
     """

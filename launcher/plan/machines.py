@@ -37,13 +37,13 @@ def machine_of(node: NodeConfig) -> str:
 
 
 def shared_machines(nodes: Iterable[NodeConfig]) -> dict[str, int]:
-    """Return how many nodes each machine has that has several, without this one."""
+    """Return the number of nodes on each machine that has several, without this machine."""
     counted = Counter(map(machine_of, nodes))
     return {name: count for name, count in counted.items() if count > 1 and name != THIS_MACHINE}
 
 
 def sharing_machines(nodes: Iterable[NodeConfig]) -> dict[str, int]:
-    """Return for each node how many of the nodes are on its machine, itself included."""
+    """Return for each node the number of nodes on its machine, itself included."""
     machines = {node.name: machine_of(node) for node in nodes}
     counted = Counter(machines.values())
     return {name: counted[machine] for name, machine in machines.items()}

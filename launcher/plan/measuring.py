@@ -279,7 +279,7 @@ class Profiling:
         return BatchTimes(frames, found.layer_s, whole[device.name])
 
     def _choose_batch(self, links: tuple[LinkProfile, ...]) -> None:
-        """Settle how many frames the plans that are measured compute at once."""
+        """Choose how many frames the plans that are measured compute at once."""
         cluster, profile = self.planner.cluster, self._profile(links)
         if cluster.config.batch != AUTO_BATCH:
             return

@@ -301,7 +301,7 @@ class Planner:
         """Return the strategy that repeats what an earlier search has found for this problem."""
         if self.store is None or self.searches_again:
             return None
-        if isinstance(self.strategy(problem), Decided):  # the choice of a profile counts more
+        if isinstance(self.strategy(problem), Decided):  # the choice of a profile takes precedence
             return None
         kept = self.store.plan(self._kept_for(problem))
         if kept is None or not kept.holds(facts_of(problem)):
@@ -477,7 +477,7 @@ def facts_of(problem: Problem) -> dict[str, float]:
 
 
 def watched(problem: Problem, strategy: Strategy, progress: ProgressDisplay) -> Problem:
-    """Return `problem`, of which a search by the strategy shows its progress."""
+    """Return `problem` such that a search by the strategy shows its progress."""
 
     def show(search: SearchProgress) -> None:
         progress.update(f"searching ({strategy.name})", search.done, search.total, search.best)

@@ -101,7 +101,7 @@ class Replanner:
         self._count = 0
         self._newcomers: set[str] = set()
         self._passing: Plan | None = None
-        """The last plan for nodes that other programs make slow; later runs have no use for it."""
+        """The last plan for nodes that other programs make slow; later runs do not use it."""
         self._is_over = threading.Event()
         self.has_searched = False
         """Whether the search that follows a plan made in a hurry has ended; its plan is kept."""

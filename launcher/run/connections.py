@@ -189,7 +189,7 @@ class Connections:
             if is_final or (change is LinkChange.HANDSHAKES_FAIL and keys is not None):
                 folder = None if keys is None else keys.folder
                 error = barred(node, self._address[node], folder, change)
-                found.append(NotAdmitted(node, error, is_final))  # then ZeroMQ dials no more
+                found.append(NotAdmitted(node, error, is_final))  # ZeroMQ then stops dialling
         return found
 
     def open_data(self, node: str, address: str, longest_bytes: int, agreed: int = 0) -> None:
@@ -249,7 +249,7 @@ class Connections:
         self._waiter.add(descriptor, lambda: [(None, Readable(descriptor))])
 
     def unwatch(self, descriptor: int) -> None:
-        """Stop to report this file descriptor."""
+        """Stop reporting this file descriptor."""
         self._waiter.remove(descriptor)
 
     def send(self, node: str, message: Control) -> None:
@@ -294,7 +294,7 @@ class Connections:
     # ------------------------------------------------------------ data ports that are looked for
 
     def is_searching(self, node: str) -> bool:
-        """Whether a node has answered, and its data port is looked for."""
+        """Whether a node has answered, and the search for its data port continues."""
         return node in self._searches
 
     def _is_for_search(self, arrival: Arrival | _Answering | _SearchDue) -> bool:
@@ -319,7 +319,7 @@ class Connections:
         return True
 
     def _is_held_back(self, node: str, arrival: MessageReceived, welcome: Welcome) -> bool:
-        """Look for the data port of the agent that has sent a Welcome, if it has a TCP port."""
+        """Search for the data port of the agent that has sent a Welcome, if it has a TCP port."""
         control, offered = self._address[node], welcome.data_address
         if host_of(control) is None or host_of(offered) is None:
             return False

@@ -64,7 +64,7 @@ GREETING_S = 2.0
 """How long the other agents may take to answer once one cannot be authenticated."""
 
 LOOK_EVERY_S = 1.0
-"""How often to look for agents that have ended while a child keeps their standard error open."""
+"""How often to check for agents that have ended while a child keeps their standard error open."""
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The supervisor's clock. It runs while the machine is suspended, as the agents' leases do."""

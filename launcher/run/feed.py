@@ -170,7 +170,7 @@ class Feed:
         self._close(given_up=False)
 
     def give_up(self, error: LauncherError | None = None) -> None:
-        """The run ends at once; frames without a result end with `error`, if that is given."""
+        """End the run at once; frames without a result end with `error`, if that is given."""
         self._given_up = error or self._given_up
         self._close(given_up=True)
 
@@ -183,7 +183,7 @@ class Feed:
                 self._signal()
 
     def _signal(self) -> None:
-        """Wake the run's thread, unless it was woken and has not looked yet."""
+        """Wake the run's thread, unless it was woken and has not read the frames yet."""
         if not self._is_signalled:
             self._is_signalled = True
             os.eventfd_write(self.descriptor, 1)
@@ -233,7 +233,7 @@ class Feed:
         return () if trace is None else (trace,)
 
     def took(self, index: int, outputs: Mapping[str, Array]) -> None:
-        """A frame's outputs have arrived."""
+        """Note that a frame's outputs have arrived."""
         now_s = time.monotonic()
         with self._changed:
             _, future = self._frames.pop(index)
@@ -243,7 +243,7 @@ class Feed:
         _settle(future, lambda: future.set_result(dict(outputs)))
 
     def finish(self, error: LauncherError) -> None:
-        """The run is over: frames that have no result end with `error`, and so does `submit`."""
+        """End the run: frames that have no result end with `error`, and so does `submit`."""
         with self._changed:
             self._error = error
             left = list(self._frames.values())

@@ -1,4 +1,4 @@
-"""Frames that are all there when a run begins, pushed into it as a program pushes them."""
+"""Frames that are all available when a run begins, pushed into it as a program pushes them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class FrameList:
         """Do nothing: frames are not kept."""
 
     def seen(self) -> tuple[int, bool]:
-        """All are pushed, and no more come."""
+        """See `PushedFrames.seen`: all are pushed, and no more come."""
         return self.count, True
 
     def claim(self, _index: int) -> bool:
-        """Every frame is to be computed."""
+        """See `PushedFrames.claim`: every frame is to be computed."""
         return True
 
     def __getitem__(self, index: int) -> Frame:
         return self._frames[index]
 
     def traces(self, _index: int) -> tuple[FrameTrace, ...]:
-        """No frame is followed."""
+        """Return nothing: no frame is traced."""
         return ()
 
 

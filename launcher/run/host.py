@@ -94,7 +94,7 @@ class Host:
 
     @property
     def deadline_s(self) -> float | None:
-        """When to `look` though nothing is pushed, on the monotonic clock."""
+        """When to `look` although nothing was pushed, on the monotonic clock."""
         found = (lane.deadline_s for lane in self._lanes)
         return min((deadline_s for deadline_s in found if deadline_s is not None), default=None)
 
@@ -120,7 +120,7 @@ class Host:
                 self._connections.send_data(node, credit)
 
     def halt(self) -> Halted:
-        """Give the epoch up and close all data connections."""
+        """Abandon the epoch and close all data connections."""
         self._connections.close_data()
         halted = self._streams.halt()
         del self.sent_s[halted.first :]

@@ -171,7 +171,7 @@ class LiveRun:
             self._give_up_if_lost()
 
     def _give_up_if_lost(self) -> None:
-        """Wait for no results that no node is left to compute."""
+        """Fail the frames in flight if too few nodes are left to compute them."""
         if not self._is_leaving or not (trouble := self._shortage.sentence()):
             return
         if any(network.feed.figures().in_flight for network in self.networks):

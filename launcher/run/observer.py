@@ -91,7 +91,7 @@ class Observer:
         self._observation.note(text, level)
 
     def end(self) -> None:
-        """The run has ended."""
+        """Note that the run has ended."""
         self._observation.end(self._parts())
 
     # ------------------------------------------------------------ what the run's thread knows

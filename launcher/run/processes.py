@@ -38,12 +38,13 @@ LONGEST_IPC_PATH = 107
 """The longest path of a Unix socket on Linux, in bytes."""
 
 OOM_KILL = "oom_kill"
-"""The name of the counter of processes that were killed for want of memory, in the control groups
-of either version and in `/proc/vmstat`."""
+"""The name of the counter of processes that were killed for lack of memory, in the control groups
+of either version and in `/proc/vmstat`.
+"""
 
 
 def oom_kills(proc: Path = Path("/proc")) -> int:
-    """Return how many processes the kernel has killed for want of memory; 0 if that is unknown.
+    """Return how many processes the kernel has killed for lack of memory; 0 if that is unknown.
 
     The counter is that of the control group of this process and of those that it starts. If it
     cannot be read, that of the whole machine is used, which counts the processes of others too.
@@ -125,7 +126,7 @@ class LocalAgent:
         return text.partition("\n")[2] if len(self._tail) == TAIL_BYTES else text
 
     def oom_kills(self) -> int:
-        """Return how many processes were killed for want of memory since this one was started."""
+        """Return how many processes were killed for lack of memory since this one was started."""
         return oom_kills() - self._kills_before
 
     def forget_stderr(self) -> None:

@@ -36,7 +36,7 @@ ASLEEP_S = 20.0
 """How long agents of slots may take to answer: they may have to be started first."""
 
 LOOK_EVERY_S = 0.2
-"""How often to look for agents that have ended."""
+"""How often to check for agents that have ended."""
 
 MEASURING_S = 10.0
 """How long boards that have answered may measure themselves. A board with one core takes two

@@ -110,7 +110,7 @@ class PushedFrames(Protocol):
 
     @property
     def deadline_s(self) -> float | None:
-        """When `seen` will have something new though nothing is pushed, on the monotonic clock."""
+        """When `seen` will have something new without another push, on the monotonic clock."""
         ...
 
     def hold(self, frames: int) -> None:

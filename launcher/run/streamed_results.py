@@ -26,8 +26,8 @@ class Submit(Protocol[Given_contra]):
 class StreamedResults(Generic[Given]):
     """Iterates `frames` in its own thread, from the first `next` on, and submits them.
 
-    At most `most()` frames have been read whose results the consumer has not done with. One thread
-    takes results; any thread may `close`, also while another one waits for a result.
+    At most `most()` frames have been read whose results the consumer still uses. One thread takes
+    results; any thread may `close`, also while another one waits for a result.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class StreamedResults(Generic[Given]):
             self._is_begun = True
             threading.Thread(target=self._read, name="csdf-edge frames", daemon=True).start()
         else:
-            with self._room:  # the consumer has done with the result before
+            with self._room:  # the consumer no longer uses the result before
                 self._ahead -= 1
                 self._room.notify()
         while not self._is_read or self._taken < self._submitted:

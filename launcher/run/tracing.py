@@ -141,7 +141,7 @@ def _node_spans(
 def _transfer_spans(
     nodes: Mapping[str, NodeTrace], numbers: Mapping[str, int], channels: Mapping[int, ChannelSpec]
 ) -> Iterator[Span]:
-    """The beginning and the end of each tensor's way from node to node."""
+    """Yield the beginning and the end of each tensor's transfer between nodes."""
     sent_s = {
         (event.number, event.frame): trace.clock.ours(event.began_s)
         for trace in nodes.values()

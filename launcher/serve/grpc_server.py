@@ -122,7 +122,7 @@ class _Ends:
 
     def __init__(self, limit_s: float) -> None:
         self.port = 0
-        """That of this server."""
+        """The port of this server."""
         self._limit_s = limit_s
         self._late: set[str] = set()
 
@@ -186,7 +186,7 @@ def _handler(
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Handles those of the protocol by their names, and refuses others."""
+    """Handles the protocol's methods by their names, and refuses others."""
 
     def __init__(self, handlers: Mapping[str, Any], unknown: Any) -> None:
         self._handlers = {f"/{SERVICE}/{name}": handler for name, handler in handlers.items()}

@@ -315,7 +315,7 @@ def model_statistics(models: Sequence[ServedModel]) -> dict[str, object]:
 
 
 def repository_index(models: Sequence[ServedModel], is_ready: bool) -> list[dict[str, str]]:
-    """The models that there are."""
+    """Return the index of the models."""
     state = "READY" if is_ready else "UNAVAILABLE"
     return [
         {"name": model.name, "version": model.version, "state": state, "reason": ""}

@@ -118,7 +118,7 @@ async def http_server(
 
 
 class _Surplus(asyncio.Protocol):
-    """A connection beyond those that there may be."""
+    """A connection beyond the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, asyncio.Transport):
@@ -146,7 +146,7 @@ class _Doors:
         self.hosts = {*self.hosts, *(urlsplit(one).hostname or "" for one in self.cors_origins)}
 
     def close_idle(self, server: web.Server) -> bool:
-        """Close the oldest connection without a request; whether there is one."""
+        """Close the oldest connection without a request; return whether there was one."""
         for one in server.connections:
             if one not in self.busy and one.connected:
                 one.force_close()

@@ -60,7 +60,7 @@ class _NotTaken(logging.Handler):
         self._silent_until_s = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002
-        """Say it in our words."""
+        """Log the message in our own words."""
         if (now_s := time.monotonic()) >= self._silent_until_s:
             self._silent_until_s = now_s + SAID_EVERY_S
             log.warning(self._sentence)
@@ -118,8 +118,9 @@ class RequestTraces:
         return RequestTrace(model, transport, context, began_s)
 
     def end(self, request: RequestTrace, outcome: str) -> None:
-        """The request is answered; its spans are made once its frame is complete, or now if it has
-        no result."""
+        """Note that the request is answered; its spans are made once its frame is complete, or now
+        if it has no result.
+        """
         request.ended_s, request.outcome = time.monotonic(), outcome
         if outcome == "success":
             request.frame.complete.add_done_callback(lambda _: self._export(request))

@@ -49,8 +49,7 @@ class _Place:
 
 
 class TransferRoom:
-    """Places of `least_bytes` in all, or of the `LARGEST` that there may be now, for one event
-    loop."""
+    """Places of `least_bytes` in all, or of the `LARGEST` present transfers, for one event loop."""
 
     def __init__(
         self, least_bytes: int, patience_s: float, largest_bytes: Callable[[], int] = int
@@ -125,7 +124,7 @@ class TransferRoom:
         self._admit()
         try:
             found = await asyncio.wait_for(task, end_s - loop.time())
-            self._places.discard(place)  # it is late no more
+            self._places.discard(place)  # it is no longer late
             return await then(found)
         except (asyncio.CancelledError, asyncio.TimeoutError) as error:
             # The task keeps its error, whose frames would keep the task, and the transfer's bytes.

@@ -20,7 +20,7 @@ WAIT_S = 10.0
 """How long a request waits for a version of its model to serve."""
 
 MOST_WAITING = 256
-"""Requests that wait so; more are refused at once."""
+"""Requests that wait for a version; more are refused at once."""
 
 MOST_WAITING_BYTES = 64 << 20
 """The most bytes of those requests."""
@@ -48,11 +48,11 @@ class ServedVersion:
         self._on_idle = None
 
     def begin(self) -> None:
-        """Another request is bound to it."""
+        """Note that another request is bound to it."""
         self.under_way += 1
 
     def end(self) -> None:
-        """A request is answered."""
+        """Note that a request is answered."""
         self.under_way -= 1
         if not self.under_way and self._on_idle is not None:
             call, self._on_idle = self._on_idle, None

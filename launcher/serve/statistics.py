@@ -21,12 +21,12 @@ class Duration:
     ns: int = 0
 
     def add(self, ns: int) -> None:
-        """One more request."""
+        """Count a request."""
         self.count += 1
         self.ns += ns
 
     def as_json(self) -> dict[str, int]:
-        """Its JSON form in the protocol."""
+        """Return its JSON form in the protocol."""
         return {"count": self.count, "ns": self.ns}
 
 

@@ -394,7 +394,7 @@ class ServiceCore:
         life.state, life.since_s = _S.SERVING, now_s
         model.current = model.good = life.release
         self._good[model.name] = life.release
-        # The route changes before the former release is drained: no request finds neither.
+        # The route changes before the former release is drained: no request finds both absent.
         self._actions.append(Route(model.name, life.release))
         if former is not None and former != life.release:
             self._actions.append(Drain(former))

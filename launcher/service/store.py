@@ -36,7 +36,7 @@ KEPT_EVENTS = 10_000
 DATABASE, LOCK, FILES = "state.sqlite3", "lock", "files"
 
 DRAFT = ".draft-"
-"""How the name of a folder begins into which a model's files are being copied."""
+"""The prefix of a folder into which a model's files are being copied."""
 
 _DRAFTS = (".control.json.*",)
 """Files that exist for a moment; a process that is killed may leave one behind."""
@@ -328,7 +328,7 @@ class Store:
         self._remove_files()
 
     def generations(self) -> list[Generation]:
-        """Return all that are kept, the oldest first."""
+        """Return all kept generations, the oldest first."""
         return [replace(kept, has_served=kept.number in self._served) for kept in self._kept]
 
     def _read(self) -> list[Generation]:
@@ -411,7 +411,7 @@ def _last_events(database: sqlite3.Connection, after: int, most: int) -> list[St
 
 
 def _last_number(database: sqlite3.Connection) -> int:
-    """The number of the last event that there ever was."""
+    """The number of the last event, including removed ones."""
     found = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
     return 0 if found is None else int(found[0])
 

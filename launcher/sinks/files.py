@@ -40,7 +40,7 @@ UNBOUNDED = 1 << 62
 """More bytes and files than any disk has."""
 
 MOST_FRAMES_KEPT = 100_000
-"""Frames that are kept if a bound is given, but not how many; each takes some memory."""
+"""The most frames that are kept if only another bound is given; each takes some memory."""
 
 OWNER = ".csdf-edge-sink"
 """The file by which a sink knows a folder in which it may delete files; it is locked meanwhile."""
@@ -127,7 +127,7 @@ class NumberedFiles:
         return self.folder / f"{self.before}{number:06d}{self.after}"
 
     def add(self, number: int, size_bytes: int) -> None:
-        """A file is complete."""
+        """Note that a file is complete."""
         self._bytes[number] = size_bytes
         self._total_bytes += size_bytes
 
@@ -204,7 +204,7 @@ class FrameFolder:
     def write(
         self, index: int, taken_s: float, files: Mapping[str, Sequence[bytes | memoryview]]
     ) -> None:
-        """Write a frame's files, each of which is whole or not there.
+        """Write a frame's files, each of which is whole or absent.
 
         Raises as `Sink.write`.
         """

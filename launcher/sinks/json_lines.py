@@ -27,7 +27,7 @@ from launcher.sinks.files import UNBOUNDED, NumberedFiles, write_all, writing
 from launcher.sinks.result_json import result_line
 
 LONGEST_LINE = 64 << 20
-"""Bytes of a result's line; a half line that a crash left is looked for in as many."""
+"""Bytes of a result's line; as many are searched for a half line that a crash left."""
 
 _BEGIN = b'{"index":'
 

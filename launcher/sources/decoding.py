@@ -335,7 +335,7 @@ class _Decoder(threading.Thread):
         """Decode a packet, and yield what is wrong in place of a broken frame."""
         try:
             frames = stream.decode(packet)
-        except av.error.EOFError:  # it has nothing
+        except av.error.EOFError:  # the decoder has no frame left
             return
         except Exception as error:  # noqa: BLE001 - PyAV raises errors of any type
             yield _words(error)
@@ -353,7 +353,7 @@ class _Decoder(threading.Thread):
 
     def _sentence(self, error: Exception) -> LauncherError:
         words = _words(error)
-        if isinstance(error, av.error.ExitError):  # PyAV ends libav's waiting so
+        if isinstance(error, av.error.ExitError):  # by this error PyAV ends libav's wait
             words = f"no answer came for {self._opening.timeout_s:g} s"
         if isinstance(error, OSError) and error.errno == errno.EIO and _is_http(self._opening.url):
             words += " (redirects to other addresses are not followed; give the address itself)"

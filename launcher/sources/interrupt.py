@@ -1,4 +1,4 @@
-"""Lets one thread end the waiting of another."""
+"""Lets one thread end the waits of another."""
 
 from __future__ import annotations
 

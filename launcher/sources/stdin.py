@@ -26,7 +26,7 @@ from launcher.sources.interrupt import Interrupt
 _NPY, _JPEG = b"\x93NUMPY", b"\xff\xd8"
 _SCAN, _END = 0xDA, 0xD9
 _WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD8)}
-"""Markers that no length follows: TEM and the restart markers."""
+"""Markers without a length: TEM and the restart markers."""
 
 _NEXT_SEGMENT = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 

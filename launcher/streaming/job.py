@@ -166,7 +166,7 @@ _OTHER_DISK = "name a folder on another disk: by TMPDIR, or by --save for a plan
 
 @contextmanager
 def _sentences() -> Iterator[None]:
-    """Errors of other packages and of the system as the launcher's own."""
+    """Turn errors of other packages and of the system into the launcher's own."""
     try:
         yield
     except (CnnError, PartitionError) as error:

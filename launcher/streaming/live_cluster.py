@@ -142,7 +142,7 @@ class LiveModel:
     ) -> dict[str, Array]:
         """Return one frame's result.
 
-        Raises `TimeoutError` if it is not there within `timeout_s`, and says so if the nodes are
+        Raises `TimeoutError` if it has not arrived within `timeout_s`, and says so if the nodes are
         lost; the frame is computed then if it has been sent.
         """
         feed = self._network.feed
@@ -336,6 +336,6 @@ class LiveCluster(LiveModel):
         """Wait for all results, and end the agents that were started; nothing the second time.
 
         Gives up at once, and raises `LauncherError`, if too few nodes are left for them. A program
-        that ends without this, or drops the cluster, gives them up, and leaves no agent either.
+        that ends without this, or drops the cluster, loses them, and leaves no agent either.
         """
         self.__exit__(None, None, None)

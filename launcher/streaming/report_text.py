@@ -22,7 +22,7 @@ from partition.plan import Plan
 
 
 def stream_text(report: StreamReport) -> RenderableType:
-    """Return the table of nodes, then a line for each thing that is counted."""
+    """Return the table of nodes, then a line for each count."""
     lines = [Text(printable(line)) for line in stream_lines(report)]
     return Group(*([nodes_table(report.nodes)] if report.nodes else []), *lines)
 

@@ -47,7 +47,7 @@ LIVE_QUEUE_FRAMES = 1
 QUEUE_FRAMES = 8
 
 MOST_IN_FLIGHT = 10_000
-"""More frames are in flight on no plan."""
+"""The most frames in flight on any plan."""
 
 RATE_TICKS = 20
 """The number of samples over which the rate is shown, about ten seconds."""

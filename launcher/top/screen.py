@@ -35,7 +35,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """The lines of a screen; `first_line` of `lines` that scroll is the first that is seen."""
+    """The lines of a screen; `first_line` is the first visible one of the lines that scroll."""
 
     rows: tuple[Text, ...]
     first_line: int

@@ -11,7 +11,7 @@ from launcher.view.model import LatencyView, RunView
 from launcher.view.shown import shown
 
 RECENT = 60
-"""Over how many views latencies are shown."""
+"""The number of views over which latencies are shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class StepSucceeded:
-    """A step has succeeded; `is_upgraded`, of LOOK: the board has the new version already."""
+    """A step has succeeded; `is_upgraded`: LOOK found the new version on the board already."""
 
     board: str
     step: UpgradeStep

@@ -27,7 +27,7 @@ AGAIN_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How an agent is: in use, free with a version, or with a `fault`."""
+    """The state of an agent: in use, free with a version, or with a `fault`."""
 
     in_use: bool = False
     version: str = ""

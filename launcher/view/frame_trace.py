@@ -190,7 +190,7 @@ class FrameTracer(TraceRequests):
     # ------------------------------------------------------------ frames
 
     def took(self, trace: FrameTrace) -> None:
-        """The frame's result was taken, at `trace.taken_s`."""
+        """Note that the frame's result was taken, at `trace.taken_s`."""
         if trace.blueprint is None or len(self._taken) >= MOST_FOLLOWED:
             trace.complete.set_result(None)
             return

@@ -35,7 +35,7 @@ BUSY = 0.9
 
 
 class Mark(Enum):
-    """How much a reader should care."""
+    """The importance of a sentence."""
 
     NONE = "none"
     FINE = "fine"

@@ -62,7 +62,7 @@ class Source(Protocol):
 
     @property
     def is_live(self) -> bool:
-        """Whether frames are made whether or not they are taken, as a camera does.
+        """Whether frames arise even if they are not taken, as with a camera.
 
         Frames of a live source are dropped by default if the cluster is slower; others wait.
         """

@@ -45,7 +45,7 @@ FEWEST_FRAMES, MOST_FRAMES, BATCH_S = 8, 256, 0.3
 """The larger batch of a copy has as many frames as take about `BATCH_S`, within these bounds."""
 
 BLOCKS = 3
-"""How often the frames that the larger batch has beyond the smaller one are measured."""
+"""How often the additional frames of the larger batch are measured."""
 
 MOST_PIECE_BYTES = 2**30
 """The most bytes of weights and tensors of layers that are measured together."""

@@ -84,7 +84,7 @@ class NodeIdentity(NodePart):
     agent: str = ""
 
     def difference(self, known: NodePart) -> str | None:
-        """Return the first field that `known` has otherwise, as `machine 'A', not 'B'`, or None."""
+        """Return the first field that differs in `known`, as `machine 'A', not 'B'`, or None."""
         for key in [key for key in type(known).model_fields if key != "agent"]:
             mine, its = getattr(self, key), getattr(known, key)
             if mine != its:

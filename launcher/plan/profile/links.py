@@ -61,7 +61,7 @@ LOADING_S = 10.0
 engines, which the launch needs anyway."""
 
 STUCK_S = 2 * SURVEY_S
-"""The longest time from then on; a link that was not measured within it is assumed."""
+"""The longest time after that; a link that was not measured within it is assumed."""
 
 
 def node_part(node: NodeConfig) -> NodePart:

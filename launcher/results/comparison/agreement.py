@@ -115,7 +115,7 @@ class FirstResults:
             return {name: kept[f"arr_{self._names.index(name)}"] for name in names}
 
     def spread(self, number: int, wanted: Outputs) -> dict[str, float]:
-        """Output → the largest error of a repetition relative to the first result, if not zero."""
+        """Return, by output, the largest error of a repetition relative to the first result."""
         return {
             name: relative_difference(self._spread[number, name], array, self._numbers).largest
             for name, array in wanted.items()

@@ -258,7 +258,7 @@ class Replay:
         return next((layer, name) for layer, name in made if name == error.output)
 
     def _unfuse(self, tape: Tape) -> None:
-        """Compute the whole network and all steps with nothing fused, if that is still to do."""
+        """Compute the whole network and all steps with nothing fused, unless that was done."""
         if tape.has(tape.frames[0], _WHOLE["none"], self._network.outputs[0]):
             return
         step = _STEP["none"]

@@ -89,7 +89,7 @@ class Difference:
     rms: float = 0.0
 
     def maximum(self, other: Difference) -> Difference:
-        """The larger of both values, for each field."""
+        """Return the larger value of each field."""
         return Difference(max(self.largest, other.largest), max(self.rms, other.rms))
 
 

@@ -264,7 +264,7 @@ class Journal:
         return self.folder / f"{SEGMENT_PREFIX}{first:012d}" if self._divided else self.folder
 
     def _on_disk(self) -> list[int]:
-        """The segments that there are, by their first frames, the oldest first."""
+        """The existing segments, by their first frames, the oldest first."""
         if not self._divided:
             return [0]
         found = []

@@ -119,7 +119,7 @@ def _node_row(node: NodeReport) -> list[str]:
 
 
 def is_plan_of(plan: Plan, view: RunView) -> bool:
-    """Return whether the view shows this plan, and not another one that took its place."""
+    """Return whether the view shows this plan, and not one that has replaced it."""
     planned = {(phase.device, phase.name): len(phase.layers) for phase in plan.phases}
     shown = ((node, phase) for node in view.nodes for phase in node.phases)
     return planned == {(node.name, phase.name): phase.layers for node, phase in shown}

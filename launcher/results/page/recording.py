@@ -1,4 +1,4 @@
-"""Watches a run for its page, and writes the page when the run has ended, however that was."""
+"""Watches a run for its page, and writes the page when the run has ended, by an error or not."""
 
 from __future__ import annotations
 
