@@ -4,7 +4,7 @@ The max-plus matrices of the scenarios (`csdf.timing.max_plus`) take the times o
 one iteration to those after the next, whichever scenario that is. A run of the machine multiplies
 them in its order. Its iterations take, in the long run, at most the maximum cycle mean of a graph
 with a node for each state and token: entry A_ij of a state's scenario is an edge to its token i
-from token j of each state before it. Some run takes that long in every iteration.
+from token j of each state before it. Some run attains this mean.
 
 A token that a scenario's graph does not have keeps its time while that scenario is executed.
 

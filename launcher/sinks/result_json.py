@@ -5,10 +5,10 @@
 ```
 
 `taken_s` is Unix time, and `media_s` the time from the beginning of the video. `name` and `media_s`
-are left out where a frame has none. Without a task, `outputs` replaces `predictions`: `{"NAME":
-{"shape": […], "dtype": "float32", "data": […]}}` with the values in C order. If the outputs have
-more than `MOST_VALUES` values in all, or values that are not numbers, `data` is left out. NaN and
-infinity, which JSON has not, become null.
+are left out where a frame has none. Without a task, `outputs` replaces `predictions`:
+`{"NAME": {"shape": […], "dtype": "float32", "data": […]}}` with the values in C order. If the
+outputs have more than `MOST_VALUES` values in all, or values that are not numbers, `data` is left
+out. NaN and infinity, which JSON does not have, become null.
 """
 
 from __future__ import annotations
