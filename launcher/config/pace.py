@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Overload = Literal["block", "drop-oldest", "drop-newest"]
-"""What `launcher.streaming.overload` does if its queue is full."""
+"""The rule of `launcher.streaming.overload` for a full queue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class ResultRefusedError(LauncherError):
 
 
 class Predictions(Protocol):
-    """What a network's outputs mean."""
+    """The meaning of a network's outputs."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the predictions as JSON values; every number is finite."""
