@@ -100,6 +100,8 @@ class Replanner:
         self._knowing = threading.Lock()
         self._count = 0
         self._newcomers: set[str] = set()
+        self._rehearsed: dict[str, Welcome] = {}
+        """The greetings of the nodes that have rehearsed a plan."""
         self._passing: Plan | None = None
         """The last plan for nodes that other programs make slow; later runs do not use it."""
         self._is_over = threading.Event()
@@ -111,6 +113,7 @@ class Replanner:
         runs. Measurements in the stream are only kept.
         """
         with self._knowing:
+            self._rehearsed.update(rehearsed.welcomes)
             planner = self._planner.after(plan, rehearsed.deployed)
             if not rehearsed.in_stream:
                 self._planner = planner
@@ -213,7 +216,27 @@ class Replanner:
         choices, _ = split_by_engine(cluster, unknown, facts)
         facts = within_limits(with_declared_memory(facts, choices, unknown), limits)
         with self._knowing:
-            self._planner = replace(self._planner, facts=facts)
+            planner = replace(self._planner, facts=facts)
+            for node, welcome in unknown.items():
+                planner = self._with_twin(planner, node, welcome)
+            self._planner = planner
+
+    def _with_twin(self, planner: Planner, node: str, welcome: Welcome) -> Planner:
+        """Return the planner in which a node that has measured nothing is as fast as one of the
+        same machine type, engine and threads; unchanged if there is none or its speed is stated."""
+        nodes = {each.name: each for each in planner.nodes}
+        if node in planner.learned or nodes[node].macs_per_s is not None:
+            return planner
+        for name, other in self._rehearsed.items():
+            alike = (other.machine, other.engine) == (welcome.machine, welcome.engine)
+            if alike and nodes[name].threads == nodes[node].threads and name in planner.learned:
+                figures = dict(planner.facts.figures)
+                if name in figures:
+                    figures.setdefault(node, figures[name])
+                facts = replace(planner.facts, figures=figures)
+                learned = {**planner.learned, node: planner.learned[name]}
+                return replace(planner, facts=facts, learned=learned)
+        return planner
 
     def _plan(
         self, planner: Planner, request: PlanRequest, to_beat: Plan | None, is_wanted: IsWanted

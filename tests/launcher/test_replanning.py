@@ -19,7 +19,7 @@ from launcher.config.load import Cluster, load_cluster
 from launcher.core.events import PlanRequest, Rehearsed
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.batch_size import QUICK
-from launcher.plan.devices import devices_of
+from launcher.plan.devices import Facts, devices_of
 from launcher.plan.planner import Planner
 from launcher.plan.profile.file import ProfileCache
 from launcher.plan.replanning import (
@@ -316,6 +316,21 @@ def test_the_plan_that_streamed_is_where_the_next_run_begins(tmp_path: Path, str
     assert (again.strategy, again.assignment) == (plan.strategy, plan.assignment)
     patient = replace(later, hurries=False).plan(progress, ["a", "b"])
     assert ("earlier search" in patient.explanation) == (strategy == "sequential")
+
+
+def test_a_node_that_comes_later_is_as_fast_as_one_of_its_kind(tmp_path: Path) -> None:
+    cluster = cluster_of(tmp_path, "strategy: sequential\n")
+    planner = Planner(cluster, read_model(cluster), facts=Facts(threads={"a": 1}))
+    replan = Replanner(planner, tmp_path / "subnets")
+    plan = replan(PlanRequest(1, ("a",))).plan
+    pi, pc = (Welcome(PROTOCOL, "x", "1", "tcp://x:1", "E", kind, 4, 1) for kind in ("pi", "pc"))
+    seconds = tuple(0.5 / len(plan.phases) for _ in plan.phases)
+    replan.learn(plan, Rehearsed(1, {"a": Deployed(1, seconds, 1)}, {"a": pi}))
+    replan(PlanRequest(2, ("a", "b", "c"), newcomers={"b": pi, "c": pc}))
+    replan.close()
+    learned = replan.planner.learned
+    assert learned["b"] == learned["a"]
+    assert "c" not in learned
 
 
 def test_a_plan_for_nodes_that_others_make_slow_is_not_kept(

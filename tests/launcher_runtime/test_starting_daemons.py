@@ -67,7 +67,7 @@ class Boards:
     """Three nodes in a `cluster.yaml`, whose agents are started one by one."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.model = write_network(folder / "net.onnx", layers=9, channels=64)
+        self.model = write_network(folder / "net.onnx", layers=9, channels=128)
         self.file = folder / "cluster.yaml"
         self.pids: dict[str, int] = {}
         self._folder, self._stack = folder, stack
@@ -76,7 +76,7 @@ class Boards:
     def write(self, **keys: object) -> Path:
         """The cluster file; its nodes count as machines of their own."""
         nodes = (
-            f"  - {{name: {name}, address: '{address}', host: {name}, memory: 2GB}}\n"
+            f"  - {{name: {name}, address: '{address}', host: {name}, memory: 2GB, threads: 1}}\n"
             for name, address in self._addresses.items()
         )
         more = "".join(f"{key}: {value}\n" for key, value in keys.items())
