@@ -107,13 +107,18 @@ class Auto:
         self._splitting = splitting
         self._vertical = vertical
         self._runs = runs or (_runs if candidates is None else None)
+        self._tolerance = 1.0
 
     @classmethod
     def in_a_hurry(cls) -> Auto:
-        """Return the strategy with short searches only: it takes one to two seconds."""
+        """Return the strategy with short searches only: it takes one to two seconds.
+
+        The search over runs uses half of the tolerance `Problem.within`, because the times are
+        often estimates.
+        """
         quick: tuple[Strategy, ...] = (Sequential(), SequentialBalanced(), BatchSplit())
         hurried = cls(quick, splitting=None, runs=lambda known: Runs(SHORT, known))
-        hurried.name = HURRIED
+        hurried.name, hurried._tolerance = HURRIED, 0.5
         return hurried
 
     def candidates(self, problem: Problem) -> tuple[Strategy, ...]:
@@ -183,8 +188,11 @@ class Auto:
                 refusals.append(error)
         if self._runs is not None and problem.objective in WITHIN_PERIOD:
             known = shortest(columns(problem, each.plan) for each in found)
+            within = self._tolerance * problem.within
             try:
-                chosen = _candidate(problem, self._runs(known), total - 1, total)
+                chosen = _candidate(
+                    replace(problem, within=within), self._runs(known), total - 1, total
+                )
             except PartitionError as error:
                 refusals.append(error)
             else:

@@ -35,6 +35,9 @@ from partition.plan import Plan
 SEARCH_SHARE = 0.5
 """The fraction of `recovery_s` for which the user's strategy may search."""
 
+AS_PLANNED = 1.05
+"""A plan whose period is longer than planned by this factor is not where the next run begins."""
+
 CLOSING_S = 5.0
 """How long the end of a run waits for a search to stop."""
 
@@ -140,7 +143,9 @@ class Replanner:
             ):  # the next run need not search before its first frame
                 others = {n: each for n, each in planner.learned.items() if n not in welcomes}
                 later = replace(planner, learned=others).remembering(welcomes)
-                later.keep(later.problem([device.name for device in plan.devices]), plan)
+                problem = later.problem([device.name for device in plan.devices])
+                if later.made_again(problem, plan).period_s < AS_PLANNED * plan.period_s:
+                    later.keep(problem, plan)
         except BaseException as error:  # noqa: BLE001 - later runs begin with the rehearsed times
             self._say(f"what phases took in the stream is not kept: {error}")
 

@@ -305,7 +305,8 @@ def test_the_plan_that_streamed_is_where_the_next_run_begins(tmp_path: Path, str
         for name in ("a", "b")
     }
     seconds = {
-        name: tuple(1e-6 for phase in plan.phases if phase.device == name) for name in welcomes
+        name: tuple(0.9 * phase.predicted_s for phase in plan.phases if phase.device == name)
+        for name in welcomes
     }
     streamed = {name: Deployed(1, own, 1) for name, own in seconds.items() if own}
     replan.learn(plan, Rehearsed(1, streamed, welcomes, in_stream=True))
