@@ -179,13 +179,17 @@ class PreparingProcess:
                 f"nothing can be written under {self._cache.root}: {error.strerror}; make room or "
                 "choose another cache directory"
             ) from error
-        child = subprocess.Popen(
-            CHILD,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
+        try:
+            child = subprocess.Popen(
+                CHILD,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        except BaseException:
+            errors.close()
+            raise
         self._children[child] = errors
         return child
 
