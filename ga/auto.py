@@ -107,7 +107,6 @@ class Auto:
         self._splitting = splitting
         self._vertical = vertical
         self._runs = runs or (_runs if candidates is None else None)
-        self._tolerance = 1.0
 
     @classmethod
     def in_a_hurry(cls) -> Auto:
@@ -117,8 +116,8 @@ class Auto:
         often estimates.
         """
         quick: tuple[Strategy, ...] = (Sequential(), SequentialBalanced(), BatchSplit())
-        hurried = cls(quick, splitting=None, runs=lambda known: Runs(SHORT, known))
-        hurried.name, hurried._tolerance = HURRIED, 0.5
+        hurried = cls(quick, splitting=None, runs=lambda known: Runs(SHORT, known, 0.5))
+        hurried.name = HURRIED
         return hurried
 
     def candidates(self, problem: Problem) -> tuple[Strategy, ...]:
@@ -188,11 +187,8 @@ class Auto:
                 refusals.append(error)
         if self._runs is not None and problem.objective in WITHIN_PERIOD:
             known = shortest(columns(problem, each.plan) for each in found)
-            within = self._tolerance * problem.within
             try:
-                chosen = _candidate(
-                    replace(problem, within=within), self._runs(known), total - 1, total
-                )
+                chosen = _candidate(problem, self._runs(known), total - 1, total)
             except PartitionError as error:
                 refusals.append(error)
             else:

@@ -234,7 +234,7 @@ class Bed:
     # ------------------------------------------------------------ the stream
 
     def stream(self, seconds: float, fault: Fault | None = None) -> Streamed:
-        """Stream for about so many seconds (at the usual rate); `fault` strikes after `STRIKE_S` of
+        """Stream for about `seconds` at the usual rate; `fault` strikes after `STRIKE_S` of
         them, in another thread. Raises what `fault` raises."""
         frames = max(40, round(seconds * (self.rate or 10.0)))
         strike_at = max(4, round(STRIKE_S * self.rate)) if self.rate else 0

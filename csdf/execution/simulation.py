@@ -438,7 +438,7 @@ def static_orders(graph: Graph, processors: Mapping[str, str]) -> dict[str, list
 def with_links(graph: Graph, links: Mapping[str, Link]) -> tuple[Graph, dict[str, str]]:
     """Return `graph` with an actor in each channel of `links`, and the processors of these actors.
 
-    A link transfers what one firing produces in one of its own firings. A capacity bounds the
+    Each firing of a link transfers what one firing of its producer produces. A capacity bounds the
     tokens before, in and after the link together. Raises `CsdfError` if a channel is unknown, or a
     new name is already taken.
 

@@ -57,10 +57,17 @@ class Runs:
 
     name = "runs"
 
-    def __init__(self, effort: RunEffort | None = None, known: Shortest = UNKNOWN) -> None:
-        """`known` are the shortest periods that other strategies have found."""
+    def __init__(
+        self,
+        effort: RunEffort | None = None,
+        known: Shortest = UNKNOWN,
+        tolerance: float = 1.0,
+    ) -> None:
+        """`known` are the shortest periods that other strategies have found, and `tolerance` is the
+        part of `Problem.within` that may be spent on memory."""
         self._effort = effort or RunEffort()
         self._known = known
+        self._tolerance = tolerance
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; if nothing fits, the search repeats without spare frames."""
@@ -68,6 +75,7 @@ class Runs:
             problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
             numbers = np.maximum(problem.pinned, 0)
             return Solution(problem.assignment(numbers), "no layer has a choice of device")
+        problem = replace(problem, within=self._tolerance * problem.within)
         found, plans = self._solve(problem)
         if not plans and problem.slack_frames:
             problem = replace(problem, slack_frames=0)
